@@ -73,6 +73,21 @@ def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str],
     refused(regard(*arguments), says)
 
 
+def test_options_that_exclude_each_other_write_nothing(regard: Command, folder: Path) -> None:
+    double = ("--precision", "float64", "pretraining.param_dtype=bfloat16")
+    refused(regard(*PRETRAIN, *double), "contradicts param_dtype=bfloat16")
+    assert not (folder / "new").exists()
+
+
+def test_only_training_runs_in_several_processes(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    refused(regard(*EVALUATE), "evaluate: runs in one process; start it without torchrun")
+
+
 # runs that don't fit together
 
 

@@ -152,12 +152,34 @@ def test_processes_wait_for_the_slowest(tmp_path: Path) -> None:
     launch(2, [str(script)])
 
 
-def test_processes_with_other_recipes_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("recipe", "f'model.d_model={16 + 16 * rank}'"),
+        ("--parallel", "'--parallel=' + ('ddp', 'fsdp')[rank]"),
+    ],
+)
+def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    changed = "sys.argv.append(f'model.d_model={16 + 16 * int(os.environ[\"RANK\"])}')"
+    changed = f"rank = int(os.environ['RANK']); sys.argv.append({own})"
     (line,) = failure(command(tmp_path, "run"), changed)
-    assert "process 1: has another recipe than process 0" in line
+    assert f"process 1: has another {name} than process 0" in line
+    assert "exitcode: 2" in LOG.read_text()
     assert not (tmp_path / "run").exists()
+
+
+def test_only_the_process_that_failed_reports(tmp_path: Path) -> None:
+    """The others know of the failure, and might report first."""
+    write_corpus(tmp_path)
+    (tmp_path / "file").touch()
+    slow_report = (
+        "import time, regard.cli.main as main\n"
+        "report = main._may_report\n"
+        "main._may_report = lambda code: (time.sleep(os.environ['RANK'] == '0'), report(code))[1]"
+    )
+    (line,) = failure(command(tmp_path, "file"), slow_report)
+    assert "file: exists but is not a run folder" in line
+    assert "exitcode: 1" not in LOG.read_text()
 
 
 def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from regard import __version__
-from regard.errors import RegardError, alternatives
+from regard.errors import RegardError, UserError, alternatives
 
 _COMMANDS = {
     "demo": ("regard.cli.demo", "Pretraining and recall on a fictional world, in 2 to 3 minutes."),
@@ -45,6 +45,10 @@ _COMMANDS = {
     "convert": ("regard.cli.convert", "Change the mechanism or the positions of a run."),
     "info": ("regard.cli.config", "Show configuration, provenance and progress of a run."),
 }
+
+
+_OF_MANY_PROCESSES = ("pretrain", "finetune", "train")
+"""Commands that torchrun may start."""
 
 
 class Group(click.Group):
@@ -88,8 +92,13 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 @click.group(cls=_Regard, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="regard")
-def regard() -> None:
+@click.pass_context
+def regard(ctx: click.Context) -> None:
     """Build, train, compare and look inside attention-based sequence models."""
+    if _is_one_of_many() and ctx.invoked_subcommand not in _OF_MANY_PROCESSES:
+        raise UserError(
+            f"regard {ctx.invoked_subcommand}: runs in one process; start it without torchrun"
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -123,20 +132,20 @@ def run(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _may_report() -> bool:
-    """Whether this process should print its failure; of those that torchrun started, one does."""
+def _may_report(code: int) -> bool:
+    """Return whether this process prints its failure; of those of torchrun, one does."""
     if not _is_one_of_many():
         return True
     from regard.training.processes import join_processes
 
     try:
-        return join_processes().may_report()
+        return join_processes().may_report(code)
     except RegardError:  # no others to agree with
         return True
 
 
 def _is_one_of_many() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def _usage_message(error: click.UsageError) -> str:
@@ -166,7 +175,7 @@ def _explain(error: OSError) -> tuple[str, int]:
 
 
 def _fail(message: str, code: int) -> int:
-    if _may_report():
+    if _may_report(code):
         print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
     return code
 

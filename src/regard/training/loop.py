@@ -116,7 +116,6 @@ def train(
         LostProcessError: another process of the training ended.
     """
     processes, environment = join_processes(), options.environment
-    _check(config, options, processes)
     publishing: Publishing = nullcontext
     if processes.is_first:
         publishing = options.publishing or Claim.take(run.path / "checkpoints").publishing
@@ -208,15 +207,17 @@ def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
         raise
 
 
-def _check(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:
-    """Raise for options that exclude each other.
+def check_options(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:
+    """Raise for options that exclude each other, before a file is written.
 
     Raises:
         UserError: names both.
     """
     changes = config.lora or config.freeze or config.param_dtype == "bfloat16"
     if processes.size > 1 and options.parallel == "fsdp" and changes:
-        raise UserError("--parallel fsdp: shards weights of one kind; use ddp for lora and freeze")
+        raise UserError(
+            "--parallel fsdp: doesn't support lora, freeze and param_dtype=bfloat16; use ddp"
+        )
     if options.environment.is_double and config.param_dtype == "bfloat16":
         raise UserError("--precision float64: contradicts param_dtype=bfloat16; leave one out")
 

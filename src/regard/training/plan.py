@@ -40,7 +40,13 @@ from regard.tasks.registry import TEXT_TASKS
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
-from regard.training.loop import CheckpointReport, ExecutionOptions, no_report, train
+from regard.training.loop import (
+    CheckpointReport,
+    ExecutionOptions,
+    check_options,
+    no_report,
+    train,
+)
 from regard.training.losses import mean_loss
 from regard.training.objectives import objective_datasets, text_datasets
 from regard.training.processes import is_restart, join_processes
@@ -118,7 +124,8 @@ class Plan:
             UserError: the folder holds something else, or a run and `resume` is off.
         """
         processes = join_processes()
-        processes.require_equal(**self._identity())
+        check_options(self.config, options, processes)
+        processes.require_equal(**self._identity(options))
         processes.alone(lambda: self._prepare_folder(resume=resume or is_restart()))
         progress = train(
             self.run,
@@ -133,9 +140,13 @@ class Plan:
             save_index(self.run.path / RUN_INDEX, index_documents(self.indexed))
         return progress
 
-    def _identity(self) -> dict[str, str]:
+    def _identity(self, options: ExecutionOptions) -> dict[str, str]:
         """Return what all processes of a training must have alike."""
+        environment = options.environment.describe()
         return {
+            "version": f"{environment['regard']}, torch {environment['torch']}",
+            "--parallel": options.parallel,
+            "--precision": str(environment["precision"]),
             "recipe": to_toml(self.run.recipe),
             "data": str(self.run.origin.get("fingerprint")),
             "number of steps": str(self.sampler.steps),

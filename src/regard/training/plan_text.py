@@ -33,7 +33,7 @@ from regard.text.tokenize import (
 )
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
-from regard.training.loop import ExecutionOptions, train
+from regard.training.loop import ExecutionOptions, check_options, train
 from regard.training.plan import Plan, make_plan
 from regard.training.plan_packed import find_packed, plan_packed
 from regard.training.processes import join_processes
@@ -192,6 +192,7 @@ def train_converted(run: Run, steps: int, options: ExecutionOptions) -> Progress
     folder = require_tokens(run)
     training = msgspec.structs.replace(run.recipe.training, steps=steps, epochs=None)
     run.recipe = msgspec.structs.replace(run.recipe, training=training)
+    check_options(training, options, join_processes())
     plan = _plan_run(run, load_tokens(folder), {})
     run.save_description()
     return train(

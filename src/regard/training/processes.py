@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from regard.errors import RegardError
+from regard.errors import RegardError, UserError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -38,7 +38,11 @@ NOTICED = 5.0
 
 
 class StoppedElsewhere(RegardError):
-    """Another process failed, and has said why."""
+    """Another process failed and reports why; this one ends with its exit code."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("another process failed")
+        self.exit_code = exit_code
 
 
 class LostProcessError(RegardError):
@@ -87,7 +91,7 @@ class Processes:
         if failure:
             raise failure
         if failed:
-            raise StoppedElsewhere("the first process failed")
+            raise StoppedElsewhere(self._reported_code())
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """Do work in the first process, then in the others, which find the files of the first."""
@@ -99,7 +103,7 @@ class Processes:
         """Raise unless all processes have the same values.
 
         Raises:
-            RegardError: names the value and the processes.
+            UserError: names the value and the processes.
         """
         everywhere: list[dict[str, str]] = [values]
         if self.size > 1:
@@ -107,7 +111,7 @@ class Processes:
         for name, here in everywhere[0].items():
             others = [rank for rank, there in enumerate(everywhere) if there[name] != here]
             if others:
-                raise RegardError(
+                raise UserError(
                     f"process {', '.join(map(str, others))}: has another {name} than process 0; "
                     "start all processes with the same command, files and version"
                 )
@@ -124,9 +128,24 @@ class Processes:
             for rank in range(self.size)
         ]
 
-    def may_report(self) -> bool:
-        """Whether this process is the first to report a failure."""
-        return self.store is None or int(self.store.add("regard/reported", 1)) == 1
+    def may_report(self, exit_code: int) -> bool:
+        """Return whether this process is the first to report a failure."""
+        if self.store is None:
+            return True
+        own = f"{self.rank} {exit_code}"
+        return bool(self.store.compare_set("regard/failure", "", own).decode() == own)
+
+    def _reported_code(self) -> int:
+        """Wait for the report of the process that failed, and return its exit code.
+
+        Torchrun terminates all processes when one ends, the one that reports included.
+        """
+        assert self.store is not None
+        try:
+            self.store.wait(["regard/failure"], timedelta(seconds=NOTICED))
+        except dist.DistStoreError:  # a program that doesn't report
+            return RegardError.exit_code
+        return int(self.store.get("regard/failure").split()[1])
 
     def lost(self, next_step: str) -> LostProcessError:
         """Return the error of a training that lost a process; `next_step` says how to go on."""
