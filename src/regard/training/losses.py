@@ -56,6 +56,6 @@ def sum_losses(model: Model, batches: Sequence[Batch], environment: ExecutionEnv
     """Return the loss in evaluation mode, summed over the targets, in nats."""
     model.eval()
     with environment.autocast():
-        losses = [model.loss(batch.to(environment.device)).item() for batch in batches]
+        losses = [model.loss(batch.to(environment.device)) for batch in batches]
     model.train()
-    return sum(losses)
+    return sum(loss.item() for loss in losses)
