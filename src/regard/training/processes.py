@@ -62,11 +62,18 @@ class Processes:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Return the sums of the values of all processes, the same to the bit in each."""
+        """Return the sums of the values of all processes, bit-identical in each.
+
+        Raises:
+            LostProcessError: another process ended.
+        """
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
+        try:
+            dist.all_reduce(total)
+        except RuntimeError as error:
+            raise (self.lost() if is_lost(error) else error) from error
         summed: list[float] = total.tolist()
         return summed
 
@@ -146,14 +153,16 @@ class Processes:
             return RegardError.exit_code
         return int(self.store.get("regard/failure").split()[1])
 
-    def lost(self, next_step: str) -> LostProcessError:
-        """Return the error of a training that lost a process; `next_step` says how to go on."""
+    def lost(self) -> LostProcessError:
+        """Return the error of a training that lost a process."""
         gone = self._gone()
         reason = f"process {', '.join(gone)} ended" if gone else "the processes were terminated"
-        return LostProcessError(f"{reason}, so this training stopped; {next_step}")
+        return LostProcessError(
+            f"{reason}, so this training stopped; repeat the command with --resume"
+        )
 
     @contextmanager
-    def termination_explained(self, next_step: str) -> Iterator[None]:
+    def termination_explained(self) -> Iterator[None]:
         """Raise `LostProcessError` when torchrun terminates this process, or a connection breaks.
 
         torchrun does so when another process has ended. It kills what still runs 30 seconds later.
@@ -164,7 +173,7 @@ class Processes:
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            raise self.lost(next_step)
+            raise self.lost()
 
         before = signal.signal(signal.SIGTERM, stop)
         try:
@@ -173,7 +182,7 @@ class Processes:
             if not is_lost(error):
                 raise
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the line is on its way
-            raise self.lost(next_step) from error
+            raise self.lost() from error
         finally:
             signal.signal(signal.SIGTERM, before)
 
