@@ -1,7 +1,7 @@
 """The processes of one training, as torchrun starts them.
 
-Each process plans the same training and knows each global batch, so little is left to agree on:
-who writes, the sum of the losses, and when to stop.
+Each process plans the same training and makes each global batch, so they exchange little: the sum
+of the losses, failures, and a request to stop. The first process writes.
 """
 
 import atexit
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others, the longest of which is a large text's tokenization."""
+"""Longest wait for other processes, such as for the tokenization of a large text."""
 NOTICED = 5.0
-"""Seconds after which the operating system has closed what belonged to a dead process."""
+"""Seconds within which a dead process is found, or a failure reported."""
 
 
 class StoppedElsewhere(RegardError):
@@ -45,12 +45,12 @@ class StoppedElsewhere(RegardError):
 
 
 class LostProcessError(RegardError):
-    """Another process of the training is gone."""
+    """Another process of the training ended."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's number and how many there are; one, unless torchrun started it."""
+    """Number of this process, and number of all; one process, unless torchrun started it."""
 
     rank: int = 0
     size: int = 1
@@ -78,20 +78,20 @@ class Processes:
         return summed
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
-        self.sum(0.0)  # torch doesn't wait where there is nothing to add
+        """Wait until all processes have called this."""
+        self.sum(0.0)  # torch doesn't wait for a sum of no values
 
     def alone(self, work: Callable[[], object]) -> None:
         """Do work in the first process while the others wait.
 
         Raises:
-            StoppedElsewhere: it failed there.
+            StoppedElsewhere: it failed in the first process.
         """
         failure: Exception | None = None
         if self.is_first:
             try:
                 work()
-            except Exception as error:  # raised below, when the others know
+            except Exception as error:  # raised below, after the others are informed
                 failure = error
         (failed,) = self.sum(failure is not None)
         if failure:
@@ -123,7 +123,7 @@ class Processes:
                 )
 
     def _gather(self, values: dict[str, str]) -> list[dict[str, str]]:
-        """Return the values of each process; by the store, for torch's own way unpickles them."""
+        """Return the values of each process, by the store: `all_gather_object` unpickles."""
         assert self.store is not None
         names = sorted(values)
         for name in names:
@@ -165,7 +165,7 @@ class Processes:
     def termination_explained(self) -> Iterator[None]:
         """Raise `LostProcessError` when torchrun terminates this process, or a connection breaks.
 
-        torchrun does so when another process has ended. It kills what still runs 30 seconds later.
+        When a process ends, torchrun terminates the others, and kills them 30 seconds later.
         """
         if self.size == 1 or threading.current_thread() is not threading.main_thread():
             yield
@@ -181,13 +181,13 @@ class Processes:
         except Exception as error:
             if not is_lost(error):
                 raise
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the line is on its way
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is raised below
             raise self.lost() from error
         finally:
             signal.signal(signal.SIGTERM, before)
 
     def _gone(self) -> list[str]:
-        """Return the processes of this machine that have ended, if any ends within a while."""
+        """Wait for a process of this machine to end, and return those that have."""
         assert self.store is not None
         deadline = time.monotonic() + NOTICED
         while time.monotonic() < deadline:
@@ -203,7 +203,7 @@ class Processes:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
+    """Return whether a process runs and isn't a zombie."""
     status = Path(f"/proc/{pid}/stat")
     if Path("/proc/self").exists():
         try:
@@ -218,7 +218,7 @@ def _runs(pid: int) -> bool:
 
 
 def join_processes() -> Processes:
-    """Return the processes that torchrun started this one with; the first call connects them.
+    """Return the processes that torchrun started; the first call connects them.
 
     Raises:
         RegardError: the others can't be reached.
@@ -243,16 +243,16 @@ def _connect() -> Processes:
 
 
 def is_launched() -> bool:
-    """Whether torchrun, or what sets the same variables, started this process with others."""
+    """Return whether the variables of torchrun name several processes."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def is_restart() -> bool:
-    """Whether torchrun has started the processes anew after one failed."""
+    """Return whether torchrun has restarted the processes after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether an error comes from the connection to another process."""
+    """Return whether an error comes from the connection to another process."""
     named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)
