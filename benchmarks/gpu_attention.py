@@ -104,8 +104,8 @@ class Row:
     """What the gain would be if time went by operations."""
 
 
-def cases(n: int, device: torch.device) -> dict[str, Case]:
-    """All that is measured at one length."""
+def exact_cases() -> dict[str, Case]:
+    """Exact attention: ours, and torch's by each backend."""
     made = {}
     for causal, word in ((False, "full"), (True, "causal")):
         made[f"softmax {word}"] = of(Softmax(), causal=causal)
@@ -113,6 +113,12 @@ def cases(n: int, device: torch.device) -> dict[str, Case]:
             name = f"SDPA {word}, {backend.name.removesuffix('_ATTENTION').lower()}"
             attend = partial(sdpa, backend=backend, causal=causal)
             made[name] = Case(attend=attend, costs=Softmax(), causal=causal)
+    return made
+
+
+def cases(n: int, device: torch.device) -> dict[str, Case]:
+    """All that is measured at one length."""
+    made = exact_cases()
     for name, features in (("elu+1", Elu()), ("FAVOR+", FavorPositive(d=D, features=FEATURES))):
         kernel = KernelAttention(features).to(device)
         for causal, word in ((False, "full"), (True, "causal")):
@@ -190,15 +196,19 @@ def usable(calls: Mapping[str, measure.Call]) -> tuple[dict[str, measure.Call], 
 
 
 def at_length(
-    n: int, mode: Mode, rounds: int, yardsticks: Yardsticks, device: torch.device
+    n: int,
+    mode: Mode,
+    rounds: int,
+    yardsticks: Yardsticks,
+    device: torch.device,
+    chosen: Mapping[str, Case],
 ) -> tuple[list[Row], dict[str, str]]:
-    """All cases at one length, and those that didn't run."""
+    """Cases at one length, and those that didn't run."""
     torch.compiler.reset()  # one compilation for each length and mode is wanted, not a general one
     inputs = [
         torch.randn(1, HEADS, n, D, device=device, dtype=DTYPE, requires_grad=True)
         for _ in range(3)
     ]
-    chosen = cases(n, device)
     calls = {name: runner(case.attend, mode, inputs) for name, case in chosen.items()}
     calls, refusals = usable(calls)
     times = measure.interleaved(calls, rounds, device)
@@ -287,7 +297,7 @@ def run(
     refused: dict[str, str] = {}
     for n in lengths:
         for mode in MODES:
-            here, refusals = at_length(n, mode, rounds, yardsticks, device)
+            here, refusals = at_length(n, mode, rounds, yardsticks, device, cases(n, device))
             console.print(row_table(here, n, mode))
             for name, reason in refusals.items():
                 console.print(f"- {name} doesn't run: {reason}", markup=False)

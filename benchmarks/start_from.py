@@ -185,7 +185,7 @@ CASES = {
         data=lambda _: None,
         score=task_score,
         unit="recall",
-        settings=("training.steps=100",),
+        settings=("training.steps=500",),
     ),
     "casing → translation": Case(
         parent=caser,
@@ -193,7 +193,7 @@ CASES = {
         data=lambda _: None,
         score=task_score,
         unit="score",
-        settings=("training.steps=300",),
+        settings=("training.steps=1000",),
     ),
 }
 

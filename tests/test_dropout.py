@@ -8,17 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.dropout import Dropout, dropouts, keep_mask, release_rows, set_row_keys
+from regard.dropout import (
+    Dropout,
+    dropouts,
+    keep_mask,
+    make_row_keys,
+    release_rows,
+    set_row_keys,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 def keys(rows: Tensor, *, seed: int = 0, step: int = 0, site: int = 0) -> Tensor:
-    modules = [Dropout(0.5) for _ in range(site + 1)]
-    set_row_keys(modules, seed, step, rows)
-    made = modules[site].row_keys
-    assert made is not None
-    return made
+    return make_row_keys(site + 1, seed, step, rows)[site]
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
@@ -65,7 +68,7 @@ def test_neighbors_are_independent(axis: int, distance: int) -> None:
 
 def test_what_is_kept_is_scaled() -> None:
     module = Dropout(0.25)
-    set_row_keys([module], 0, 0, torch.arange(3))
+    set_row_keys([module], make_row_keys(1, 0, 0, torch.arange(3)))
     out = module(torch.full((3, 40, 8), 3.0, requires_grad=True))
     assert set(out.detach().flatten().tolist()) == {0.0, 4.0}
     module.eval()
@@ -75,7 +78,7 @@ def test_what_is_kept_is_scaled() -> None:
 
 def test_everything_may_be_dropped() -> None:
     module = Dropout(1.0)
-    set_row_keys([module], 0, 0, torch.arange(2))
+    set_row_keys([module], make_row_keys(1, 0, 0, torch.arange(2)))
     assert not module(torch.ones(2, 5)).any()
 
 
@@ -86,7 +89,7 @@ def test_without_keys_it_is_torch_s() -> None:
         expected = nn.Dropout(0.3)(x)
         torch.manual_seed(0)
         released = Dropout(0.3)
-        set_row_keys([released], 0, 0, torch.arange(4))
+        set_row_keys([released], make_row_keys(1, 0, 0, torch.arange(4)))
         release_rows([released])
         assert torch.equal(released(x), expected)
 

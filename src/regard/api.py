@@ -18,6 +18,7 @@ from regard.comparison.table import Comparison
 from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
+from regard.decoding.package import compile as compile
 from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate

@@ -71,17 +71,19 @@ def dropouts(model: nn.Module) -> list[Dropout]:
     return [module for module in model.modules() if isinstance(module, Dropout) and module.p > 0]
 
 
-def set_row_keys(
-    modules: Sequence[Dropout], seed: int, step: int, rows: Int[Tensor, " rows"]
-) -> None:
-    """Set the keys of modules for the rows of a step's batch, given by their numbers in it."""
-    if not modules:
-        return
+def make_row_keys(
+    modules: int, seed: int, step: int, rows: Int[Tensor, " rows"]
+) -> Int[Tensor, "modules rows 2"]:
+    """Return the keys of so many modules for rows of a step's batch, given by their numbers."""
     start = np.random.SeedSequence([seed, 4, step]).generate_state(1, np.uint64)
-    numbers = rows.cpu().numpy().astype(np.uint64)
-    sites = np.arange(len(modules), dtype=np.uint64)[:, None] << np.uint64(32)
+    numbers = rows.numpy().astype(np.uint64)
+    sites = np.arange(modules, dtype=np.uint64)[:, None] << np.uint64(32)
     keys = torch.from_numpy(_splitmix(start + (sites | numbers)).view(np.int32))
-    keys = keys.view(len(modules), len(rows), 2).to(rows.device)
+    return keys.view(modules, len(rows), 2)
+
+
+def set_row_keys(modules: Sequence[Dropout], keys: Int[Tensor, "modules rows 2"]) -> None:
+    """Set the keys of modules for the rows of a batch."""
     for module, own in zip(modules, keys, strict=True):
         module.row_keys = own
 

@@ -88,6 +88,13 @@ def pack_tensors(tensors: Mapping[str, "Tensor"], metadata: dict[str, str] | Non
     return save(contiguous, metadata)
 
 
+def cache_folder(content: str) -> Path:
+    """Return $REGARD_CACHE, or else regard/CONTENT in the user's cache folder."""
+    if chosen := os.environ.get("REGARD_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard" / content
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: write a temporary file, flush it, rename it."""
     if path.is_dir():

@@ -161,11 +161,12 @@ def test_what_is_drawn_is_sorted_by_its_kind() -> None:
 
 
 def test_bars_are_named_below_and_labeled_in_the_legend() -> None:
-    figure = bar_chart({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}}, caption="seen")
+    figure = bar_chart({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}}, values={"seen": 5})
     (panel,) = figure.panels
     assert panel == bar_panel({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}})
     assert panel == chart(bars([1, 2.5], "one"), bars([3, 4], "two"), names=["a", "b"])
-    assert figure.caption == "seen"
+    captioned = figure.with_caption("{n} names, {seen:.1f} seen", {"n": 2})
+    assert captioned == Figure(panels=[panel], caption="2 names, 5.0 seen")
 
 
 def test_scores_show_their_intervals() -> None:

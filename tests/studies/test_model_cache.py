@@ -7,8 +7,9 @@ import pytest
 from filelock import FileLock
 
 from regard.config import override
+from regard.files import cache_folder
 from regard.runs.recipes import RECIPES
-from regard.studies.model_cache import cache_folder, cached_checkpoints, cached_run
+from regard.studies.model_cache import cached_checkpoints, cached_run
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
 
@@ -77,9 +78,9 @@ def test_a_second_process_waits_for_the_first(cache: Path, monkeypatch: pytest.M
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGARD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/there")
-    assert cache_folder() == Path("/there/regard/studies")
+    assert cache_folder("studies") == Path("/there/regard/studies")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder().name == "studies"
+    assert cache_folder("studies").name == "studies"
 
 
 def test_the_weights_of_each_checkpoint_are_kept() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +94,7 @@ def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
         structs.replace(answer, answered=answer.expected if i % 2 else "nowhere")
         for i, answer in enumerate(found.text_only)
     ]
-    results = recall_report(replace(found, text_only=half), ENVIRONMENT).results
+    results = recall_report(found._replace(text_only=half), ENVIRONMENT).results
     areas = {name: text for name, text in results.items() if "right / wrong" in name}
     assert {name.split(", ")[1] for name in areas} == set(half[0].signals)
     assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
@@ -155,7 +154,7 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
         structs.replace(answer, answered=known[person.name.split()[1]])
         for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
-    results = recall_report(replace(found, absent=absent), ENVIRONMENT).results
+    results = recall_report(found._replace(absent=absent), ENVIRONMENT).results
     told = results["absent people, answered with a place of somebody of that last name"]
     share, chance = told.split(", by chance ")
     assert share.startswith("100.0%")

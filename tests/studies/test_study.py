@@ -9,17 +9,17 @@ import pytest
 from msgspec import Meta
 
 from regard.errors import UserError
-from regard.studies.figure import Chart, Figure, bars
+from regard.studies.figure import bars, one_chart
 from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
 from regard.studies.study import Seed, Study, study
 
-NOTHING = Figure(panels=[Chart(bars=[bars([1])])], caption="nothing")
+NOTHING = one_chart(bars([1]), values={"drawn": "nothing"})
 
 
 @study()
 def how_big(
     n: Annotated[int, Meta(ge=1, le=9, description="size")] = 1,
-    kind: Annotated[float, Meta(gt=0, description="kind")] = 0.5,
+    kind: Annotated[float, Meta(gt=0, description="what the docstring replaces")] = 0.5,
 ) -> EvidenceParts:
     """How big?
 
@@ -31,6 +31,13 @@ def how_big(
     paragraph.
 
     Second.
+
+    Figure. Size {n}:
+    {drawn}.
+
+    Args:
+        kind: kind, in a description
+            of two lines: both
     """
     yield at_most("size", n * kind, 2)
     yield NOTHING
@@ -41,6 +48,7 @@ def test_the_docstring_is_the_text() -> None:
     assert how_big.claim == "Small."
     assert how_big.formula == "x < 2"
     assert how_big.explanation == "First paragraph.\nSecond."
+    assert how_big(n=3).caption == "Size 3: nothing."
 
 
 def test_a_study_knows_its_parameters() -> None:
@@ -49,7 +57,7 @@ def test_a_study_knows_its_parameters() -> None:
     shown = [(p.name, p.default, p.description, p.range) for p in how_big.parameters]
     assert shown == [
         ("n", 1, "size", "integer and ≥ 1 and ≤ 9"),
-        ("kind", 0.5, "kind", "number and > 0"),
+        ("kind", 0.5, "kind, in a description of two lines: both", "number and > 0"),
     ]
 
 

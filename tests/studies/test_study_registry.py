@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from click.testing import CliRunner
@@ -92,3 +93,18 @@ def test_formulas_are_rendered_completely(study: Study[object]) -> None:
     mathml = convert(study.formula)
     assert "\\" not in mathml
     assert not re.search(r"<mi>(arg|operatorname|mathrm)</mi>", mathml)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_each_parameter_is_described(study: Study[object]) -> None:
+    assert all(parameter.description for parameter in study.parameters)
+    _, _, described = (study.function.__doc__ or "").partition("Args:\n")
+    assert set(re.findall(r"^ {8}(\w+): ", described, re.MULTILINE)) <= set(study.defaults)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_the_stored_caption_is_that_of_the_docstring(study: Study[object]) -> None:
+    parts = list(Formatter().parse(study.caption))
+    pattern = "".join(re.escape(text) + (".+" if name else "") for text, name, *_ in parts)
+    assert parts
+    assert re.fullmatch(pattern, study.stored_result().caption)

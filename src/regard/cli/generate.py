@@ -1,4 +1,4 @@
-"""regard generate"""
+"""regard generate, regard compile"""
 
 import json
 import sys
@@ -98,6 +98,23 @@ def generate(
         records = _beams(loaded, texts, settings)
     for record in records:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
+
+
+@click.command()
+@options.TRUST_CODE
+@options.RUN
+@click.option("--batch", type=options.COUNT, default=1, help="Number of rows decoded together.")
+@options.DEVICE_CPU
+def compile(run: Path, batch: int, device: str, trust_code: bool) -> None:
+    """Compile the decoding of one token with the model of RUN; takes some 20 seconds.
+
+    generate, ask, serve and evaluate use the compiled package from then on, for as many rows as
+    given. It lies in the user's cache folder and is for this machine, this version of torch and
+    these weights; without it, everything works as before.
+    """
+    from regard import api
+
+    print(api.compile(api.load(run, device=device, trust_code=trust_code), batch=batch))
 
 
 def _labels(run: "Run", texts: list[str], precision: "Precision") -> Iterator[dict[str, Any]]:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "calibrate": ("regard.cli.ask", "Find the confidence from which a run answers."),
     "ask": ("regard.cli.ask", "Answer questions with confidence and evidence, or abstain."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
+    "compile": ("regard.cli.generate", "Compile the decoding of a run, for faster generation."),
     "data": ("regard.cli.data", "Print training examples of a file."),
     "index": ("regard.cli.corpus", "Index a corpus for regard find."),
     "find": ("regard.cli.corpus", "Find a text, or its longest spans, in an indexed corpus."),

@@ -204,7 +204,7 @@ def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) ->
         state_bytes=state_bytes(run),
         seconds=round(progress.seconds, 3),
         tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
-        peak_memory_mb=round(_peak(environment), 1),
+        peak_memory_mb=round(peak_memory_mb(environment.device), 1),
     )
 
 
@@ -231,12 +231,6 @@ def state_bytes(run: Run) -> int | None:
     if not isinstance(run.model, LanguageModel):
         return None
     return int(run.model.init_state(1, run.recipe.model.context_length).bytes)
-
-
-def _peak(environment: ExecutionEnvironment) -> float:
-    if environment.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(environment.device) / 2**20
-    return peak_memory_mb()
 
 
 def _reset_peak(environment: ExecutionEnvironment) -> None:

@@ -6,12 +6,13 @@ processes that share the seed see the same global batches.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from regard.data import IGNORE
@@ -38,7 +39,11 @@ class PaddedIds:
 
     def to(self, device: torch.device) -> "PaddedIds":
         """Move to a device."""
-        return PaddedIds(self.ids.to(device), self.lengths.to(device), self.pad)
+        return PaddedIds(move(self.ids, device), move(self.lengths, device), self.pad)
+
+    def pin_memory(self) -> "PaddedIds":
+        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        return PaddedIds(self.ids.pin_memory(), self.lengths.pin_memory(), self.pad)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,8 @@ class Batch:
     """Whether rows are each other's negatives, and so stay together."""
     rows: Int[Tensor, " rows"] | None = None
     """The number of each row in the batch of a step, if these are some of its rows."""
+    counted: int | None = None
+    """Number of predictions that carry loss, where the labels are on a GPU: counting would wait."""
 
     @property
     def row_numbers(self) -> Int[Tensor, " rows"]:
@@ -68,14 +75,22 @@ class Batch:
     @property
     def n_targets(self) -> int:
         """Number of predictions that carry loss."""
-        return int((self.labels != IGNORE).sum())
+        return int((self.labels != IGNORE).sum()) if self.counted is None else self.counted
 
     @property
     def positions(self) -> int:
         """Number of tokens that are read, padding included."""
+        return sum(field.ids.numel() for field in self._read())
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of tokens of one row, padding included."""
+        return sum(field.ids.numel() * field.ids.shape[1] for field in self._read())
+
+    def _read(self) -> list[PaddedIds]:
+        """The inputs that are tokens."""
         beside = {"token_type_ids", "document_ids"}
-        read = (field for name, field in self.inputs.items() if name not in beside)
-        return sum(field.ids.numel() for field in read)
+        return [field for name, field in self.inputs.items() if name not in beside]
 
     def take(self, rows: Int[Tensor, " rows"]) -> "Batch":
         """Select rows and trim their padding."""
@@ -100,7 +115,7 @@ class Batch:
 
     def without_loss(self) -> "Batch":
         """Return these rows without any target."""
-        return replace(self, labels=torch.full_like(self.labels, IGNORE))
+        return replace(self, labels=torch.full_like(self.labels, IGNORE), counted=None)
 
     def split(self, parts: int) -> list["Batch"]:
         """Split the rows, by length, into `parts` batches of nearly equal size."""
@@ -110,9 +125,20 @@ class Batch:
         return [self.take(rows) for rows in order.tensor_split(parts) if len(rows)]
 
     def to(self, device: torch.device) -> "Batch":
-        """Move to a device."""
+        """Move to a device; a GPU copies pinned memory after what it is at, and nothing waits."""
         inputs = {name: field.to(device) for name, field in self.inputs.items()}
-        return replace(self, inputs=inputs, labels=self.labels.to(device))
+        counted = self.counted if device.type == "cpu" else self.n_targets
+        return replace(self, inputs=inputs, labels=move(self.labels, device), counted=counted)
+
+    def pin_memory(self) -> "Batch":
+        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        inputs = {name: field.pin_memory() for name, field in self.inputs.items()}
+        return replace(self, inputs=inputs, labels=self.labels.pin_memory())
+
+
+def move(tensor: Shaped[Tensor, "*dims"], device: torch.device) -> Shaped[Tensor, "*dims"]:
+    """Move a tensor to a device; to a GPU from pinned memory without waiting."""
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 @dataclass(frozen=True)
@@ -179,9 +205,12 @@ class Dataset:
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, limit: int = 0) -> Int[Tensor, "rows n"]:
     """Pad rows of unequal length at their ends; the longest too, up to `limit` at most."""
-    longest = max(len(row) for row in rows)
+    lengths = np.array([len(row) for row in rows])
+    longest = int(lengths.max())
     n = max(longest, min(padded_size(longest), limit))
-    return torch.tensor([[*row, *[pad] * (n - len(row))] for row in rows], dtype=torch.long)
+    padded = np.full((len(rows), n), pad, dtype=np.int64)
+    padded[np.arange(n) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64)
+    return torch.from_numpy(padded)
 
 
 def padded_size(n: int) -> int:

@@ -31,12 +31,15 @@ class CausalDataset(Dataset):
         prefix, n = list(self.format.prefix), self.format.context_length
         ids = [[*prefix, *example.ids][: n + 1] for example in examples]
         targets = [[*[False] * len(prefix), *example.targets] for example in examples]
-        labels = [
-            [token if target else IGNORE for token, target in zip(row, of_row, strict=False)][1:]
-            for row, of_row in zip(ids, targets, strict=True)
-        ]
+        labels = [_labels(row, of_row)[1:] for row, of_row in zip(ids, targets, strict=True)]
         inputs = PaddedIds.of([row[:-1] for row in ids], self.format.pad, limit=n)
         return Batch({"input_ids": inputs}, PaddedIds.of(labels, IGNORE, limit=n).ids)
+
+
+def _labels(ids: Ids, targets: Sequence[bool]) -> Ids:
+    if all(targets):
+        return ids
+    return [token if target else IGNORE for token, target in zip(ids, targets, strict=False)]
 
 
 class Documents(CausalDataset):

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.data.batch import lengths_of, pad_rows
+from regard.decoding.package import with_package
 from regard.decoding.prepare import prepare
 from regard.errors import NonFiniteError, UserError
 from regard.models.builders import SequenceToSequence
@@ -87,7 +88,7 @@ def encode_prompts(
     rows = [affixes.around(text) for text in texts]
     if has_source:
         _require_fit(rows, 0, run.recipe.max_source_tokens)
-    model, starts = begin_answers(run, rows, device) if answers else (run.language_model, rows)
+    model, starts = begin_answers(run, rows, device) if answers else (with_package(run), rows)
     context_length = run.recipe.model.context_length
     _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
     new_tokens = max_new_tokens or context_length + 1 - max(map(len, starts))
@@ -105,7 +106,7 @@ def begin_answers(
         UserError: the model doesn't generate.
     """
     if not isinstance(run.model, SequenceToSequence):
-        return run.language_model, [run.template.open_answer(row) for row in rows]
+        return with_package(run), [run.template.open_answer(row) for row in rows]
     special = run.tokenizer.special
     start = [special.require("decoder_start_id"), *run.template.target.prefix]
     padded = pad_rows(rows, special.padding, limit=run.recipe.max_source_tokens).to(device)

@@ -26,7 +26,7 @@ def prepare(model: T) -> T:
     """
     if isinstance(model, ConditionedModel):
         return replace(model, model=prepare(model.model))
-    if not isinstance(model, nn.Module) or _is_hooked(model):
+    if not isinstance(model, nn.Module) or is_hooked(model):
         return model
     modules = {name: prepare(module) for name, module in model._modules.items()}
     tensors = {**model._parameters, **model._buffers}
@@ -40,7 +40,7 @@ def prepare(model: T) -> T:
     return view
 
 
-def _is_hooked(module: nn.Module) -> bool:
+def is_hooked(module: nn.Module) -> bool:
     """Whether a call of the module does more than its class's `forward`."""
     return bool(
         module._forward_hooks

@@ -1,12 +1,19 @@
-"""Peak memory of this process."""
+"""Peak memory of this process, or of its tensors on a GPU."""
 
 import re
 import sys
 from pathlib import Path
 
+import torch
 
-def peak_memory_mb() -> float:
-    """Return the peak resident memory in MB; NaN on Windows, which doesn't report it."""
+
+def peak_memory_mb(device: torch.device | None = None) -> float:
+    """Return the peak resident memory in MB; NaN on Windows, which doesn't report it.
+
+    With a GPU as device, that of its tensors.
+    """
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
     try:
         import resource
     except ImportError:

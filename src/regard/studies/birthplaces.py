@@ -13,9 +13,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -66,8 +65,7 @@ ARMS = {
 }
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """The text, and the questions to train on, to measure by, and to predict."""
 
     corpus: Sequence[Document]
@@ -197,8 +195,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_seconds: float
 
 
-@dataclass(frozen=True)
-class Arm:
+class Arm(NamedTuple):
     """A trained model, what it answers, and how well."""
 
     stages: Sequence[Run]

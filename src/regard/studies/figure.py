@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, SupportsFloat, TypeAlias
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +28,9 @@ Style = Literal[
     "dashes with dots",
     "steps",
 ]
+Named: TypeAlias = Mapping[str, Any]
+"""Values by name."""
+NOTHING: Named = MappingProxyType({})
 Limits: TypeAlias = tuple[float | None, float | None]
 """Ends of an axis; None where the data decide."""
 _DIGITS = 5
@@ -146,6 +150,20 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Panels per row; by default all."""
 
 
+class Drawing(NamedTuple):
+    """A figure without its caption, which is a paragraph of the study's docstring."""
+
+    panels: Sequence[Panel]
+    columns: int | None
+    values: Named
+    """Values that the caption names, beside the parameters of the study."""
+
+    def with_caption(self, caption: str, parameters: Named) -> Figure:
+        """Return the figure; names in braces are replaced by their values."""
+        text = caption.format(**{**parameters, **self.values})
+        return Figure(panels=list(self.panels), caption=text, columns=self.columns)
+
+
 def series(
     x: Numbers,
     y: Numbers,
@@ -216,19 +234,21 @@ def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
     )
 
 
-def figure(*panels: Panel, caption: str, columns: int | None = None) -> Figure:
-    """Return a figure of panels; by default all in one row."""
-    return Figure(panels=list(panels), caption=caption, columns=columns)
+def figure(*panels: Panel, columns: int | None = None, **values: Any) -> Drawing:
+    """Return panels, by default all in one row; `values` are those that the caption names."""
+    return Drawing(panels, columns, values)
 
 
-def one_chart(*drawn: Series | Bars | Line, caption: str, **axes: Any) -> Figure:
+def one_chart(*drawn: Series | Bars | Line, values: Named = NOTHING, **axes: Any) -> Drawing:
     """Return a figure of one chart."""
-    return figure(chart(*drawn, **axes), caption=caption)
+    return figure(chart(*drawn, **axes), **values)
 
 
-def bar_chart(groups: Groups, *drawn: Series | Line, caption: str, **axes: Any) -> Figure:
+def bar_chart(
+    groups: Groups, *drawn: Series | Line, values: Named = NOTHING, **axes: Any
+) -> Drawing:
     """Return a figure of bars side by side."""
-    return figure(bar_panel(groups, *drawn, **axes), caption=caption)
+    return figure(bar_panel(groups, *drawn, **axes), **values)
 
 
 def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:

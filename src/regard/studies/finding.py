@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.explorer.page import look_at_attention, page
 from regard.files import write_file
 from regard.runs.run import Run
-from regard.studies.figure import Figure
+from regard.studies.figure import Drawing, Figure, Named
 
 if TYPE_CHECKING:
     from regard.studies.study import Study
@@ -88,6 +88,15 @@ def informational(name: str, measured: SupportsFloat) -> Measurement:
     return Measurement(name=name, measured=float(measured))
 
 
+def refused(call: Callable[[], object], *errors: type[Exception]) -> bool:
+    """Return whether a call raises one of some errors."""
+    try:
+        call()
+    except errors:
+        return True
+    return False
+
+
 class Table(msgspec.Struct, frozen=True):
     """Columns and rows as text."""
 
@@ -139,22 +148,22 @@ class Outside(NamedTuple):
     numbers: Iterable[Measurement]
 
 
-EvidenceParts: TypeAlias = Iterator[Measurement | Outside | Table | Figure | dict[str, Any] | None]
+EvidenceParts: TypeAlias = Iterator[Measurement | Outside | Table | Drawing | dict[str, Any] | None]
 """What a study yields: its measurements and a figure; at most one table, one explorer page's data
 and one `Outside`. None is skipped."""
 
 
-def evidence_of(parts: EvidenceParts) -> Evidence:
-    """Gather what a study yields."""
+def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
+    """Gather what a study yields; `caption` names its parameters and values in braces."""
     found = list(parts)
-    (figure,) = (one for one in found if isinstance(one, Figure))
+    (drawing,) = (one for one in found if isinstance(one, Drawing))
     outside = next((one for one in found if isinstance(one, Outside)), None)
     return Evidence(
         numbers=tuple(one for one in found if isinstance(one, Measurement)),
         outside_condition=tuple(outside.numbers) if outside else (),
         condition=outside.condition if outside else "",
         table=next((one for one in found if isinstance(one, Table)), None),
-        figure=figure,
+        figure=drawing.with_caption(caption, parameters),
         explorer_view=next((one for one in found if isinstance(one, dict)), None),
     )
 

@@ -1,7 +1,6 @@
 """Trained models of studies, cached on disk."""
 
 import hashlib
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ import msgspec
 from filelock import FileLock
 
 from regard.config import to_toml
+from regard.files import cache_folder
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment, Run, load_weights
 from regard.training.loop import ExecutionOptions
@@ -45,7 +45,7 @@ def cached_checkpoints(plan: Plan) -> dict[int, Run]:
 
 
 def _trained_folder(plan: Plan, name: str, *, checkpoints: bool) -> Path:
-    folder = cache_folder() / name
+    folder = cache_folder("studies") / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -65,13 +65,6 @@ def _train(plan: Plan, folder: Path, *, checkpoints: bool) -> None:
     for state in partial.glob("checkpoints/*/optimizer.safetensors"):
         state.unlink()
     partial.rename(folder)
-
-
-def cache_folder() -> Path:
-    """Return $REGARD_CACHE, or else regard/studies in the user's cache folder."""
-    if chosen := os.environ.get("REGARD_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard" / "studies"
 
 
 def _key(plan: Plan) -> str:

@@ -9,9 +9,8 @@ up, and the study measures which signal separates the two.
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -49,8 +48,7 @@ MAX_ERROR = 0.1
 """Largest share of wrong answers that the abstaining model is calibrated to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Abstention:
+class Abstention(NamedTuple):
     """A threshold of confidence, and what it does to questions that didn't choose it."""
 
     guarantee: Guarantee
@@ -58,8 +56,7 @@ class Abstention:
     """The other half of the answers; their signal "confidence" is calibrated."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recall:
+class Recall(NamedTuple):
     """What the study found."""
 
     world: World

@@ -1,25 +1,24 @@
 """All studies, by theme, in the order of the book."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
+import regard.studies.kernels as kernels
+import regard.studies.knowledge as knowledge
+import regard.studies.low_rank as low_rank
+import regard.studies.positions as positions
+import regard.studies.quiz as quiz
+import regard.studies.recurrent as recurrent
+import regard.studies.scaling as scaling
+import regard.studies.single_head as single_head
+import regard.studies.structure as structure
+import regard.studies.trained_models as trained_models
 from regard.errors import UserError, alternatives
-from regard.studies.kernels import STUDIES as KERNELS
-from regard.studies.knowledge import STUDIES as KNOWLEDGE
-from regard.studies.low_rank import STUDIES as LOW_RANK
-from regard.studies.positions import STUDIES as POSITIONS
-from regard.studies.quiz import STUDIES as QUIZ
-from regard.studies.recurrent import STUDIES as RECURRENT
-from regard.studies.scaling import STUDIES as SCALING
-from regard.studies.single_head import STUDIES as SINGLE_HEAD
-from regard.studies.structure import STUDIES as STRUCTURE
 from regard.studies.study import Study
-from regard.studies.trained_models import STUDIES as TRAINED_MODELS
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(NamedTuple):
     """A group of related studies."""
 
     name: str
@@ -27,33 +26,18 @@ class Theme:
     studies: tuple[Study[Any], ...]
 
 
-THEMES = (
-    Theme(
-        "attention by hand",
-        "The computation of one head, and the role of queries, keys and values.",
-        SINGLE_HEAD,
-    ),
-    Theme("scaling and cost", "Why products are divided by √d, and what a layer costs.", SCALING),
-    Theme("low rank", "Attention of low rank, and other approximations.", LOW_RANK),
-    Theme(
-        "recurrent networks",
-        "Gradients through time, and recurrent networks with attention.",
-        RECURRENT,
-    ),
-    Theme(
-        "positions",
-        "Why attention needs them, and the effect of each encoding on the scores.",
-        POSITIONS,
-    ),
-    Theme("structure", "Receptive fields, and learning from text without labels.", STRUCTURE),
-    Theme("kernels", "Attention in linear time, and its error.", KERNELS),
-    Theme(
-        "trained models",
-        "Architectures for tasks, structures that heads find, and the effect of training.",
-        TRAINED_MODELS,
-    ),
-    Theme("knowledge", "Recalled and invented answers.", KNOWLEDGE),
-    Theme("quiz", "Concepts, each checked by code.", QUIZ),
+def _theme(package: ModuleType) -> Theme:
+    """Return the theme of a package; its docstring has the name and the contents."""
+    name, about = " ".join((package.__doc__ or "").split()).split(": ", 1)
+    return Theme(name.lower(), about[0].upper() + about[1:], package.STUDIES)
+
+
+THEMES = tuple(
+    _theme(package)
+    for package in (
+        *(single_head, scaling, low_rank, recurrent, positions),
+        *(structure, kernels, trained_models, knowledge, quiz),
+    )
 )
 
 

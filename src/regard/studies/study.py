@@ -1,6 +1,7 @@
 """A study: a question about attention, and a function that answers it by measuring."""
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,10 @@ Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="seed of the draw
 """A parameter of studies that draw at random."""
 MAX_SEEDS = 1000
 """Most seeds of one run."""
+_FIGURE = "Figure. "
+"""Begins the paragraph of a docstring that is the caption."""
+_ARGS = "\n\nArgs:\n"
+"""Begins the part of a docstring that describes parameters."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
 
@@ -42,7 +47,8 @@ class Study(Generic[P]):
     """A question, the claim that answers it, and the function that tests the claim.
 
     A study is called like its function and returns a `Finding`. The paragraphs of the function's
-    docstring are question, claim, formula (TeX between `$$`), and an explanation in plain words.
+    docstring are question, claim, formula (TeX between `$$`), an explanation in plain words, and
+    the caption of the figure; below "Args:" it describes the parameters.
     """
 
     name: str
@@ -155,7 +161,7 @@ class Study(Generic[P]):
             Parameter(
                 name=name,
                 default=self.defaults[name],
-                description=described.get("description", ""),
+                description=self._descriptions.get(name) or described.get("description", ""),
                 range=_range(described),
             )
             for name, described in schema.items()
@@ -179,12 +185,25 @@ class Study(Generic[P]):
     @property
     def explanation(self) -> str:
         """The result in plain words, one paragraph per line."""
-        return "\n".join(self._paragraphs[3:])
+        return "\n".join(one for one in self._paragraphs[3:] if not one.startswith(_FIGURE))
+
+    @property
+    def caption(self) -> str:
+        """The caption of the figure, with names of parameters and other values in braces."""
+        captions = [one for one in self._paragraphs if one.startswith(_FIGURE)]
+        return "".join(captions).removeprefix(_FIGURE)
 
     @property
     def corrections(self) -> tuple[Correction, ...]:
         """Errors in courses that the study shows."""
         return tuple(one for one in all_corrections() if one.study == self.name)
+
+    @cached_property
+    def _descriptions(self) -> dict[str, str]:
+        """Descriptions of parameters in the docstring."""
+        described = inspect.cleandoc(self.function.__doc__ or "").partition(_ARGS)[2]
+        found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", described, re.MULTILINE)
+        return {name: " ".join(text.split()) for name, text in found}
 
     @cached_property
     def _paragraphs(self) -> list[str]:
@@ -205,7 +224,8 @@ class Study(Generic[P]):
     def _measure(self, settings: Config) -> Finding:
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
-        evidence = evidence_of(self.function(**values))  # type: ignore[call-arg]
+        parts = self.function(**values)  # type: ignore[call-arg]
+        evidence = evidence_of(parts, self.caption, values)
         seconds = time.perf_counter() - started
         return Finding(study=self, parameters=_plain(settings), evidence=evidence, seconds=seconds)
 
@@ -213,8 +233,8 @@ class Study(Generic[P]):
 def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:
     """Return a decorator that makes a study of a function.
 
-    The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2,
-    description="keys")] = 10`; its docstring is the text of the study. It yields its evidence.
+    The function's parameters have defaults and bounds, `n: Annotated[int, Meta(ge=2)] = 10`; its
+    docstring is the text of the study. It yields its evidence.
     """
 
     def made(function: Callable[P, EvidenceParts]) -> Study[P]:
@@ -224,8 +244,8 @@ def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Stu
 
 
 def paragraphs(function: Callable[..., Any]) -> list[str]:
-    """Return the paragraphs of a docstring, each in one line."""
-    texts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    """Return the paragraphs of a docstring before "Args:", each in one line."""
+    texts = inspect.cleandoc(function.__doc__ or "").partition(_ARGS)[0].split("\n\n")
     return [" ".join(text.split()) for text in texts]
 
 

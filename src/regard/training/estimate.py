@@ -38,12 +38,10 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
 
     gradients = _seconds(add_gradients, environment)
     seconds = len(parts) * gradients + _seconds(update, environment)
-    on_gpu = environment.device.type == "cuda"
-    peak = torch.cuda.max_memory_allocated(environment.device) / 2**20 if on_gpu else None
     return {
         "seconds_per_step": seconds,
         "hours": seconds * plan.sampler.steps / 3600,
-        "memory_mb": peak_memory_mb() if peak is None else peak,
+        "memory_mb": peak_memory_mb(environment.device),
     }
 
 

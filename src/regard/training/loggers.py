@@ -52,7 +52,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 class Bar(Logger):
-    """A progress bar in a terminal: loss, speed and time left."""
+    """A progress bar in a terminal: loss, speed, memory and time left."""
 
     def __init__(self, title: str, steps: int, step: int) -> None:
         self._progress = Progress(
@@ -110,8 +110,12 @@ class TensorBoard(Logger):
 
 
 def describe(record: Record) -> str:
-    """Return loss and speed of a record as text."""
+    """Return loss, speed and memory of a record as text."""
     text = f"loss {record['loss']:.3f} · {record['tokens_per_second']:,.0f} tokens/s"
+    if "mfu" in record:
+        text += f" · MFU {record['mfu']:.0%}"
+    if "memory_mb" in record:
+        text += f" · {record['memory_mb']:,.0f} MB"
     if "validation_loss" in record:
         text += f" · validation {record['validation_loss']:.3f}"
     if "perplexity" in record:

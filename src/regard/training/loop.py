@@ -15,15 +15,15 @@ import torch
 from torch import nn
 
 from regard.attention import KernelAttention
-from regard.data.batch import Batch, Sampler
-from regard.dropout import dropouts, release_rows, set_row_keys
+from regard.data.batch import Batch, Sampler, move
+from regard.dropout import Dropout, dropouts, release_rows, set_row_keys
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
 from regard.training.adaptation import release
 from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.losses import accumulate_gradients, best_parts, sum_losses
+from regard.training.losses import accumulate_gradients, sum_losses
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind, Replica, make_replica
 from regard.training.state import (
@@ -39,6 +39,8 @@ from regard.training.state import (
     save_checkpoint,
     set_rate,
 )
+from regard.training.step_batches import StepBatch, StepBatches, batches_kind
+from regard.training.throughput import Throughput
 
 Publishing = Callable[[], AbstractContextManager[None]]
 
@@ -141,8 +143,29 @@ def train(
                 quiet=options.quiet,
                 tensorboard=options.tensorboard,
             )
+    drops = dropouts(replica.model)
+    batches = batches_kind(environment)(
+        sampler,
+        processes,
+        environment,
+        accumulation=config.accumulation,
+        seed=run.recipe.seed,
+        dropouts=len(drops),
+    )
+    throughput = Throughput(run.model, run.recipe.model, environment, processes.size)
     trainer = _Trainer(
-        run, replica, optimizers, validation, config, options, publishing, loggers, at_checkpoint
+        run=run,
+        replica=replica,
+        optimizers=optimizers,
+        batches=batches,
+        dropouts=drops,
+        throughput=throughput,
+        validation=validation,
+        config=config,
+        options=options,
+        publishing=publishing,
+        loggers=loggers,
+        at_checkpoint=at_checkpoint,
     )
     replica.model.train()
     try:
@@ -161,7 +184,8 @@ def train(
                     )
             processes.wait()  # the first has written the last weights
     finally:
-        release_rows(trainer.dropouts)
+        batches.close()
+        release_rows(drops)
         for logger in loggers:
             logger.close()
     if config.changes_model:
@@ -197,13 +221,16 @@ def check_options(config: TrainingConfig, options: ExecutionOptions, processes: 
         raise UserError("--precision float64: contradicts param_dtype=bfloat16; leave one out")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Trainer:
     """The parts that each step needs."""
 
     run: Run
     replica: Replica
     optimizers: list[torch.optim.Optimizer]
+    batches: StepBatches
+    dropouts: Sequence[Dropout]
+    throughput: Throughput
     validation: Sequence[Batch]
     config: TrainingConfig
     options: ExecutionOptions
@@ -212,7 +239,6 @@ class _Trainer:
     at_checkpoint: CheckpointReport
 
     def __post_init__(self) -> None:
-        self.dropouts = dropouts(self.replica.model)
         self.processes = self.replica.processes
 
     def step(
@@ -224,7 +250,7 @@ class _Trainer:
             The progress, and whether a process was interrupted.
         """
         started, model, config = time.perf_counter(), self.replica.model, self.config
-        batch, number = sampler.batch(progress.step), progress.step + 1
+        batch, number = self.batches.get(progress.step), progress.step + 1
         # A row of the context length has so many targets before the token that may follow it.
         seen = sampler.rows_before(progress.step) * (self.run.recipe.model.context_length - 1)
         factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
@@ -232,8 +258,8 @@ class _Trainer:
         try:
             loss = accumulate_gradients(
                 self.replica.loss,
-                self._parts(batch, progress.step),
-                batch.n_targets,
+                self._parts(batch, number),
+                batch.whole.n_targets,
                 self.options.environment,
             )
             loss, interrupted = self.processes.sum(loss, interrupt.wanted)
@@ -247,10 +273,11 @@ class _Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds = time.perf_counter() - started
+        self.throughput.add(batch.whole, seconds)
         progress = msgspec.structs.replace(
             progress,
             step=number,
-            tokens=progress.tokens + batch.positions,
+            tokens=progress.tokens + batch.whole.positions,
             seconds=progress.seconds + seconds,
             losses=(*progress.losses, loss),
         )
@@ -275,13 +302,14 @@ class _Trainer:
             self.save(progress)  # last, for resuming cuts the metrics back to it
         return progress, interrupted > 0 or (self.processes.size == 1 and interrupt.wanted)
 
-    def _parts(self, batch: Batch, step: int) -> Iterator[Batch]:
+    def _parts(self, batch: StepBatch, following: int) -> Iterator[Batch]:
         """Yield this process's share of a batch in parts, each with its own dropout."""
-        environment, accumulation = self.options.environment, self.config.accumulation
-        n = best_parts(batch, environment, accumulation, self.processes.size)
-        for part in self.replica.parts(batch, n):
-            set_row_keys(self.dropouts, self.run.recipe.seed, step, part.row_numbers)
+        device = self.options.environment.device
+        for part, keys in zip(self.replica.each(batch.parts), batch.row_keys, strict=True):
+            set_row_keys(self.dropouts, move(keys, device))
             yield part
+        # Now that a GPU has its work: before, a thread would take Python from launching it.
+        self.batches.prepare(following)
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, then the weights, if they are the best.
@@ -327,7 +355,7 @@ class _Trainer:
             "loss": sum(progress.losses) / len(progress.losses),
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+            **self.throughput.record(),
             "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
         }
         if self.loggers:

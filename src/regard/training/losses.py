@@ -37,13 +37,13 @@ def accumulate_gradients(
     Returns:
         That mean loss, in nats.
     """
-    total = 0.0
+    means = []
     for part in parts:
         with environment.autocast():
             mean = loss(part.to(environment.device)) / n_targets
         mean.backward()
-        total += mean.item()
-    return total
+        means.append(mean.detach())
+    return sum(mean.item() for mean in means)  # at the end, for a GPU stops for each question
 
 
 def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:

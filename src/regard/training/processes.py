@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -230,6 +231,12 @@ def join_processes() -> Processes:
 def _connect() -> Processes:
     try:
         store, rank, size = next(rendezvous("env://"))
+        if torch.cuda.is_available():  # otherwise all take the first one
+            local = int(os.environ.get("LOCAL_RANK", rank))
+            torch.cuda.set_device(local % torch.cuda.device_count())
+        store.set_timeout(TIMEOUT)
+        name = agree_on_name(store, rank, size)
+        store = dist.PrefixStore(name, store)  # type: ignore[attr-defined] # torch hides it
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
@@ -240,6 +247,29 @@ def _connect() -> Processes:
     atexit.register(dist.destroy_process_group)
     store.set(f"regard/process/{rank}", f"{socket.gethostname()} {os.getpid()}")
     return Processes(rank, size, store)
+
+
+def agree_on_name(store: "Store", rank: int, size: int) -> str:
+    """Return the same name in all processes, which no earlier attempt had.
+
+    torchrun keeps its store over restarts, so what the processes of an earlier attempt left there
+    is taken for this one's, and connecting hangs (pytorch/pytorch#135712). An earlier process may
+    have left a question here, but it doesn't confirm the answer.
+    """
+    own = uuid4().hex
+    if rank:
+        store.set(f"regard/question/{rank}", own)
+        name = store.get(f"regard/answer/{own}").decode()  # waits for it
+        store.set(f"regard/confirmed/{name}/{rank}", "")
+        return name
+    others = set(range(1, size))
+    while others:
+        for other in others:
+            if store.check([question := f"regard/question/{other}"]):
+                store.set(f"regard/answer/{store.get(question).decode()}", own)
+        others = {rank for rank in others if not store.check([f"regard/confirmed/{own}/{rank}"])}
+        time.sleep(0.01)
+    return own
 
 
 def is_launched() -> bool:

@@ -5,7 +5,7 @@ gradients of processes are summed, not averaged.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, cast
@@ -34,9 +34,9 @@ class Replica:
         """Return the loss in nats, summed over the targets of this process's share of a batch."""
         return self.model.loss(batch, self.body)
 
-    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
-        """Yield this process's share of a batch in n parts; run each before asking for the next."""
-        yield from batch.split(n)
+    def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
+        """Yield the parts of this process's share of a batch; run each before asking for the next."""
+        yield from parts
 
     def collect(self) -> None:
         """Copy the trained weights to the run's model; all processes must call this."""
@@ -109,10 +109,9 @@ class DataParallel(Replica):
         loss: Tensor = self._parallel(batch)
         return loss
 
-    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
-        shares = share(batch, n, self.processes)
-        for number, part in enumerate(shares, 1):
-            with self._gradients(summed=number == len(shares)):
+    def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
+        for number, part in enumerate(parts, 1):
+            with self._gradients(summed=number == len(parts)):
                 yield part
 
     @contextmanager
@@ -152,6 +151,8 @@ def share(batch: Batch, parts: int, processes: Processes) -> list[Batch]:
     number of parts, as they communicate in each; a process without rows repeats one without loss.
     """
     rank, size = processes.rank, processes.size
+    if size == 1:
+        return batch.split(parts)
     if batch.in_batch_negatives:
         return [batch.every(rank, size)]
     return [

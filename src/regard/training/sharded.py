@@ -1,7 +1,7 @@
 """A model whose weights are sharded over the processes of a training (FSDP2)."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import torch
@@ -14,7 +14,7 @@ from regard.data.batch import Batch
 from regard.models.builders import Model, saved_tensors
 from regard.models.layers import Layer
 from regard.training.processes import Processes
-from regard.training.replica import Loss, Replica, gathered, share
+from regard.training.replica import Loss, Replica, gathered
 
 
 class FullySharded(Replica):
@@ -38,10 +38,9 @@ class FullySharded(Replica):
         loss: Tensor = self._parallel(batch)
         return loss
 
-    def parts(self, batch: Batch, n: int) -> Iterator[Batch]:
-        shares = share(batch, n, self.processes)
-        for number, part in enumerate(shares, 1):
-            cast("FSDPModule", self._parallel).set_requires_gradient_sync(number == len(shares))
+    def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
+        for number, part in enumerate(parts, 1):
+            cast("FSDPModule", self._parallel).set_requires_gradient_sync(number == len(parts))
             yield part
 
     def collect(self) -> None:

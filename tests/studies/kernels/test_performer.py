@@ -29,7 +29,7 @@ def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
         {of: result(trained) for of in PERFORMERS},
         dict.fromkeys(PERFORMERS, exchanged),
     )
-    return evidence_of(judged(results))
+    return evidence_of(judged(results), "", {})
 
 
 def test_the_judgment() -> None:

@@ -1,7 +1,5 @@
 """Biographies that state another place."""
 
-from dataclasses import replace
-
 import pytest
 
 from regard.studies.finding import Verdict
@@ -45,11 +43,11 @@ def test_what_the_claim_depends_on() -> None:
     assert all(number.holds for number in judged(FOUND))
     none, one, *_, every = DOSES
     for dose, worse in (
-        (none, replace(FOUND[none], old=0.4)),
-        (one, replace(FOUND[one], new=0.5)),
-        (one, replace(FOUND[one], unchanged=0.5)),
-        (every, replace(FOUND[every], new=0.3)),
-        (every, replace(FOUND[every], old=0.4)),
+        (none, FOUND[none]._replace(old=0.4)),
+        (one, FOUND[one]._replace(new=0.5)),
+        (one, FOUND[one]._replace(unchanged=0.5)),
+        (every, FOUND[every]._replace(new=0.3)),
+        (every, FOUND[every]._replace(old=0.4)),
     ):
         assert not all(number.holds for number in judged({**FOUND, dose: worse}))
 

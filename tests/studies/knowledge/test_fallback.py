@@ -1,7 +1,5 @@
 """People of whom nothing was read."""
 
-from dataclasses import replace
-
 import pytest
 
 from regard.studies.finding import Verdict
@@ -26,12 +24,12 @@ def test_shares_are_counted() -> None:
 def test_what_the_claim_wants() -> None:
     assert all(number.holds for number in judged(OTHER, TELLING))
     for without, telling in (
-        (OTHER, replace(TELLING, right=0.2)),
-        (OTHER, replace(TELLING, home=0.2)),
-        (OTHER, replace(TELLING, probability=0.1)),
-        (replace(OTHER, home=0.15), TELLING),
-        (replace(OTHER, common=0.05), TELLING),
-        (replace(OTHER, right=0.5), TELLING),
+        (OTHER, TELLING._replace(right=0.2)),
+        (OTHER, TELLING._replace(home=0.2)),
+        (OTHER, TELLING._replace(probability=0.1)),
+        (OTHER._replace(home=0.15), TELLING),
+        (OTHER._replace(common=0.05), TELLING),
+        (OTHER._replace(right=0.5), TELLING),
     ):
         assert not all(number.holds for number in judged(without, telling))
 

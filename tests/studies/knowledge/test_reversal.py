@@ -2,14 +2,11 @@
 
 from regard.metrics import Interval
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.reversal import TEXTS, Directions, judged, one_place_each, reversal
+from regard.studies.knowledge.reversal import TEXTS, judged, one_place_each, reversal
 
 NONE, ALL = (Interval(value=x, low=x, high=x) for x in (0.0, 1.0))
-FOUND = {
-    "name first": Directions(forward=ALL, backward=NONE),
-    "place first": Directions(forward=NONE, backward=ALL),
-    "both": Directions(forward=ALL, backward=ALL),
-}
+FORWARD = {"name first": ALL, "place first": NONE, "both": ALL}
+BACKWARD = {"name first": NONE, "place first": ALL, "both": ALL}
 
 
 def test_nobody_shares_a_place() -> None:
@@ -22,14 +19,14 @@ def test_all_texts_have_as_many_sentences() -> None:
 
 
 def test_what_the_claim_depends_on() -> None:
-    assert all(number.holds for number in judged(FOUND))
-    for text in FOUND:
-        for worse in (
-            Directions(forward=FOUND[text].backward, backward=FOUND[text].forward),
-            Directions(forward=NONE, backward=NONE),
-        ):
-            if worse != FOUND[text]:
-                assert not all(number.holds for number in judged({**FOUND, text: worse}))
+    assert all(number.holds for number in judged(FORWARD, BACKWARD))
+    for text in TEXTS:
+        for worse in ((BACKWARD[text], FORWARD[text]), (NONE, NONE)):
+            if worse != (FORWARD[text], BACKWARD[text]):
+                forward, backward = (
+                    {**of, text: x} for of, x in zip((FORWARD, BACKWARD), worse, strict=True)
+                )
+                assert not all(number.holds for number in judged(forward, backward))
 
 
 def test_without_training_nothing_is_recalled() -> None:

@@ -1,6 +1,5 @@
 """Data, metric and parent."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ def test_what_the_claim_wants_of_each_source() -> None:
         ({"common_answered": 0.3}, 1),
         ({"home_of_child": 0.3}, 2),
     ):
-        numbers = judged(replace(BIASED, **change))
+        numbers = judged(BIASED._replace(**change))
         assert [number.holds for number in numbers] == [i != which for i in range(3)]
 
 

@@ -79,7 +79,7 @@ def test_what_the_document_leaves_out_changes_the_gradients() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("w_hh=[[1]]", "w_hh: is 1×1, which doesn't fit w_hx or x; make it 4×4"),
+        ("w_hh=[[1]]", "w_hh: is 1×1, which doesn't fit the others; make it 4×4"),
         ("w_yh=[[1,2]]", "make it 1×4"),
         ("x=[[1,2],[1]]", "rows are empty or differ"),
         ("x=[[1,2]]", "make it 1×3"),

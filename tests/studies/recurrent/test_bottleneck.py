@@ -1,6 +1,5 @@
 """The bottleneck."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,8 @@ from regard.tasks.examples import Example
 
 ALL = Measured(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
 SOME = Measured(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
-LESS = replace(SOME, right=[[0.1, 0.0], [0.4, 0.0]])
-GATED = replace(SOME, right=[[0.5, 0.0], [1.0, 0.4]])
+LESS = SOME._replace(right=[[0.1, 0.0], [0.4, 0.0]])
+GATED = SOME._replace(right=[[0.5, 0.0], [1.0, 0.4]])
 WELL = {
     ATTENTION: ALL,
     ATTENTION_LAST: ALL,
@@ -43,13 +42,13 @@ def test_what_the_claim_requires() -> None:
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        (ATTENTION, replace(ALL, right=[[0.9, 0.9], [1.0, 0.5]])),
-        (ATTENTION, replace(ALL, near=0.2)),
-        (ATTENTION_LAST, replace(ALL, right=[[0.9, 0.9], [1.0, 0.5]])),
-        (NONE, replace(ALL, near=None)),
-        (NONE, replace(SOME, right=[[0.9, 0.1], [0.9, 0.1]])),
-        (NONE, replace(SOME, case=[1.0, 0.5])),
-        (LAST, replace(SOME, case=[1.0, 0.5])),
+        (ATTENTION, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
+        (ATTENTION, ALL._replace(near=0.2)),
+        (ATTENTION_LAST, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
+        (NONE, ALL._replace(near=None)),
+        (NONE, SOME._replace(right=[[0.9, 0.1], [0.9, 0.1]])),
+        (NONE, SOME._replace(case=[1.0, 0.5])),
+        (LAST, SOME._replace(case=[1.0, 0.5])),
         (HALF, SOME),
         (f"{NONE}, gru", SOME),
         (f"{NONE}, lstm", LESS),

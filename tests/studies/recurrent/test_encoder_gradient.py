@@ -85,7 +85,7 @@ def test_what_the_claim_requires() -> None:
     assert all(number.holds for number in judged(WELL))
     assert not all(number.holds for number in judged(WELL | {NONE: EVEN}))
     assert not all(number.holds for number in judged(WELL | {ATTENTION: WELL[NONE]}))
-    elsewhere = replace(WELL[NONE], cut=torch.ones(5))
+    elsewhere = WELL[NONE]._replace(cut=torch.ones(5))
     assert not all(number.holds for number in judged(WELL | {NONE: elsewhere}))
 
 

@@ -1,6 +1,5 @@
 """The study `one-way-or-both`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,15 +57,15 @@ def test_what_the_claim_requires() -> None:
     assert [best(ahead) for ahead in range(4)] == [1, 0.75, 0.75, 0.5]
     assert all(number.holds for number in judged(WELL, ahead=1))
     clairvoyant = WELL.accuracy | {("future", "one way"): 0.9}
-    assert not all(n.holds for n in judged(replace(WELL, accuracy=clairvoyant), ahead=1))
-    assert not all(n.holds for n in judged(replace(WELL, online=0.1), ahead=1))
-    seen = replace(WELL, hindsight={"one way": 0.1, "both ways": 1.0})
+    assert not all(n.holds for n in judged(WELL._replace(accuracy=clairvoyant), ahead=1))
+    assert not all(n.holds for n in judged(WELL._replace(online=0.1), ahead=1))
+    seen = WELL._replace(hindsight={"one way": 0.1, "both ways": 1.0})
     assert not all(n.holds for n in judged(seen, ahead=1))
 
 
 def test_with_no_day_ahead_nothing_is_gained() -> None:
     same = dict.fromkeys(WELL.accuracy, 1.0)
-    failed = [n.name for n in judged(replace(WELL, accuracy=same), ahead=0) if not n.holds]
+    failed = [n.name for n in judged(WELL._replace(accuracy=same), ahead=0) if not n.holds]
     assert failed == ["future: gain by both ways"]
 
 

@@ -1,6 +1,5 @@
 """What the states hold."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,12 +56,12 @@ def test_what_the_claim_requires() -> None:
 def test_other_measurements_would_refute_it(lost: tuple[str, str]) -> None:
     network = NONE if lost == (DECODER, "character") else ATTENTION
     one = WELL[network]
-    other = WELL | {network: replace(one, read=one.read | {lost: 0.3})}
+    other = WELL | {network: one._replace(read=one.read | {lost: 0.3})}
     assert not all(number.holds for number in judged(other))
 
 
 def test_a_last_state_that_holds_the_text_all_the_same_would_refute_it() -> None:
-    held = replace(WELL[ATTENTION], last=[0.9, 0.9])
+    held = WELL[ATTENTION]._replace(last=[0.9, 0.9])
     assert not all(number.holds for number in judged(WELL | {ATTENTION: held}))
 
 

@@ -64,10 +64,10 @@ def test_embeddings_learn_from_their_own_sequence_alone(run: Run) -> None:
     [
         (NONE, ALL),
         (ATTENTION, SOME),
-        (NONE, replace(SOME, after=(0.7, 0.7))),
-        (NONE, replace(SOME, losses=(0.1, 0.2, 0.5))),
-        (ATTENTION, replace(ALL, mismatches=(0, 1))),
-        (NONE, replace(SOME, free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
+        (NONE, SOME._replace(after=(0.7, 0.7))),
+        (NONE, SOME._replace(losses=(0.1, 0.2, 0.5))),
+        (ATTENTION, ALL._replace(mismatches=(0, 1))),
+        (NONE, SOME._replace(free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
     ],
 )
 def test_other_measurements_would_refute_the_claim(name: str, other: Measured) -> None:

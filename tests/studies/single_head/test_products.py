@@ -26,8 +26,8 @@ def test_the_verdict() -> None:
     ("wrong", "message"),
     [
         ("i=4", "there are 3 states"),
-        ("w_q=[[1],[2]]", "rows of 1"),
-        ("h=[[1,2],[3]]", "rows differ"),
+        ("w_q=[[1],[2]]", "w_q: is 2×1, .*; make it 2×2"),
+        ("h=[[1,2],[3]]", "h: rows are empty or differ"),
         ("w_k=[[1,1]]", "w_q gives 2"),
     ],
 )

@@ -1,6 +1,5 @@
 """Labeled relations."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,9 @@ def test_what_the_claim_wants() -> None:
     found = dict.fromkeys(RELATIONS, FOUND)
     assert all(number.holds for number in judged(found, 0.8))
     for worse in (
-        replace(FOUND, accuracy=0.7),
-        replace(FOUND, offset=0.9),
-        replace(FOUND, untrained=0.9),
+        FOUND._replace(accuracy=0.7),
+        FOUND._replace(offset=0.9),
+        FOUND._replace(untrained=0.9),
     ):
         numbers = judged(found | {"pronoun": worse}, 0.8)
         assert not all(number.holds for number in numbers)

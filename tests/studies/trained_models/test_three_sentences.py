@@ -1,6 +1,5 @@
 """The study `three-sentences`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from regard.studies.trained_models.three_sentences import (
 
 TEXTS = labeled_texts(0, "test", 12)
 AFTER = Found(head=0, share=0.9, itself=0.05, probability=0.95)
-BEFORE = replace(AFTER, share=0.1)
+BEFORE = AFTER._replace(share=0.1)
 
 
 def test_the_query_is_the_verb_or_the_word_before_the_next() -> None:
@@ -41,9 +40,9 @@ def test_what_the_claim_wants() -> None:
     before = dict.fromkeys(after, BEFORE)
     assert all(number.holds for number in judged(after, before))
     for broken in (
-        {ACROSS: replace(AFTER, share=0.4)},
-        {ACROSS: replace(AFTER, itself=0.6)},
-        {PRONOUN: replace(AFTER, share=0.4)},
+        {ACROSS: AFTER._replace(share=0.4)},
+        {ACROSS: AFTER._replace(itself=0.6)},
+        {PRONOUN: AFTER._replace(share=0.4)},
     ):
         assert not all(number.holds for number in judged(after | broken, before))
     assert not all(number.holds for number in judged(after, after))

@@ -1,4 +1,4 @@
-"""Kernels: attention in linear time, and how far it is off."""
+"""Kernels: attention in linear time, and its error."""
 
 from typing import Any
 

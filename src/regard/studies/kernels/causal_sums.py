@@ -30,12 +30,10 @@ MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
 
 @study()
 def causal_sums(
-    features: Annotated[Map, Meta(description="the feature map φ")] = "elu",
-    d: Annotated[int, Meta(ge=2, le=32, description="width of queries, keys and values")] = 16,
-    n: Annotated[int, Meta(ge=2, le=400, description="tokens of the row that is compared")] = 200,
-    chunk: Annotated[
-        Literal[1, 16, 64, 256, 4096], Meta(description="tokens whose weights are made one by one")
-    ] = 64,
+    features: Map = "elu",
+    d: Annotated[int, Meta(ge=2, le=32)] = 16,
+    n: Annotated[int, Meta(ge=2, le=400)] = 200,
+    chunk: Literal[1, 16, 64, 256, 4096] = 64,
     doublings: Annotated[
         int, Meta(ge=1, le=3, description=f"how often {SHORTEST} tokens are doubled, to be timed")
     ] = 2,
@@ -56,6 +54,16 @@ def causal_sums(
     In training all tokens are there at once, and one by one is slow. In chunks, the tokens of a
     chunk look at one another through a small matrix, and at all before through the sums up to
     there. A chunk as long as the row is the whole matrix again, and quadratic.
+
+    Figure. Left: the time of a row grows with its length in chunks, and with the square of it by
+    the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.
+    Dots: measured.
+
+    Args:
+        features: the feature map φ
+        d: width of queries, keys and values
+        n: tokens of the row that is compared
+        chunk: tokens whose weights are made one by one
     """
     attend = KernelAttention(MAPS[features](d), chunk=chunk)
     row = draw_row(n, d, seed)
@@ -85,9 +93,6 @@ def causal_sums(
     yield figure(
         log_chart(lengths, milliseconds, title="time of a row, ms", x="tokens N"),
         log_chart(lengths, kilobytes, title="state, KiB", x="tokens N"),
-        caption="Left: the time of a row grows with its length in chunks, and with the square "
-        "of it by the matrix. Right: S and Z have constant size; a cache of keys and values "
-        "grows with the length. Dots: measured.",
     )
 
 

@@ -28,7 +28,7 @@ from regard.studies.kernels.estimates import (
     predicted,
 )
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
@@ -46,22 +46,12 @@ MARKERS: tuple[Style, ...] = ("dots", "squares")
 
 @study()
 def favor(
-    length: Annotated[
-        float,
-        Meta(ge=0.05, le=1.5, description="of x = q/d^¼ and y = k/d^¼; tails are heavy above ½"),
-    ] = 0.5,
-    m: Annotated[int, Meta(ge=2, le=8, description="directions of an estimate")] = 8,
-    d: Annotated[int, Meta(ge=8, le=16, description="width of its queries and keys")] = 8,
-    count: Annotated[
-        int,
-        Meta(
-            ge=20_000, le=400_000, multiple_of=BATCH, description="estimates, a multiple of 10 000"
-        ),
-    ] = 200_000,
-    spread: Annotated[
-        float, Meta(ge=0.1, le=1.5, description="standard deviation of the entries in whole heads")
-    ] = 1.0,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
+    length: Annotated[float, Meta(ge=0.05, le=1.5)] = 0.5,
+    m: Annotated[int, Meta(ge=2, le=8)] = 8,
+    d: Annotated[int, Meta(ge=8, le=16)] = 8,
+    count: Annotated[int, Meta(ge=20_000, le=400_000, multiple_of=BATCH)] = 200_000,
+    spread: Annotated[float, Meta(ge=0.1, le=1.5)] = 1.0,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What do the Performer's random features estimate, why must they be positive, and what do
     orthogonal directions gain?
@@ -87,6 +77,21 @@ def favor(
     But all of this has e^a in it, a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64: the
     estimate's tail is so heavy that almost all draws are far too small, and a few far too large. A
     model that is trained with such features learns to live with short queries and keys.
+
+    Figure. Left: relative error of the kernel. Waves are worst where x and y are opposite,
+    exponentials where they agree; hyperbolic ones have the least nearly everywhere. Lines: formula;
+    dots: independent directions; squares: orthogonal, below. Middle: the share of queries whose
+    weights by {waves} waves add up to 0 or less rises to a half with their norm, sooner at larger
+    widths (dots: measured). Right: median relative error of FAVOR+'s output (dots: measured); at d
+    = 64 it is above the dotted line, the error of the mean of the values.
+
+    Args:
+        length: of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
+        m: directions of an estimate
+        d: width of its queries and keys
+        count: estimates, a multiple of 10 000
+        spread: standard deviation of the entries in whole heads
+        seed: seed of all draws
     """
     pairs = [Pair.of(length, cosine) for cosine in COSINES]
     draws = Draws(
@@ -120,13 +125,7 @@ def favor(
             y_scale="linear",
             y_limits=(0, None),
         ),
-        caption="Left: relative error of the kernel. Waves are worst where x and y are opposite, "
-        "exponentials where they agree; hyperbolic ones have the least nearly everywhere. "
-        "Lines: formula; dots: independent directions; squares: orthogonal, below. Middle: the "
-        f"share of queries whose weights by {WAVES} waves add up to 0 or less rises to a half "
-        "with their norm, sooner at larger widths (dots: measured). Right: median relative error "
-        "of FAVOR+'s output (dots: measured); at d = 64 it is above the dotted line, the error of "
-        "the mean of the values.",
+        waves=WAVES,
     )
 
 

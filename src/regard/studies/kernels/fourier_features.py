@@ -25,6 +25,7 @@ from regard.studies.finding import (
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 MANY = 20_000
 """Waves that estimate an expectation."""
@@ -57,23 +58,11 @@ class Outcome(NamedTuple):
 
 @study()
 def fourier_features(
-    widths: Annotated[
-        tuple[Width, ...],
-        Meta(min_length=2, max_length=5, description="D, widths of queries and keys, rising"),
-    ] = (4, 16, 64),
-    waves: Annotated[
-        tuple[Waves, ...],
-        Meta(min_length=2, max_length=5, description="D_random, numbers of features, rising"),
-    ] = (16, 64, 256, 1024),
-    variance: Annotated[
-        Variance, Meta(description="of each entry of a direction w, where σ² = √d")
-    ] = "1/σ²",
-    spread: Annotated[
-        float, Meta(ge=0.1, le=1.5, description="standard deviation of queries' and keys' entries")
-    ] = 1.0,
-    draws: Annotated[
-        int, Meta(ge=20, le=200, description="heads of each width, each with its own features")
-    ] = 50,
+    widths: Annotated[tuple[Width, ...], Meta(min_length=2, max_length=5)] = (4, 16, 64),
+    waves: Annotated[tuple[Waves, ...], Meta(min_length=2, max_length=5)] = (16, 64, 256, 1024),
+    variance: Variance = "1/σ²",
+    spread: Annotated[float, Meta(ge=0.1, le=1.5)] = 1.0,
+    draws: Annotated[int, Meta(ge=20, le=200)] = 50,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How well do random Fourier features approximate softmax attention, depending on their number
@@ -100,6 +89,18 @@ def fourier_features(
     errors of the output follow from the central limit theorem: the estimates of a row are drawn
     from the normal distribution that has their exact covariance, and put through the same division.
     Bounds are four standard errors of the measured and the expected median, over heads.
+
+    Figure. Left: the kernel's error falls with the root of the number of waves, and is larger for
+    wider queries and keys (lines: formula; dots: measured). Dotted lines and squares: at fixed norm
+    it is smaller, the wider they are. Right: attention's error (lines: central limit theorem; dots:
+    measured) falls at small widths, and hardly at large ones.
+
+    Args:
+        widths: D, widths of queries and keys, rising
+        waves: D_random, numbers of features, rising
+        variance: of each entry of a direction w, where σ² = √d
+        spread: standard deviation of queries' and keys' entries
+        draws: heads of each width, each with its own features
     """
     for name, values in {"widths": widths, "waves": waves}.items():
         if list(values) != sorted(set(values)):
@@ -133,11 +134,6 @@ def fourier_features(
     yield figure(
         chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs", **axes),
         chart(*outputs, zero, title=title, y="median over rows", **axes),
-        caption="Left: the kernel's error falls with the root of the number of waves, and is "
-        "larger for wider queries and keys (lines: formula; dots: measured). Dotted lines and "
-        "squares: at fixed norm it is smaller, the wider they are. Right: attention's error "
-        "(lines: central limit theorem; dots: measured) falls at small widths, and hardly at "
-        "large ones.",
     )
 
 
@@ -185,7 +181,7 @@ class KernelNoise(NamedTuple):
 
     def sums(self, head: Head, m: int, generator: torch.Generator) -> Sums:
         """Draw the estimates of m waves as normal numbers, and sum values and weights."""
-        noise = torch.randn(*self.kernel.shape, 1, dtype=torch.float64, generator=generator)
+        noise = draw_normal(generator, *self.kernel.shape, 1)
         estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
         norms = head.key[0, 0].square().sum(-1) / (2 * head.key.shape[-1] ** 0.5)
         weights = (estimates * norms.exp())[None, None]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Figure, chart, figure, series
+from regard.studies.figure import Drawing, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -24,12 +24,10 @@ Keys: TypeAlias = Float[Tensor, "keys d"]
 
 @study()
 def gaussian_identity(
-    d: Annotated[int, Meta(ge=1, le=256, description="width of queries and keys")] = 16,
-    n: Annotated[int, Meta(ge=2, le=128, description="queries, and keys")] = 64,
-    spread: Annotated[
-        float, Meta(ge=0.1, le=4, description="standard deviation of their entries")
-    ] = 1.0,
-    width: Annotated[float, Meta(ge=0.1, le=10, description="σ², as a multiple of √d")] = 1.0,
+    d: Annotated[int, Meta(ge=1, le=256)] = 16,
+    n: Annotated[int, Meta(ge=2, le=128)] = 64,
+    spread: Annotated[float, Meta(ge=0.1, le=4)] = 1.0,
+    width: Annotated[float, Meta(ge=0.1, le=10)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How is softmax attention related to the Gaussian kernel?
@@ -49,6 +47,16 @@ def gaussian_identity(
 
     It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
     Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
+
+    Figure. A dot for each pair of a query and a key. Left: the exponent of the Gaussian kernel
+    against that of softmax is a cloud. Right: with the two norms added, all dots are on the
+    diagonal (line).
+
+    Args:
+        d: width of queries and keys
+        n: queries, and keys
+        spread: standard deviation of their entries
+        width: σ², as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
@@ -99,7 +107,7 @@ def rounding(query: Queries, key: Keys, variance: float) -> float:
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
 
 
-def _figure(query: Queries, key: Keys, variance: float) -> Figure:
+def _figure(query: Queries, key: Keys, variance: float) -> Drawing:
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     ends = [scores.min(), scores.max()]
@@ -110,7 +118,4 @@ def _figure(query: Queries, key: Keys, variance: float) -> Figure:
     return figure(
         chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
         chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
-        caption="A dot for each pair of a query and a key. Left: the exponent of the Gaussian "
-        "kernel against that of softmax is a cloud. Right: with the two norms added, all dots are "
-        "on the diagonal (line).",
     )

@@ -13,10 +13,10 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment, Run
-from regard.studies.figure import Figure, Series, bars, chart, figure, interval_bars, series
+from regard.studies.figure import Drawing, Series, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
 from regard.training.loggers import read_metrics
 
@@ -60,10 +60,10 @@ class Results(NamedTuple):
 
 @study(trains=True)
 def performer(
-    steps: Annotated[int, Meta(ge=1, le=2000, description="of training")] = 400,
-    length: Annotated[int, Meta(ge=2, le=24, description="tokens to be reversed")] = 16,
-    lr: Annotated[float, Meta(ge=1e-5, le=0.1, description="highest learning rate")] = 2e-3,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="of weights, features and rows")] = 0,
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 400,
+    length: Annotated[int, Meta(ge=2, le=24)] = 16,
+    lr: Annotated[float, Meta(ge=1e-5, le=0.1)] = 2e-3,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Is a Performer as accurate as a model with softmax attention?
 
@@ -83,6 +83,16 @@ def performer(
     softmax learns have about unit variance or more, and for such no common number of directions is
     enough: put FAVOR+ in the place of softmax after training, with the very same weights, and most
     predictions are wrong.
+
+    Figure. Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on new rows:
+    trained with FAVOR+ at least {worst:.2f}; models trained with softmax, with FAVOR+ in its place
+    afterwards, at most {best:.2f}. Thin lines: 95% intervals.
+
+    Args:
+        steps: of training
+        length: tokens to be reversed
+        lr: highest learning rate
+        seed: of weights, features and rows
     """
     softmax = {heads: trained(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
     performers = {
@@ -172,7 +182,7 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
 
 
-def _figure(results: Results) -> Figure:
+def _figure(results: Results) -> Drawing:
     curves = []
     for heads in HEADS:
         losses = [_losses(results.softmax[heads], "softmax", 5)]
@@ -190,13 +200,11 @@ def _figure(results: Results) -> Figure:
         x="heads × directions",
         y_limits=(0, 1.4),
     )
-    worst, best = min(one.value for one in own), max(results.exchanged.values())
     return figure(
         *curves,
         accuracies,
-        caption="Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on "
-        f"new rows: trained with FAVOR+ at least {worst:.2f}; models trained with softmax, with "
-        f"FAVOR+ in its place afterwards, at most {best:.2f}. Thin lines: 95% intervals.",
+        worst=min(one.value for one in own),
+        best=max(results.exchanged.values()),
     )
 
 

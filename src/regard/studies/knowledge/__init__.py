@@ -1,4 +1,4 @@
-"""Knowledge: what a model recalls, and what it makes up."""
+"""Knowledge: recalled and invented answers."""
 
 from typing import Any
 

@@ -1,19 +1,17 @@
 """Ways to write a text, and times to ask: which facts can be extracted?"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from regard.evaluation.evaluate import answer_questions
-from regard.metrics import Interval, accuracy
+from regard.metrics import Interval
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least
 from regard.studies.knowledge.fictional import (
-    CPU,
     Steps,
     pretrained,
+    right_answers,
     small_recipe,
     small_world,
     text_first,
@@ -26,21 +24,15 @@ TEXTS: dict[str, dict[str, Any]] = {
     "five, permuted": {"order": "permuted"},
 }
 """Options of the world for each text; all are about the same people and facts."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Right answers about people in the text only."""
-
-    together: Interval
-    """Text and questions are mixed in training."""
-    afterwards: Interval
-    """The questions come after the text."""
+TIMES = {"questions mixed in": pretrained, "questions afterwards": text_first}
+"""Trainings on text and questions."""
+Scores = Mapping[str, Interval]
+"""Right answers about people in the text only, by text."""
 
 
 @study(trains=True)
 def augmentation(
-    people: Annotated[int, Meta(ge=80, le=600, description="people that the text mentions")] = 300,
+    people: Annotated[int, Meta(ge=80, le=600)] = 300,
     steps: Steps = 1600,
     seed: Seed = 0,
 ) -> EvidenceParts:
@@ -66,41 +58,31 @@ def augmentation(
     These models are small, and read little. With questions mixed in, the effect is large for all
     seeds. With questions afterwards, fewer facts can be retrieved than in the larger models, and
     the effects have the published direction at four of five seeds; at the fifth, neither is seen.
+
+    Figure. Right answers about people in no training question, by the way in which the text is
+    written and the time of the questions, with 95 % intervals.
+
+    Args:
+        people: people that the text mentions
     """
     recipe = small_recipe(steps, seed)
-    found = {}
-    for text, options in TEXTS.items():
-        world = small_world(people, 0.0, seed, **options)
-        questions = world.questions("text_only")
-        together, afterwards = (
-            accuracy([a.correct for a in answer_questions(train(world, recipe), questions, CPU)])
-            for train in (pretrained, text_first)
-        )
-        found[text] = Scores(together=together, afterwards=afterwards)
-    yield from judged(found)
-    yield bar_chart(
-        {
-            "questions mixed in": {text: one.together for text, one in found.items()},
-            "questions afterwards": {text: one.afterwards for text, one in found.items()},
-        },
-        y="right answers",
-        y_limits=(0, 1.05),
-        caption="Right answers about people in no training question, by the way in which the text "
-        "is written and the time of the questions, with 95 % intervals.",
-    )
+    worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}
+    found = {
+        when: {
+            text: right_answers(train(world, recipe), world.questions("text_only"))
+            for text, world in worlds.items()
+        }
+        for when, train in TIMES.items()
+    }
+    yield from judged(*found.values())
+    yield bar_chart(found, y="right answers", y_limits=(0, 1.05))
 
 
-def judged(found: Mapping[str, Scores]) -> Iterator[Measurement]:
+def judged(mixed: Scores, afterwards: Scores) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
-    one, *_, permuted = found.values()
-    yield at_least(
-        "mixed: permuted, beyond one biography", permuted.together.value - one.together.value, 0
-    )
-    yield at_least(
-        "afterwards: permuted, beyond one biography",
-        permuted.afterwards.value - one.afterwards.value,
-        0,
-    )
-    yield at_least(
-        "one biography: mixed, beyond afterwards", one.together.value - one.afterwards.value, 0
-    )
+    one, *_, permuted = TEXTS
+    for when, scores in {"mixed": mixed, "afterwards": afterwards}.items():
+        gain = scores[permuted].value - scores[one].value
+        yield at_least(f"{when}: permuted, beyond one biography", gain, 0)
+    gain = mixed[one].value - afterwards[one].value
+    yield at_least("one biography: mixed, beyond afterwards", gain, 0)

@@ -1,7 +1,7 @@
 """Bias from the data, from the parent model, and from the metric."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.runs.run import Run
@@ -27,8 +27,7 @@ from regard.studies.study import Seed, study
 from regard.tasks.world import QUESTIONS, Person, World
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
+class Shares(NamedTuple):
     """Shares in data and answers; all answers are about absent people."""
 
     common_in_data: float
@@ -69,6 +68,10 @@ def bias(
     the finetuned model has kept its parent's bias. (With `correlation=0` the difference is still
     0.35 to 0.42 at seeds 0 to 4: some four people share a last name, so that one place is often the
     majority by chance.)
+
+    Figure. From the left: share of {place} in the data, its mean probability, and its share among
+    best answers; probability of the home of the name, without a parent model and with one whose
+    data had this bias.
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = small_recipe(steps, seed)
@@ -100,14 +103,7 @@ def bias(
         "home, no parent": shares.home_of_orphan,
         "home, parent": shares.home_of_child,
     }
-    yield bar_chart(
-        {"": shown},
-        y="share",
-        y_limits=(0, 1),
-        caption=f"From the left: share of {place} in the data, its mean probability, and its share "
-        "among best answers; probability of the home of the name, without a parent model and with "
-        "one whose data had this bias.",
-    )
+    yield bar_chart({"": shown}, y="share", y_limits=(0, 1), values={"place": place})
 
 
 def judged(shares: Shares) -> Iterator[Measurement]:

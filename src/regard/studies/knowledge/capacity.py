@@ -30,9 +30,7 @@ MODEL = (
 
 @study(trains=True)
 def capacity(
-    exposures: Annotated[
-        int, Meta(ge=FEW, le=2000, description="exposures of the longer training")
-    ] = 1000,
+    exposures: Annotated[int, Meta(ge=FEW, le=2000)] = 1000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
@@ -53,6 +51,12 @@ def capacity(
     people, the model stores all and could hold more; with too many, it stores less of each; so
     the capacity is the maximum over the number of people. (After 100 exposures the bits still rise
     slowly with the number of people: to 1.37 per parameter with 4 800, at seed 0.)
+
+    Figure. Bits that a model of 13 808 parameters stores about people, per parameter, by the number
+    of people and of times that it reads about each. Dotted: the published capacities.
+
+    Args:
+        exposures: exposures of the longer training
     """
     found = {times: [_bits(people, times, seed) for people in PEOPLE] for times in (FEW, exposures)}
     yield from judged(found)
@@ -63,8 +67,6 @@ def capacity(
         x="people",
         y="bits per parameter",
         y_limits=(0, 2.4),
-        caption="Bits that a model of 13 808 parameters stores about people, per parameter, by the "
-        "number of people and of times that it reads about each. Dotted: the published capacities.",
     )
 
 

@@ -1,8 +1,8 @@
 """Sentences of the text changed, the model trained anew."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ DOSES = (0, 1, 2, 3, 5)
 """Changed biographies of each changed person; everybody has five."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(NamedTuple):
     """Answers of a model that was trained on a changed text, as shares."""
 
     new: float
@@ -57,6 +56,9 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     guess could find them. With three of five, the answers are divided; with one, the model mostly
     stays with the four. So an error in a text that repeats its facts is outvoted, and a fact that
     it states once has no second witness.
+
+    Figure. Answers of models trained on texts in which some biographies of every second person
+    state another place of birth.
     """
     world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
     text_only = world.group("text_only")
@@ -82,8 +84,6 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
-        caption="Answers of models trained on texts in which some biographies of every second "
-        "person state another place of birth.",
     )
 
 

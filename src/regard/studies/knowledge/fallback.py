@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import eq
+from typing import NamedTuple
 
 from regard.evaluation.evaluate import answer_questions
 from regard.studies.figure import bar_chart
@@ -24,8 +24,7 @@ from regard.studies.knowledge.fictional import (
 from regard.studies.study import Seed, study
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guesses:
+class Guesses(NamedTuple):
     """Answers of a model about absent people, as shares."""
 
     home: float
@@ -67,6 +66,9 @@ def fallback(
 
     The share of answers that are the home of the name is compared with the same share after the
     answers are dealt out again among these people at random.
+
+    Figure. Answers about absent people in two worlds. Where names are informative, most answers are
+    the home of the name, and many are right; where they say nothing, few are.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged(found[0.0], found[correlation])
@@ -82,8 +84,6 @@ def fallback(
         },
         y="share of answers",
         y_limits=(0, 1),
-        caption="Answers about absent people in two worlds. Where names are informative, most "
-        "answers are the home of the name, and many are right; where they say nothing, few are.",
     )
 
 

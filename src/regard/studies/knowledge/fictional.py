@@ -15,6 +15,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
+from regard.evaluation.evaluate import answer_questions
+from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment, Run
@@ -116,6 +118,11 @@ def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
 def qa_train(world: World) -> list[Example]:
     """The questions that are trained on, in all wordings."""
     return world.questions("qa_train", QUESTIONS)
+
+
+def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
+    """The share of questions that a model answers correctly."""
+    return accuracy([answer.correct for answer in answer_questions(run, questions, CPU)])
 
 
 def last_name(person: Person) -> str:

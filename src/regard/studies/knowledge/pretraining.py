@@ -3,18 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from regard.evaluation.evaluate import answer_questions
-from regard.metrics import Interval, accuracy
+from regard.metrics import Interval
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
-    CPU,
     Correlation,
     People,
     Steps,
     commonest,
     not_pretrained,
     pretrained,
+    right_answers,
     small_recipe,
     small_world,
     without_them,
@@ -49,13 +48,13 @@ def pretraining(
 
     This is a fictional world, in which every fact is known. `regard birthplaces` trains the same
     three models on the course's sentences about real people (docs/birthplaces.md).
+
+    Figure. Right answers of each model about people in the text only, with 95 % intervals. Dotted:
+    always answering {place}.
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
     questions = world.questions("text_only")
-    scores = {
-        arm: accuracy([a.correct for a in answer_questions(train(world, recipe), questions, CPU)])
-        for arm, train in ARMS.items()
-    }
+    scores = {arm: right_answers(train(world, recipe), questions) for arm, train in ARMS.items()}
     place, share = commonest(world.group("text_only"))
     yield from judged(scores, share, len(questions))
     yield bar_chart(
@@ -63,8 +62,7 @@ def pretraining(
         Line(y=share, label=f"always {place}"),
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Right answers of each model about people in the text only, with 95 % "
-        f"intervals. Dotted: always answering {place}.",
+        values={"place": place},
     )
 
 

@@ -70,6 +70,10 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     The intervals of AUROC are DeLong's. The curves show risk against coverage: the share of wrong
     answers if only the most confident ones are given. `regard birthplaces` measures the same on
     real people (docs/birthplaces.md).
+
+    Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
+    AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
+    risk against coverage about mentioned people.
     """
     world = small_world(people, 0.0, seed)
     run = pretrained(world, small_recipe(steps, seed))
@@ -97,9 +101,6 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
         _risk([*kinds["right"], *kinds["wrong"]]),
         columns=2,
-        caption="Above: right, wrong and invented answers by probability and by familiarity. Below "
-        "left: AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. "
-        "Below right: risk against coverage about mentioned people.",
     )
     yield _explorer_view(run, mentioned[0], absent[0])
 

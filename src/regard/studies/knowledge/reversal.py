@@ -1,17 +1,14 @@
 """Facts read in one direction, asked in the other."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
-from regard.evaluation.evaluate import answer_questions
-from regard.metrics import Interval, accuracy
-from regard.runs.run import Run
+from regard.metrics import Interval
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
-from regard.studies.knowledge.fictional import CPU, on_text, small_recipe
+from regard.studies.knowledge.fictional import on_text, right_answers, small_recipe
 from regard.studies.study import Seed, study
 from regard.tasks import names
 from regard.tasks.examples import Example
@@ -28,22 +25,14 @@ TEXTS = {
     "both": NAME_FIRST + PLACE_FIRST,
 }
 """Sentences about everybody; each text has four a person."""
-FORWARD, BACKWARD = "Where was {name} born?", "Who was born in {place}?"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Directions:
-    """Right answers about people in the text only."""
-
-    forward: Interval
-    """Name → place."""
-    backward: Interval
-    """Place → name."""
+WORDINGS = {"name → place": "Where was {name} born?", "place → name": "Who was born in {place}?"}
+Scores = Mapping[str, Interval]
+"""Right answers about people in the text only, by text."""
 
 
 @study(trains=True)
 def reversal(
-    steps: Annotated[int, Meta(ge=1, le=4000, description="steps of training")] = 800,
+    steps: Annotated[int, Meta(ge=1, le=4000)] = 800,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a model that read "A was born in B" know who was born in B?
@@ -63,43 +52,41 @@ def reversal(
     way back: the name came first, and was never to be predicted from the place. Bidirectional
     questions about other people don't help, as they teach the form and not these facts. What helps
     is a text that states the facts in both directions.
+
+    Figure. Right answers about people in no training question, by the direction of the sentences in
+    the text, with 95 % intervals.
+
+    Args:
+        steps: steps of training
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]
     recipe = small_recipe(steps, seed)
-    questions = [*_questions(FORWARD, known), *_questions(BACKWARD, known)]
+    questions = [one for wording in WORDINGS.values() for one in _questions(wording, known)]
     every = [_write(one, pair) for one in TEXTS["both"] for pair in pairs]
-    found = {}
+    runs = {}
     for text, sentences in TEXTS.items():
         documents = [_write(one, pair) for one in sentences for pair in pairs]
-        run = on_text(documents, recipe, questions, vocabulary=every)
-        found[text] = Directions(
-            forward=_score(run, FORWARD, asked), backward=_score(run, BACKWARD, asked)
-        )
-    yield from judged(found)
-    yield bar_chart(
-        {
-            "name → place": {text: one.forward for text, one in found.items()},
-            "place → name": {text: one.backward for text, one in found.items()},
-        },
-        y="right answers",
-        y_limits=(0, 1.05),
-        caption="Right answers about people in no training question, by the direction of the "
-        "sentences in the text, with 95 % intervals.",
-    )
+        runs[text] = on_text(documents, recipe, questions, vocabulary=every)
+    found = {
+        direction: {
+            text: right_answers(run, _questions(wording, asked)) for text, run in runs.items()
+        }
+        for direction, wording in WORDINGS.items()
+    }
+    yield from judged(*found.values())
+    yield bar_chart(found, y="right answers", y_limits=(0, 1.05))
 
 
-def judged(found: Mapping[str, Directions]) -> Iterator[Measurement]:
+def judged(forward: Scores, backward: Scores) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
-    for text, low, high in (
-        ("name first", "backward", "forward"),
-        ("place first", "forward", "backward"),
-    ):
-        yield at_least(f"{text}: right {high}", getattr(found[text], high).value, 0.7)
-        yield at_most(f"{text}: right {low}", getattr(found[text], low).value, 0.1)
-    both = found["both"]
-    yield at_least("both: right forward", both.forward.value, 0.7)
-    yield at_least("both: right backward", both.backward.value, 0.7)
+    right = {"forward": forward, "backward": backward}
+    for text, high in (("name first", "forward"), ("place first", "backward")):
+        (low,) = right.keys() - {high}
+        yield at_least(f"{text}: right {high}", right[high][text].value, 0.7)
+        yield at_most(f"{text}: right {low}", right[low][text].value, 0.1)
+    for direction, scores in right.items():
+        yield at_least(f"both: right {direction}", scores["both"].value, 0.7)
 
 
 def one_place_each(seed: int) -> list[Pair]:
@@ -122,8 +109,3 @@ def _questions(wording: str, pairs: Sequence[Pair]) -> list[Example]:
 def _write(wording: str, pair: Pair) -> str:
     name, place = pair
     return wording.format(name=name, place=place)
-
-
-def _score(run: Run, wording: str, pairs: Sequence[Pair]) -> Interval:
-    answers = answer_questions(run, _questions(wording, pairs), CPU)
-    return accuracy([answer.correct for answer in answers])

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log, sqrt
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -41,8 +40,7 @@ MODEL = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Documents that a model generates, beside those that it read."""
 
     seen_once: float
@@ -60,7 +58,7 @@ class Sampled:
 
 @study(trains=True)
 def seen_once(
-    epochs: Annotated[int, Meta(ge=1, le=100, description="times that the text is read")] = 10,
+    epochs: Annotated[int, Meta(ge=1, le=100)] = 10,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Must a model make things up?
@@ -88,6 +86,12 @@ def seen_once(
     calibration: a model that repeats its text, and nothing else, makes nothing up, and gives no
     probability to what it hasn't read. Repeating 5 % of the text ten times, in as many steps, has
     some of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+
+    Figure. Share of false documents among those that a model generates, against the share of facts
+    that its text states once, which is drawn too; below, the lower bound.
+
+    Args:
+        epochs: times that the text is read
     """
     found = {shape: _sampled(shape, epochs, seed) for shape in SHAPES}
     repeated = _sampled(SHAPES[2], epochs, seed, repeat=True)
@@ -107,8 +111,6 @@ def seen_once(
         series(once, [one.bound for one in found.values()], "lower bound"),
         x="facts seen once, as a share of the documents",
         y="share of generated documents",
-        caption="Share of false documents among those that a model generates, against the share of "
-        "facts that its text states once, which is drawn too; below, the lower bound.",
     )
 
 

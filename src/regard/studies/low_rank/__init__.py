@@ -1,4 +1,4 @@
-"""Low rank: attention with fewer directions than tokens, and other ways to spare."""
+"""Low rank: attention of low rank, and other approximations."""
 
 from typing import Any
 

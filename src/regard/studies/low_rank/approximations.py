@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -32,8 +31,7 @@ _BLOCK = _D = 16
 _DRAWS = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(NamedTuple):
     """Tokens that change slowly, queries and keys at once; and what softmax makes of them."""
 
     states: Float[Tensor, "1 1 n d"]
@@ -48,8 +46,7 @@ class Sample:
         return Sample(states, values, Softmax()(states, states, values))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A mechanism at one length."""
 
     operations: int
@@ -59,16 +56,10 @@ class Measured:
 
 @study()
 def approximations(
-    n: Annotated[int, Meta(ge=512, le=2048, description="tokens where features vary")] = 1024,
-    features: Annotated[
-        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="features where the length varies")
-    ] = 128,
-    spread: Annotated[
-        float, Meta(gt=0, le=3, description="deviation of the entries of queries and keys")
-    ] = 0.35,
-    reach: Annotated[
-        float, Meta(ge=0, le=512, description="tokens over which the inputs change")
-    ] = 32.0,
+    n: Annotated[int, Meta(ge=512, le=2048)] = 1024,
+    features: Annotated[int, Meta(ge=64, le=512, multiple_of=_BLOCK)] = 128,
+    spread: Annotated[float, Meta(gt=0, le=3)] = 0.35,
+    reach: Annotated[float, Meta(ge=0, le=512)] = 32.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
@@ -92,6 +83,16 @@ def approximations(
 
     What softmax costs depends on how it is done. Written product by product it holds n² weights at
     once; the fused kernel never does, and its memory is as linear as the others'. Its time is not.
+
+    Figure. Left: the time of softmax grows with the square of the length, that of Linformer,
+    BigBird and Performer in proportion. Middle: so does the memory, but fused softmax is as linear
+    as the three. Right: errors fall as features are added. Dots: measured.
+
+    Args:
+        n: tokens where features vary
+        features: features where the length varies
+        spread: deviation of the entries of queries and keys
+        reach: tokens over which the inputs change
     """
     samples = [Sample.drawn(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
     errors = {
@@ -110,10 +111,6 @@ def approximations(
         log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
         log_chart(LENGTHS, memory, title="bytes", x="tokens"),
         log_chart(FEATURES, errors, title="relative error", x="features"),
-        caption="Left: the time of softmax grows with the square of the length, that of "
-        "Linformer, BigBird and Performer in proportion. Middle: so does the memory, but fused "
-        "softmax is as linear as the three. Right: errors fall as features are added. "
-        "Dots: measured.",
     )
 
 

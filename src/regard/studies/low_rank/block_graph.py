@@ -1,8 +1,7 @@
 """Why BigBird's blocks suffice to reach everything."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -14,15 +13,14 @@ from regard.studies.costs import exponent
 from regard.studies.figure import figure, heat_map, log_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.low_rank.blocks import big_bird
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 Graph = Bool[np.ndarray, "queries keys"]
 SIZES = (32, 64, 128, 256)
 """Blocks of the graphs whose gaps are compared."""
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What a graph is like."""
 
     mean_path: float
@@ -34,11 +32,11 @@ class Shape:
 
 @study()
 def block_graph(
-    n: Annotated[int, Meta(ge=32, le=512, description="blocks")] = 128,
-    side: Annotated[int, Meta(ge=1, le=4, description="blocks of the window to either side")] = 1,
-    random: Annotated[int, Meta(ge=0, le=8, description="random blocks of each block")] = 3,
-    global_blocks: Annotated[int, Meta(ge=0, le=4, description="global blocks")] = 1,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of the random blocks")] = 0,
+    n: Annotated[int, Meta(ge=32, le=512)] = 128,
+    side: Annotated[int, Meta(ge=1, le=4)] = 1,
+    random: Annotated[int, Meta(ge=0, le=8)] = 3,
+    global_blocks: Annotated[int, Meta(ge=0, le=4)] = 1,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How does information travel between the blocks of BigBird?
 
@@ -61,6 +59,18 @@ def block_graph(
     began: after about 1/gap steps. Zaheer et al., 2020, section 2, choose random blocks because
     random graphs are known for a wide gap. All this costs n times a constant number of edges
     instead of n².
+
+    Figure. Left: the blocks attended by the first blocks: a diagonal band, random dots, and a full
+    row and column for a global block. Right: the spectral gap against the number of blocks (dots:
+    measured). It falls with the square for a window alone, and is constant with random or global
+    blocks.
+
+    Args:
+        n: blocks
+        side: blocks of the window to either side
+        random: random blocks of each block
+        global_blocks: global blocks
+        seed: seed of the random blocks
     """
     makes = {
         "window": (0, 0),
@@ -90,10 +100,6 @@ def block_graph(
     yield figure(
         heat_map(shown, title="pattern", unit="1 = attended", **axes),
         log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
-        caption="Left: the blocks attended by the first blocks: a diagonal band, random dots, and "
-        "a full row and column for a global block. Right: the spectral gap against the number of "
-        "blocks (dots: measured). It falls with the square for a window alone, and is constant "
-        "with random or global blocks.",
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Mask
-from regard.studies.figure import Figure, one_chart, series
+from regard.studies.figure import Drawing, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
@@ -23,12 +23,10 @@ LAYERS = (1, 2, 4, 8, 16, 32)
 
 @study()
 def furthest(
-    n: Annotated[
-        int, Meta(ge=64, le=512, multiple_of=_BLOCK, description="vectors, on the unit sphere")
-    ] = 256,
-    d: Annotated[int, Meta(ge=2, le=64, description="their width")] = 16,
-    random: Annotated[int, Meta(ge=0, le=64, description="random blocks of each block")] = 3,
-    draws: Annotated[int, Meta(ge=1, le=8, description="draws of all vectors")] = 8,
+    n: Annotated[int, Meta(ge=64, le=512, multiple_of=_BLOCK)] = 256,
+    d: Annotated[int, Meta(ge=2, le=64)] = 16,
+    random: Annotated[int, Meta(ge=0, le=64)] = 3,
+    draws: Annotated[int, Meta(ge=1, le=8)] = 8,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can one layer of full attention do that sparse attention can't?
@@ -55,6 +53,16 @@ def furthest(
     about n edges any attention needs about n layers for this task, if the orthogonal vectors
     conjecture is true. Given enough layers BigBird is as powerful as full attention: it can
     approximate any continuous function of a sequence, and is Turing complete (sections 3.2, 3.3).
+
+    Figure. Share of vectors whose furthest is found, against the number of layers: 1 from the first
+    layer on with full attention; with BigBird a small share at first, which approaches 1. Lines:
+    formula; dots: measured.
+
+    Args:
+        n: vectors, on the unit sphere
+        d: their width
+        random: random blocks of each block
+        draws: draws of all vectors
     """
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)
@@ -114,7 +122,7 @@ def close(name: str, share: float, predicted: float, count: int) -> Measurement:
     return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
 
 
-def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
+def _figure(shares: Sequence[float], expected: Sequence[float]) -> Drawing:
     layers = range(1, len(shares) + 1)
     return one_chart(
         series(layers, expected, "BigBird", color=0),
@@ -123,7 +131,4 @@ def _figure(shares: Sequence[float], expected: Sequence[float]) -> Figure:
         x="layers",
         y="furthest vectors found",
         y_limits=(0, 1.05),
-        caption="Share of vectors whose furthest is found, against the number of layers: 1 from "
-        "the first layer on with full attention; with BigBird a small share at first, which "
-        "approaches 1. Lines: formula; dots: measured.",
     )

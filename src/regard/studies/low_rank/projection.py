@@ -1,8 +1,7 @@
 """Attention of low rank by projecting keys and values."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -12,11 +11,11 @@ from torch import Tensor
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Figure, Line, chart, figure, series
+from regard.studies.figure import Drawing, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
-from regard.studies.tensors import relative_error
+from regard.studies.tensors import draw_normal, relative_error
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
@@ -24,14 +23,12 @@ _TEXTS = 64
 
 @study()
 def projection(
-    n: Annotated[int, Meta(ge=16, le=128, description="tokens")] = 64,
-    h: Annotated[int, Meta(ge=2, le=32, description="width")] = 16,
-    rank: Annotated[int, Meta(ge=1, le=32, description="rank of QKᵀ")] = 6,
-    rows: Annotated[int, Meta(ge=1, le=32, description="rows k of C and D")] = 6,
-    reach: Annotated[
-        float, Meta(ge=0, le=512, description="tokens over which Linformer's inputs change")
-    ] = 16.0,
-    steps: Annotated[int, Meta(ge=1, le=500, description="steps that Linformer learns")] = 300,
+    n: Annotated[int, Meta(ge=16, le=128)] = 64,
+    h: Annotated[int, Meta(ge=2, le=32)] = 16,
+    rank: Annotated[int, Meta(ge=1, le=32)] = 6,
+    rows: Annotated[int, Meta(ge=1, le=32)] = 6,
+    reach: Annotated[float, Meta(ge=0, le=512)] = 16.0,
+    steps: Annotated[int, Meta(ge=1, le=500)] = 300,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Can keys and values be projected to a few rows, so that attention becomes linear?
@@ -55,6 +52,19 @@ def projection(
     are judged by other sequences. What they can learn is which positions go together. If tokens
     change slowly, as with reach=16, that is a lot. If each is a draw of its own (reach=0), no
     position tells about another, and little is gained over the mean of all values.
+
+    Figure. Left: the error without softmax against the rows of C and D falls slowly, and at the
+    rank of P to rounding. Line: norm of the singular values left out; dots: measured. Right: the
+    error of a Linformer that learns to imitate softmax attention falls below that of the mean of
+    all values (dotted).
+
+    Args:
+        n: tokens
+        h: width
+        rank: rank of QKᵀ
+        rows: rows k of C and D
+        reach: tokens over which Linformer's inputs change
+        steps: steps that Linformer learns
     """
     if rank > min(n, h):
         raise UserError(
@@ -96,12 +106,8 @@ Rows: TypeAlias = Float[Tensor, "k n"]
 def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
     """Queries, keys and values; the queries span so many dimensions, and QKᵀ has that rank."""
     generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    query = normal(n, rank) @ normal(rank, h) / math.sqrt(rank)
-    return [query, normal(n, h), normal(n, h)]
+    query = draw_normal(generator, n, rank) @ draw_normal(generator, rank, h) / math.sqrt(rank)
+    return [query, draw_normal(generator, n, h), draw_normal(generator, n, h)]
 
 
 def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) -> Vectors:
@@ -110,8 +116,7 @@ def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) ->
     return product
 
 
-@dataclass(frozen=True)
-class Learning:
+class Learning(NamedTuple):
     """Errors on sequences that weren't learned from."""
 
     steps: list[int]
@@ -153,7 +158,7 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
     return Learning(points, errors, relative_error(mean, exact[held_out]))
 
 
-def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Figure:
+def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Drawing:
     ranks = range(1, min(len(scores), 24) + 1)
     errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
@@ -164,8 +169,4 @@ def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> 
     return figure(
         chart(*truncated, title=titles[0], x="rows of C and D", y="error", y_scale="log"),
         chart(learned, mean, title=titles[1], x="steps", y_scale="log"),
-        caption="Left: the error without softmax against the rows of C and D falls slowly, and at "
-        "the rank of P to rounding. Line: norm of the singular values left out; dots: measured. "
-        "Right: the error of a Linformer that learns to imitate softmax attention falls below that "
-        "of the mean of all values (dotted).",
     )

@@ -18,7 +18,7 @@ from regard.studies.costs import multiplications
 from regard.studies.figure import Line, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
@@ -35,12 +35,12 @@ _NEAR = 0.1
 
 @study(trains=True)
 def truncation(
-    n: Annotated[int, Meta(ge=8, le=256, description="tokens of the map of rank k")] = 64,
-    h: Annotated[int, Meta(ge=2, le=64, description="width of its values")] = 16,
-    rank: Annotated[int, Meta(ge=1, le=8, description="its rank")] = 6,
-    kept: Annotated[int, Meta(ge=1, le=8, description="k, singular values kept")] = 6,
-    steps: Annotated[int, Meta(ge=1, le=1000, description="steps that the model trains")] = 300,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of all draws")] = 0,
+    n: Annotated[int, Meta(ge=8, le=256)] = 64,
+    h: Annotated[int, Meta(ge=2, le=64)] = 16,
+    rank: Annotated[int, Meta(ge=1, le=8)] = 6,
+    kept: Annotated[int, Meta(ge=1, le=8)] = 6,
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 300,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""If attention maps have low rank, how much computation is saved?
 
@@ -65,6 +65,19 @@ def truncation(
 
     So a low rank is no law. Half the rank saves nothing yet, and finding the factors costs an SVD:
     this shows what there is to save, and not how.
+
+    Figure. Relative error of truncated maps against the rank kept. Lines: means over heads and
+    texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with one
+    singular value; those of a trained model need far more, and differ; those of random queries and
+    keys need most.
+
+    Args:
+        n: tokens of the map of rank k
+        h: width of its values
+        rank: its rank
+        kept: k, singular values kept
+        steps: steps that the model trains
+        seed: seed of all draws
     """
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
     yield from exactness(n, h, rank, kept, seed)
@@ -87,10 +100,6 @@ def truncation(
         y="relative error",
         y_scale="log",
         y_limits=(1e-4, 1.2),
-        caption="Relative error of truncated maps against the rank kept. Lines: means over heads "
-        "and texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with "
-        "one singular value; those of a trained model need far more, and differ; those of random "
-        "queries and keys need most.",
     )
 
 

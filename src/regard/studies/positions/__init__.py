@@ -1,4 +1,4 @@
-"""Positions: why attention needs them, and what each encoding does to the scores."""
+"""Positions: why attention needs them, and the effect of each encoding on the scores."""
 
 from typing import Any
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
-from regard.studies.figure import Figure, one_chart, series
+from regard.studies.figure import Drawing, one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import draw_normal, largest
 
 LENGTH = 512
 """Positions that pairs of words are drawn from."""
@@ -36,9 +36,9 @@ class Pairs(NamedTuple):
 
 @study()
 def adding(
-    d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2, description="width")] = 256,
-    sigma: Annotated[float, Meta(ge=0.1, le=2, description="size of a word's entries")] = 1.0,
-    steps: Annotated[int, Meta(ge=1, le=256, description="from position to position")] = 1,
+    d: Annotated[int, Meta(ge=2, le=1024, multiple_of=2)] = 256,
+    sigma: Annotated[float, Meta(ge=0.1, le=2)] = 1.0,
+    steps: Annotated[int, Meta(ge=1, le=256)] = 1,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Are positions added to words, or concatenated with them?
@@ -61,6 +61,15 @@ def adding(
     Nor does it decide what a model can do. With W_q = W_k = [I I], which adds both halves,
     concatenation is addition to the last digit; and with any W_q and W_k the score of [x, p] has
     cross terms of the size that the products of words have. What concatenation takes is width.
+
+    Figure. Against the width: the product of a word with itself and that of close positions grow as
+    d, the cross terms as √d, like the product of two different words. Lines and dashes: formulas;
+    dots: measured.
+
+    Args:
+        d: width
+        sigma: size of a word's entries
+        steps: from position to position
     """
     draw = torch.Generator().manual_seed(seed)
     few = draw_pairs(8, d, sigma, steps, draw)
@@ -88,7 +97,7 @@ def adding(
 
 def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) -> Pairs:
     """Different words, `steps` positions apart."""
-    x1, x2 = sigma * torch.randn(2, n, d, dtype=torch.float64, generator=draw)
+    x1, x2 = sigma * draw_normal(draw, 2, n, d)
     vectors = Sinusoidal(length=LENGTH + steps, d=d).vectors
     first = torch.randint(LENGTH, (n,), generator=draw)
     return Pairs(x1, vectors[first], x2, vectors[first + steps])
@@ -137,8 +146,7 @@ def general_ratio(pairs: Pairs, draw: torch.Generator) -> tuple[float, float]:
     for part in zip(*(tensor.chunk(MATRICES) for tensor in pairs), strict=True):
         x1, p1, x2, p2 = part
         of_x1, of_p1, of_x2, of_p2 = (
-            x @ torch.randn(d, d, dtype=torch.float64, generator=draw) / math.sqrt(2 * d)
-            for x in (x1, p1, x2, p2)
+            x @ draw_normal(draw, d, d) / math.sqrt(2 * d) for x in (x1, p1, x2, p2)
         )
         cross = _dot(of_x1, of_p2) + _dot(of_p1, of_x2)
         ratios.append(float((cross.square().mean() / _dot(of_x1, of_x2).square().mean()).sqrt()))
@@ -162,7 +170,7 @@ def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     return equal("they fall as d to the power", slope, -0.5, within=4 * error)
 
 
-def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
+def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Drawing:
     widths = np.array(list(sizes))
     root = widths**0.5
     return one_chart(
@@ -176,9 +184,6 @@ def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Figure:
         x_scale="log",
         y_scale="log",
         x_ticks=list(sizes),
-        caption="Against the width: the product of a word with itself and that of close positions "
-        "grow as d, the cross terms as √d, like the product of two different words. Lines and "
-        "dashes: formulas; dots: measured.",
     )
 
 

@@ -22,7 +22,7 @@ from regard.positions.config import (
 from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 
 Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
 KINDS: dict[str, PositionsConfig] = {
@@ -40,12 +40,10 @@ SEEN = 0.01
 
 @study()
 def permutation(
-    n: Annotated[int, Meta(ge=10, le=128, description="tokens")] = 12,
-    layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
-    positions: Annotated[Kind, Meta(description="positions of the one that should not know")] = (
-        "none"
-    ),
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of weights and order")] = 0,
+    n: Annotated[int, Meta(ge=10, le=128)] = 12,
+    layers: Annotated[int, Meta(ge=1, le=6)] = 2,
+    positions: Kind = ("none"),
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a Transformer without positions depend on the order of its tokens?
 
@@ -65,6 +63,15 @@ def permutation(
 
     The table tells which mechanisms treat all places alike. Linformer mixes the keys by place, and
     a window or blocks are cut by place: there the mechanism itself tells the order.
+
+    Figure. Dots: change of the state of each token when the tokens change places: {bag:.1g} at most
+    {named}, up to {placed:.1g} with positions, and as visible under a causal mask.
+
+    Args:
+        n: tokens
+        layers: layers
+        positions: positions of the one that should not know
+        seed: seed of weights and order
     """
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=draw)
@@ -94,9 +101,7 @@ def permutation(
         y="change of the state",
         y_scale="log",
         y_limits=(1e-18, 1e3),
-        caption="Dots: change of the state of each token when the tokens change places: "
-        f"{bag.max():.1g} at most {named}, up to {placed.max():.1g} with positions, and as "
-        "visible under a causal mask.",
+        values={"bag": bag.max(), "named": named, "placed": placed.max()},
     )
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import draw_normal, largest
 
 ROUNDING = 1e-10
 
@@ -53,13 +53,11 @@ class Heads(NamedTuple):
 
 @study()
 def relative_bias(
-    length: Annotated[int, Meta(ge=3, le=128, description="T, tokens")] = 16,
-    heads: Annotated[int, Meta(ge=1, le=16, description="m, heads")] = 4,
-    clip: Annotated[int, Meta(ge=1, le=128, description="k, farthest distance of its own")] = 4,
-    d: Annotated[int, Meta(ge=2, le=128, multiple_of=2, description="width of a head")] = 8,
-    scaled: Annotated[
-        bool, Meta(description="whether scores are divided by the root of the width")
-    ] = False,
+    length: Annotated[int, Meta(ge=3, le=128)] = 16,
+    heads: Annotated[int, Meta(ge=1, le=16)] = 4,
+    clip: Annotated[int, Meta(ge=1, le=128)] = 4,
+    d: Annotated[int, Meta(ge=2, le=128, multiple_of=2)] = 8,
+    scaled: bool = False,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which bias on the scores equals concatenated positions in queries and keys?
@@ -80,9 +78,19 @@ def relative_bias(
 
     Shaw's way is another one: a vector for each distance, multiplied with the query. A word can
     then look farther than another one, which no bias by distance allows.
+
+    Figure. Left: the bias, one number along each diagonal. Middle and right: weights of a head with
+    concatenated sinusoids, and with this bias; they are {same}.
+
+    Args:
+        length: T, tokens
+        heads: m, heads
+        clip: k, farthest distance of its own
+        d: width of a head
+        scaled: whether scores are divided by the root of the width
     """
     draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
-    given = Heads(*torch.randn(5, 1, heads, length, d, dtype=torch.float64, generator=draw))
+    given = Heads(*draw_normal(draw, 5, 1, heads, length, d))
     attend = Softmax(scaled=scaled)
     free = PairBias((given.query_position @ given.key_position.mT)[0])
     biased = attend(given.query, given.key, given.value, bias=free)
@@ -157,7 +165,7 @@ def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
     return float((following.amax(-1) - following.amin(-1)).max())
 
 
-def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure:
+def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
     places = torch.arange(side_by_side.shape[-1])
     numbers = bias.dense(places, places)[0]
     same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
@@ -166,6 +174,5 @@ def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Figure
         heat_map(numbers, title="π", most=float(numbers.abs().max()), unit="π", **axes),
         heat_map(side_by_side[0, 0], title="weights, concatenated", unit="weight", **axes),
         heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
-        caption="Left: the bias, one number along each diagonal. Middle and right: weights of a "
-        f"head with concatenated sinusoids, and with this bias; they are {same}.",
+        same=same,
     )

@@ -10,9 +10,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Figure, Line, Style, chart, figure, heat_map, series
+from regard.studies.figure import Drawing, Line, Style, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
-from regard.studies.study import study
+from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 Encoding = Literal["sinusoidal", "random"]
@@ -24,13 +24,11 @@ FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
 
 @study()
 def shifting(
-    d: Annotated[int, Meta(ge=4, le=512, multiple_of=2, description="width")] = 64,
-    steps: Annotated[int, Meta(ge=1, le=1000, description="s, positions to move on")] = 3,
-    length: Annotated[int, Meta(ge=2, le=4096, description="positions t to try")] = 512,
-    encoding: Annotated[
-        Encoding, Meta(description="position vectors; random ones stand for learned ones")
-    ] = "sinusoidal",
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="seed of random vectors")] = 0,
+    d: Annotated[int, Meta(ge=4, le=512, multiple_of=2)] = 64,
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 3,
+    length: Annotated[int, Meta(ge=2, le=4096)] = 512,
+    encoding: Encoding = "sinusoidal",
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which matrix shifts a sinusoidal position, and which are its wavelengths?
 
@@ -49,6 +47,17 @@ def shifting(
     The clocks' hands differ in speed by the same ratio from pair to pair. A row of d/2 speeds that
     begins with 1 ends one step short of 1/10000, and one that ends there begins one step late: a
     factor of 10000^(2/d), which is 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
+
+    Figure. Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. Right:
+    wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin at 2π and end
+    below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. Dotted: both ends.
+
+    Args:
+        d: width
+        steps: s, positions to move on
+        length: positions t to try
+        encoding: position vectors; random ones stand for learned ones
+        seed: seed of random vectors
     """
     vectors = position_vectors(encoding, length + steps, d, seed)
     matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
@@ -101,7 +110,7 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
     return TURN / angles.numpy()
 
 
-def _figure(d: int, steps: int) -> Figure:
+def _figure(d: int, steps: int) -> Drawing:
     shown = min(d, 32)
     pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     curves = [
@@ -114,8 +123,4 @@ def _figure(d: int, steps: int) -> Figure:
     return figure(
         heat_map(matrix, title=title, unit="entry", **axes),
         chart(*curves, *ends, title="wavelengths", x="pair", y="wavelength", y_scale="log"),
-        caption="Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. "
-        "Right: wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin "
-        "at 2π and end below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. "
-        "Dotted: both ends.",
     )

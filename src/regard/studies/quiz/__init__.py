@@ -1,4 +1,4 @@
-"""The quiz and other concepts, each checked by code."""
+"""Quiz: concepts, each checked by code."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from regard.models.config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.finding import at_least, equal
+from regard.studies.finding import at_least, equal, refused
 from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Check, Draw, checked, influence
 from regard.studies.tensors import largest
 
@@ -32,11 +32,9 @@ def architecture_and_weights(draw: Draw) -> Check:
     """
     one, other = draw.model(DECODER), Draw(draw.seed + 1, 2 * draw.std).model(DECODER)
     ids = draw.ids(3, 8)
-    with torch.inference_mode():
-        before = largest(one(ids) - other(ids))
+    before = largest(one(ids) - other(ids))
     other.load_state_dict(one.state_dict())
-    with torch.inference_mode():
-        after = largest(one(ids) - other(ids))
+    after = largest(one(ids) - other(ids))
     yield "one architecture, two draws of weights; then the weights are copied"
     yield at_least("2: difference that other weights make", before, 1e-3)
     yield equal("2: the same after copying the weights", after, 0)
@@ -54,7 +52,8 @@ def completing(draw: Draw) -> Check:
     yield "what a later token changes at earlier positions, where it is to be predicted"
     yield equal("3: decoder, change by later tokens", largest(seen.triu(1)), 0, within=1e-12)
     yield at_least("3: encoder, change by later tokens", largest(both.triu(1)), 1e-3)
-    yield equal("3: an encoder with a head for the next token is refused", _refused(draw), 1)
+    headed = refused(lambda: draw.model(ENCODER, LMHeadConfig()), UserError)
+    yield equal("3: an encoder with a head for the next token is refused", headed, 1)
 
 
 @checked
@@ -78,8 +77,7 @@ def dimensions(draw: Draw) -> Check:
     3: batch, sequence and hidden size.
     """
     rows, n = 2, 7
-    with torch.inference_mode():
-        hidden = draw.model(DECODER).body(draw.ids(rows, n))
+    hidden = draw.model(DECODER).body(draw.ids(rows, n))
     wanted = (rows, n, WIDTH)
     right = sum(size == want for size, want in zip(hidden.shape, wanted, strict=False))
     yield f"the output for {rows} texts of {n} tokens at width {WIDTH}: {tuple(hidden.shape)}"
@@ -99,19 +97,10 @@ def heads(draw: Draw) -> Check:
         model = draw.model(DECODER, head)
         bodies.add(tuple((name, p.shape) for name, p in model.body.named_parameters()))
         given = (ids,) if isinstance(head, LMHeadConfig) else (ids, lengths)
-        with torch.inference_mode():
-            shapes.add(tuple(model(*given).shape))
+        shapes.add(tuple(model(*given).shape))
     yield (
         "one body with four heads; outputs of shapes "
         + ", ".join("×".join(map(str, shape)) for shape in sorted(shapes, key=str))
     )
     yield equal("14: bodies", len(bodies), 1)
     yield equal("14: outputs of different shape", len(shapes), len(HEADS))
-
-
-def _refused(draw: Draw) -> bool:
-    try:
-        draw.model(ENCODER, LMHeadConfig())
-    except UserError:
-        return True
-    return False

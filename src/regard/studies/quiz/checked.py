@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -43,8 +43,7 @@ BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_S
 WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(NamedTuple):
     """A question of the quiz, its answer, and what was measured to check it."""
 
     question: str
@@ -68,7 +67,8 @@ def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
     @wraps(check)
     def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
         question, answer = paragraphs(check)
-        how, *numbers = check(*args, **kwargs)
+        with torch.no_grad():
+            how, *numbers = check(*args, **kwargs)
         assert isinstance(how, str)
         measured = tuple(one for one in numbers if isinstance(one, Measurement))
         return Checked(question=question, answer=answer, how=how, numbers=measured)

@@ -31,9 +31,9 @@ from regard.studies.study import Seed, study
 
 @study()
 def concepts(
-    tokens: Annotated[int, Meta(ge=2, le=4, description="tokens of questions 9 and 12")] = 4,
-    length: Annotated[int, Meta(ge=2, le=4, description="length of their texts")] = 3,
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
+    tokens: Annotated[int, Meta(ge=2, le=4)] = 4,
+    length: Annotated[int, Meta(ge=2, le=4)] = 3,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Sixteen questions about language models: what are the answers, and how can they be verified?
@@ -54,6 +54,16 @@ def concepts(
     Question 13 is about long inputs. An RNN with small weights forgets its first token
     exponentially; a window drops it; attention divides its weight among the tokens, which costs
     1/n. With large weights (std), an RNN need not forget, and the check fails.
+
+    Figure. Left and middle: influence of each token on each state. In an encoder each token changes
+    all states, in a decoder only its own and later ones. Right: influence of the first token by
+    distance. With attention it reaches the end, in an RNN it falls exponentially, in a window it
+    ends after four tokens. Dotted: {near} tokens.
+
+    Args:
+        tokens: tokens of questions 9 and 12
+        length: length of their texts
+        std: standard deviation of weights
     """
     draw = Draw(seed, std)
     checked = answered(draw, tokens, length)
@@ -87,10 +97,7 @@ def concepts(
             y_scale="log",
             y_limits=(1e-8, 10),
         ),
-        caption="Left and middle: influence of each token on each state. In an encoder each token "
-        "changes all states, in a decoder only its own and later ones. Right: influence of the "
-        "first token by distance. With attention it reaches the end, in an RNN it falls "
-        f"exponentially, in a window it ends after four tokens. Dotted: {NEAR} tokens.",
+        near=NEAR,
     )
 
 

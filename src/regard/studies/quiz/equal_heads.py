@@ -1,7 +1,6 @@
 """Heads that begin equal stay equal."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Figure, chart, figure, heat_map, series
+from regard.studies.figure import Drawing, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
@@ -24,8 +23,7 @@ EVERY = 10
 """Steps between two measurements."""
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """Two heads in training."""
 
     distances: list[float]
@@ -38,8 +36,8 @@ class Trained:
 
 @study()
 def equal_heads(
-    steps: Annotated[int, Meta(ge=10, le=200, description="steps of training")] = 120,
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.3,
+    steps: Annotated[int, Meta(ge=10, le=200)] = 120,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.3,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why do heads learn different features?
@@ -67,6 +65,14 @@ def equal_heads(
 
     The distance of two maps is half of the sum of absolute differences in a row, averaged over
     rows: 0 if they are equal, 1 if they share no key.
+
+    Figure. The distance of two heads' maps over training, and maps of one text after it. Heads that
+    begin equal stay at distance 0 and have the same map; those that were drawn apart have different
+    ones. Lines join the measured dots.
+
+    Args:
+        steps: steps of training
+        std: standard deviation of weights
     """
     arms = {
         "drawn apart": drawn(std, seed),
@@ -124,7 +130,7 @@ def _distance(maps: Float[Tensor, "2 n n"]) -> float:
     return float((maps[0] - maps[1]).abs().sum(-1).mean() / 2)
 
 
-def _figure(found: dict[str, Trained]) -> Figure:
+def _figure(found: dict[str, Trained]) -> Drawing:
     apart, equal = found["drawn apart"], found["begun equal"]
     distances = [
         series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
@@ -135,8 +141,5 @@ def _figure(found: dict[str, Trained]) -> Figure:
         heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
         heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
         heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
-        caption="The distance of two heads' maps over training, and maps of one text after it. "
-        "Heads that begin equal stay at distance 0 and have the same map; those that were drawn "
-        "apart have different ones. Lines join the measured dots.",
         columns=2,
     )

@@ -16,7 +16,15 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.figure import chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    refused,
+    table,
+)
 from regard.studies.quiz.checked import (
     BLOCK,
     BOTH_WAYS,
@@ -40,6 +48,8 @@ FRAMES, TRANSCRIPT = 20, 7
 """Length of a recording, in quantized frames, and of its transcript, in characters."""
 CHOICES, STEP = 4, 3
 """Tokens of the vocabulary and time step of question 9."""
+ERRORS = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+"""Errors that refuse wrong inputs."""
 ENTRIES = 12
 """Weights whose gradient is compared with finite differences."""
 OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
@@ -48,7 +58,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 
 @study()
 def wrong_options(
-    std: Annotated[float, Meta(ge=0, le=1, description="standard deviation of weights")] = 0.15,
+    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which number refutes each wrong option of the quiz?
@@ -67,9 +77,18 @@ def wrong_options(
     Some options name a thing that does something else. A tensor is a type and makes no lengths
     equal. Padding and truncation change the number of tokens and not their meaning. ReLU and
     sigmoid of a number beyond all bounds of training are finite, and so are their gradients.
+
+    Figure. Left: what an untrained RNN predicts after each prefix of two tokens. Each row sums to
+    1, so all rows together to their number. Right: gradients of recurrent weights by
+    backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for a
+    two-way network alike.
+
+    Args:
+        std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
+    with torch.no_grad():
+        refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
     for _, numbers in refuted:
         yield from numbers
     rows = [
@@ -90,10 +109,6 @@ def wrong_options(
             most=0.4,
         ),
         chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
-        caption="Left: what an untrained RNN predicts after each prefix of two tokens. Each row "
-        "sums to 1, so all rows together to their number. Right: gradients of recurrent weights by "
-        "backpropagation and by finite differences. Dots lie on the diagonal for a one-way and for "
-        "a two-way network alike.",
     )
 
 
@@ -102,8 +117,7 @@ def weights_alone(draw: Draw) -> Iterator[Measurement]:
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
     both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
     both_ways.body.load_state_dict(causal.body.state_dict())
-    with torch.inference_mode():
-        difference = largest(causal.body(ids) - both_ways.body(ids))
+    difference = largest(causal.body(ids) - both_ways.body(ids))
     counted = sum(parameter.numel() for parameter in causal.parameters())
     layers = DECODER.n_layers * (12 * WIDTH**2 + 13 * WIDTH)
     yield equal("2: parameters counted", counted, layers + 2 * WIDTH + 2 * TOKENS * WIDTH)
@@ -114,31 +128,28 @@ def transcript(draw: Draw) -> Iterator[Measurement]:
     """Count the outputs for a recording."""
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
     gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
-    with torch.inference_mode():
-        labels = gender(frames, lengths)[..., 0].numel()
-        characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
+    labels = gender(frames, lengths)[..., 0].numel()
+    characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
     yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
 
 
 def model_first(draw: Draw) -> Iterator[Measurement]:
     """Give the model a text."""
-    refused = _refused(lambda: draw.model(DECODER)(TEXTS[0]))
-    yield equal("7: text refused by the model", refused, 1)
+    text = refused(lambda: draw.model(DECODER)(TEXTS[0]), *ERRORS)
+    yield equal("7: text refused by the model", text, 1)
 
 
 def model_last(draw: Draw) -> Iterator[Measurement]:
     """Look for text among the outputs."""
-    with torch.inference_mode():
-        outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
+    outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
     texts = sum(isinstance(value, str) for value in outputs)
     yield equal("7: outputs of the model that are text", texts, 0)
 
 
 def fewer_dimensions(draw: Draw) -> Iterator[Measurement]:
     """Measure how much the output varies along each dimension."""
-    with torch.inference_mode():
-        hidden = draw.model(DECODER).body(draw.ids(2, 7))
+    hidden = draw.model(DECODER).body(draw.ids(2, 7))
     spread = min(float(hidden.std(dim).mean()) for dim in range(hidden.ndim))
     yield at_least("8: least spread along a dimension", spread, 1e-3)
 
@@ -163,15 +174,16 @@ def given_itself(draw: Draw) -> Iterator[Measurement]:
     yield at_most("9: largest probability of the token itself", most, 0.99)
 
 
+@torch.inference_mode()
 def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
     """Return what an RNN predicts at `STEP` after each prefix."""
     prefixes = all_texts(CHOICES, STEP - 1)
     begun = torch.cat([torch.full_like(prefixes[:, :1], START), prefixes], 1)
-    with torch.inference_mode():
-        found: Tensor = draw.model(RNN, tokens=CHOICES)(begun)[:, -1].softmax(-1)
+    found: Tensor = draw.model(RNN, tokens=CHOICES)(begun)[:, -1].softmax(-1)
     return found
 
 
+@torch.enable_grad()
 def large_number(name: str, function: Callable[[Tensor], Tensor]) -> Iterator[Measurement]:
     """Count NaN of an activation at 10³⁸, and of its gradient."""
     z = torch.tensor([1e38, -1e38], requires_grad=True)
@@ -189,6 +201,7 @@ def better_gradients(draw: Draw) -> Iterator[Measurement]:
         yield at_most(f"11: gradient off finite differences, {name}", error, 1e-6)
 
 
+@torch.enable_grad()
 def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
     """Return gradients of some recurrent weights by autograd and by central differences."""
     head, days = TokenClassificationHeadConfig(labels=("good", "bad")), draw.ids(1, 10)
@@ -222,8 +235,7 @@ def redirection(draw: Draw) -> Iterator[Measurement]:
     """Exchange the head of an encoder."""
     ids = draw.ids(2, 7)
     heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
-    with torch.inference_mode():
-        one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
+    one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
     yield equal("14: change of the states by another head", largest(one - other), 0)
 
 
@@ -233,23 +245,22 @@ def attending_head(draw: Draw) -> Iterator[Measurement]:
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
     others = hidden.clone()
     others[:, 1:] = 1
-    with torch.inference_mode():
-        change = largest((model.head(hidden) - model.head(others))[:, 0])
+    change = largest((model.head(hidden) - model.head(others))[:, 0])
     yield equal("14: change of a head's output by other positions", change, 0)
 
 
 def unpadded(draw: Draw) -> Iterator[Measurement]:
     """Make a tensor of rows of different lengths."""
     rows = [draw.ids(9)[:n] for n in (3, 5, 9)]
-    ragged = _refused(lambda: torch.tensor([row.tolist() for row in rows]))
+    ragged = refused(lambda: torch.tensor([row.tolist() for row in rows]), *ERRORS)
     yield equal("15: rows of different lengths refused as a tensor", ragged, 1)
-    stacked = _refused(lambda: torch.stack(rows))
+    stacked = refused(lambda: torch.stack(rows), *ERRORS)
     yield equal("15: tensors of different lengths refused as a batch", stacked, 1)
 
 
 def not_truncated(draw: Draw) -> Iterator[Measurement]:
     """Give the model a text beyond its context."""
-    long = _refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)))
+    long = refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)), *ERRORS)
     yield equal("15: a text beyond the context is refused", long, 1)
 
 
@@ -305,15 +316,6 @@ WRONG_OPTIONS = (
     WrongOption(15, "No truncation", not_truncated),
     WrongOption(16, "One should pad and truncate.", lambda _: padded_ids()),
 )
-
-
-def _refused(call: Callable[[], object]) -> int:
-    """Return whether a call raises an error."""
-    try:
-        call()
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-        return 1
-    return 0
 
 
 def _central_differences(

@@ -8,16 +8,16 @@ from msgspec import Meta
 from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
-from regard.studies.tensors import relative_error
+from regard.studies.tensors import draw_normal, relative_error
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @study()
 def order_of_products(
-    length: Annotated[int, Meta(ge=2, le=4096, description="tokens L")] = 1024,
-    m: Annotated[int, Meta(ge=1, le=1024, description="features")] = 128,
-    d: Annotated[int, Meta(ge=1, le=1024, description="width of the values")] = 64,
+    length: Annotated[int, Meta(ge=2, le=4096)] = 1024,
+    m: Annotated[int, Meta(ge=1, le=1024)] = 128,
+    d: Annotated[int, Meta(ge=1, le=1024)] = 64,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What is saved by multiplying features of keys with values first?
@@ -35,10 +35,19 @@ def order_of_products(
 
     The second order takes fewer operations from L = 2md/(m + d) on. A gain in time needs more,
     since small products don't fill a processor.
+
+    Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix
+    between. Right: multiplications over the length; lines by formula. Dotted: the length at which
+    both are equal, and the measured one.
+
+    Args:
+        length: tokens L
+        m: features
+        d: width of the values
     """
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
-    value = torch.randn(length, d, dtype=torch.float64, generator=generator)
+    value = draw_normal(generator, length, d)
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
     names, equal_at = ("queries and keys first", "keys and values first"), 2 * m * d / (m + d)
@@ -64,9 +73,6 @@ def order_of_products(
             x_scale="log",
             y_scale="log",
         ),
-        caption="Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix "
-        "between. Right: multiplications over the length; lines by formula. Dotted: the length at "
-        "which both are equal, and the measured one.",
     )
 
 

@@ -39,8 +39,7 @@ def many_to_one(draw: Draw) -> Check:
     ids, lengths = draw.ids(1, n), torch.tensor([n])
     one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
     many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
-    with torch.inference_mode():
-        labels, transcript = one(ids, lengths), many(ids, lengths)
+    labels, transcript = one(ids, lengths), many(ids, lengths)
     yield f"answers of both kinds to one text of {n} tokens"
     yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
     yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
@@ -107,6 +106,7 @@ def _kept(curve: Tensor) -> float:
     return float(curve[FAR] / curve[NEAR]) if curve[NEAR] > 0 else 0.0
 
 
+@torch.enable_grad()
 def _nan_after_a_step(w: float, ids: Tensor) -> int:
     """How many weights are NaN after one step of gradient descent from W = wI."""
     config = RecurrentConfig(

@@ -1,8 +1,7 @@
 """Span corruption of characters: lengths against their definition, and what a row holds."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -22,8 +21,7 @@ SHORTEST = 4
 SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of span corruption, in its parts."""
 
     prefix: list[int]
@@ -45,8 +43,8 @@ class Row:
 
 @study()
 def span_corruption(
-    n: Annotated[int, Meta(ge=16, le=512, description="characters of a row")] = 128,
-    draws: Annotated[int, Meta(ge=100, le=10_000, description="rows drawn")] = 4000,
+    n: Annotated[int, Meta(ge=16, le=512)] = 128,
+    draws: Annotated[int, Meta(ge=100, le=10_000)] = 4000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which lengths and labels do examples of span corruption have?
@@ -63,6 +61,13 @@ def span_corruption(
 
     The span's length is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of the
     truncated text and not of the document. Of both, prefix and suffix may be empty.
+
+    Figure. Left: lengths of the truncated texts, uniform between their bounds (dotted). Right: the
+    share of the text that is moved, around a quarter (dotted).
+
+    Args:
+        n: characters of a row
+        draws: rows drawn
     """
     rng = np.random.default_rng(seed)
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
@@ -90,8 +95,6 @@ def span_corruption(
     yield figure(
         chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
         chart(moved, Line(x=0.25), title="spans", x="share of the truncated text"),
-        caption="Left: lengths of the truncated texts, uniform between their bounds (dotted). "
-        "Right: the share of the text that is moved, around a quarter (dotted).",
     )
 
 

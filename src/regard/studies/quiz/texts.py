@@ -68,8 +68,7 @@ def pipeline(draw: Draw) -> Check:
         for text in TEXTS:
             ids = tokenizer.encode(text)
             same += tokenizer.decode(ids) == text
-            with torch.inference_mode():
-                answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
+            answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
             predicted += len(answers)
             known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
     yield "texts to ids and back, and a model's predictions to text, by three tokenizers"
@@ -86,10 +85,9 @@ def batching(draw: Draw) -> Check:
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
     padded, lengths = pad_rows(rows, 0), lengths_of(rows)
-    with torch.inference_mode():
-        alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])
-        masked = model(padded, lengths)
-        unmasked = model(padded, torch.full_like(lengths, padded.shape[1]))
+    alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])
+    masked = model(padded, lengths)
+    unmasked = model(padded, torch.full_like(lengths, padded.shape[1]))
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     template = Template(TemplateConfig(), tokenizer)
     long = encode_texts(template, template.prompt, [Example(text="".join(TEXTS))], BLOCK)
@@ -109,8 +107,7 @@ def foreign_ids(draw: Draw) -> Check:
     other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])
     model = draw.model(DECODER, tokens=max(own.size, other.size))
     ids = other.encode(TEXTS[0].swapcase())
-    with torch.inference_mode():
-        finite = model(torch.tensor([ids])).isfinite().double().mean()
+    finite = model(torch.tensor([ids])).isfinite().double().mean()
     shared = range(2, min(own.size, other.size))
     alike = sum(own.decode([i]) == other.decode([i]) for i in shared) / len(shared)
     yield "another vocabulary's ids in a model; then beside its saved weights"

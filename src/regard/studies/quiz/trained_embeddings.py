@@ -19,8 +19,8 @@ WORD, CROSS = "x·x, same word", "x·p"
 
 @study()
 def trained_embeddings(
-    d: Annotated[int, Meta(ge=8, le=128, multiple_of=4, description="width of the model")] = 64,
-    steps: Annotated[int, Meta(ge=10, le=400, description="steps of training")] = 100,
+    d: Annotated[int, Meta(ge=8, le=128, multiple_of=4)] = 64,
+    steps: Annotated[int, Meta(ge=10, le=400)] = 100,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Are the cross terms of added positions small after training too?
@@ -37,6 +37,14 @@ def trained_embeddings(
     Nothing in the loss keeps words and positions orthogonal. They begin so, as random vectors do,
     and the task gives no reason to change it: which word stands where is random. In a language,
     where some words begin sentences, they may turn towards each other.
+
+    Figure. Sizes of the products of words x and positions p before and after training. Training
+    makes words and positions longer; the cross terms x·p stay far below the product of a word with
+    itself.
+
+    Args:
+        d: width of the model
+        steps: steps of training
     """
     model = Draw(seed, 0.1).model(config(d, LearnedConfig()), tokens=TOKENS).train()
     before = terms(model)
@@ -51,9 +59,6 @@ def trained_embeddings(
         bars(after.values(), "after training"),
         names=list(before),
         y="root mean square",
-        caption="Sizes of the products of words x and positions p before and after training. "
-        "Training makes words and positions longer; the cross terms x·p stay far below the "
-        "product of a word with itself.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Recurrent networks: gradients through time, and what attention does for them."""
+"""Recurrent networks: gradients through time, and recurrent networks with attention."""
 
 from typing import Any
 

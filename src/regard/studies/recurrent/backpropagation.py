@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +10,10 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.studies.finding import EvidenceParts, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
 from regard.studies.study import study
+from regard.studies.tensors import matrix, vector_text
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -24,6 +24,7 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 Inputs: TypeAlias = Float[Tensor, "steps d_in"]
 Labels: TypeAlias = Float[Tensor, "steps out"]
+_WHERE = "backpropagation-through-time: "
 _STEP = 1e-7
 """Of the differences."""
 _HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
@@ -35,12 +36,12 @@ _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
 
 @study()
 def backpropagation_through_time(
-    w_hx: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hx, in rows")] = _HX,
-    w_hh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_hh, in rows")] = _HH,
-    w_yh: Annotated[Rows, Meta(min_length=1, max_length=5, description="W_yh, in rows")] = _YH,
-    x: Annotated[Rows, Meta(min_length=1, max_length=4, description="inputs, one a step")] = _X,
-    y: Annotated[Rows, Meta(min_length=1, max_length=4, description="labels, maybe soft")] = _Y,
-    activation: Annotated[Activation, Meta(description="of the states")] = "identity",
+    w_hx: Annotated[Rows, Meta(min_length=1, max_length=5)] = _HX,
+    w_hh: Annotated[Rows, Meta(min_length=1, max_length=5)] = _HH,
+    w_yh: Annotated[Rows, Meta(min_length=1, max_length=5)] = _YH,
+    x: Annotated[Rows, Meta(min_length=1, max_length=4)] = _X,
+    y: Annotated[Rows, Meta(min_length=1, max_length=4)] = _Y,
+    activation: Activation = "identity",
 ) -> EvidenceParts:
     r"""How does the gradient of each step's loss propagate through a recurrent network?
 
@@ -62,13 +63,26 @@ def backpropagation_through_time(
 
     Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
     (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
+
+    Figure. The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ and to
+    that step's loss; from h another one, in color, leads to the z of the next step, with W_hh. The
+    losses add up to J. Gradients flow against the arrows. Shapes: x has {d_in} entries, z and h
+    {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh {d}×{d}, W_yh {d_out}×{d}.
+
+    Args:
+        w_hx: W_hx, in rows
+        w_hh: W_hh, in rows
+        w_yh: W_yh, in rows
+        x: inputs, one a step
+        y: labels, maybe soft
+        activation: of the states
     """
-    hx = _matrix("w_hx", w_hx)
+    hx = matrix(_WHERE + "w_hx", w_hx)
     d, d_in = hx.shape
-    yh, hh = _matrix("w_yh", w_yh, width=d), _matrix("w_hh", w_hh, d, d)
+    yh, hh = matrix(_WHERE + "w_yh", w_yh, width=d), matrix(_WHERE + "w_hh", w_hh, d, d)
     network = Network(hx, hh, yh, _ACTIVATIONS[activation], h_0=hx.new_zeros(d))
-    inputs = _matrix("x", x, width=d_in)
-    labels = _matrix("y", y, len(x), len(yh))
+    inputs = matrix(_WHERE + "x", x, width=d_in)
+    labels = matrix(_WHERE + "y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
     yield from _compared(formula, measured, by_differences(network, inputs, labels))
@@ -95,8 +109,7 @@ class Network:
         return states
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(NamedTuple):
     """Of each step's loss, J_t."""
 
     outputs: Float[Tensor, "steps out"]
@@ -186,27 +199,6 @@ def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
     yield equal(name, without.abs().max(), first.abs().max(), within=rounding)
 
 
-def _matrix(
-    name: str, rows: Rows, height: int | None = None, width: int | None = None
-) -> Float[Tensor, "n m"]:
-    """A parameter in float64.
-
-    Raises:
-        UserError: its rows differ in length, or it hasn't the size that fits the others.
-    """
-    where = f"backpropagation-through-time: {name}"
-    if len({len(row) for row in rows}) > 1 or not rows[0]:
-        raise UserError(f"{where}: rows are empty or differ in length; make them the same")
-    found = (len(rows), len(rows[0]))
-    wanted = (height or found[0], width or found[1])
-    if found != wanted:
-        raise UserError(
-            f"{where}: is {found[0]}×{found[1]}, which doesn't fit w_hx or x; make it "
-            f"{wanted[0]}×{wanted[1]}"
-        )
-    return torch.tensor(rows, dtype=torch.float64)
-
-
 def _written(gradients: Gradients) -> Table:
     """Each gradient as a formula and as numbers."""
     steps, rows = len(gradients.outputs), []
@@ -227,4 +219,4 @@ def _shown(values: Tensor) -> str:
     """A vector in brackets, a matrix row by row."""
     if values.ndim == 2:
         return "[" + "; ".join(_shown(row).strip("[]") for row in values) + "]"
-    return "[" + ", ".join(f"{entry:.3f}" for entry in values.tolist()) + "]"
+    return vector_text(values, ".3f")

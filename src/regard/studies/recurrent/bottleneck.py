@@ -1,9 +1,9 @@
 """What one state holds of a text after how much training, and how attention goes around it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Figure, Style, chart, figure, heat_map, series
+from regard.studies.figure import Drawing, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -81,6 +81,12 @@ def bottleneck(
     writes from that and its own state (readout). The last state needs to hold nothing but the task.
     The encoder's states tell where they stand, the decoder's count how far it has come. The map of
     the weights is a diagonal, as far from the main one as the task token is long.
+
+    Figure. Share of texts right in every character, against training time in the mean over lengths,
+    and against length after the last step; lines: with attention, dashes: without. With attention
+    it is 1 at all lengths after a quarter of the steps. Without, it still rises when training ends,
+    and falls with length. The map shows the weights of the attention for one text: a diagonal that
+    begins behind the task token.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     setups = networks(setup)
@@ -115,8 +121,7 @@ def networks(setup: Setup) -> dict[str, Setup]:
     return made
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network, at each checkpoint."""
 
     steps: list[int]
@@ -208,7 +213,7 @@ def _table_rows(
 
 def _figure(
     measured: Mapping[str, Measured], weights: Iterable[Tensor], lengths: Sequence[int]
-) -> Figure:
+) -> Drawing:
     training, by_length = [], []
     for name, one in measured.items():
         if name == ATTENTION_LAST or name.startswith(f"{LAST},"):
@@ -221,9 +226,4 @@ def _figure(
         chart(*training, x="steps of training", y=right, y_limits=limits),
         chart(*by_length, x="characters", y=right, y_limits=limits),
         heat_map(weights, x="characters read", y="characters written", unit="weight"),
-        caption="Share of texts right in every character, against training time in the mean over "
-        "lengths, and against length after the last step; lines: with attention, dashes: without. "
-        "With attention it is 1 at all lengths after a quarter of the steps. Without, it still "
-        "rises when training ends, and falls with length. The map shows the weights of the "
-        "attention for one text: a diagonal that begins behind the task token.",
     )

@@ -1,6 +1,6 @@
 """A recurrent network as a graph without loops."""
 
-from regard.studies.figure import Arrow, Figure, Graph, Node, figure
+from regard.studies.figure import Arrow, Drawing, Graph, Node, figure
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
 """What a step computes, from below."""
@@ -10,7 +10,7 @@ _DIGITS = "₀₁₂₃₄₅"
 _H = _LEVELS.index("h")
 
 
-def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Figure:
+def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Drawing:
     """Return what each step computes, unrolled: at most five steps, of states of width d."""
     nodes = [Node(-1.2, _H, "h₀"), Node(steps - 1, len(_LEVELS), "J")]
     arrows: list[Arrow] = []
@@ -28,11 +28,4 @@ def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Figure:
         arrows += [Arrow(start=loss + 1, end=loss), Arrow(start=loss, end=1)]
         arrows.append(Arrow(start=before, end=first + 1, label="W_hh", color=1))
         before = first + _H
-    return figure(
-        Graph(nodes=nodes, arrows=arrows),
-        caption="The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ "
-        "and to that step's loss; from h another one, in color, leads to the z of the next step, "
-        "with W_hh. The losses add up to J. Gradients flow against the arrows. "
-        f"Shapes: x has {d_in} entries, z and h {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh "
-        f"{d}×{d}, W_yh {d_out}×{d}.",
-    )
+    return figure(Graph(nodes=nodes, arrows=arrows), d_in=d_in, d=d, d_out=d_out)

@@ -1,7 +1,7 @@
 """The ways by which a gradient reaches the encoder, and what changes at inference."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -57,6 +57,10 @@ def encoder_gradient(
 
     Learning is all that changes weights. When the model answers, another text gives other states
     and another output, by the same weights.
+
+    Figure. The gradient that reaches each character in a new network; lines: whole, dashes: without
+    the way through the last state. Without attention it falls to almost nothing from the last
+    character back to the first; with attention it is much the same at all of them.
     """
     setup = Setup(cell=cell, width=width, longest=longest, seed=seed)
     runs = {NONE: setup.plan().run, ATTENTION: setup.with_attention().plan().run}
@@ -73,14 +77,10 @@ def encoder_gradient(
         x="character of the text",
         y="length of the gradient",
         y_scale="log",
-        caption="The gradient that reaches each character in a new network; lines: whole, dashes: "
-        "without the way through the last state. Without attention it falls to almost nothing from "
-        "the last character back to the first; with attention it is much the same at all of them.",
     )
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network."""
 
     whole: Float[Tensor, " characters"]

@@ -33,6 +33,7 @@ from regard.studies.recurrent.casing import (
     right_texts,
 )
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 Encoding: TypeAlias = OneHot | Sinusoidal
 Columns: TypeAlias = Float[Tensor, " places"]
@@ -48,7 +49,7 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 @study(trains=True)
 def encodings(
     cell: Cell = "vanilla",
-    width: Annotated[int, Meta(ge=64, le=256, description="width of the states")] = 64,
+    width: Annotated[int, Meta(ge=64, le=256)] = 64,
     longest: Longest = 12,
     steps: Steps = 3200,
     seed: Seed = 0,
@@ -72,6 +73,13 @@ def encodings(
     these columns as it learns all else: with learned vectors, added instead of read, outputs and
     gradients are the same to the last digit, and so is all training. What can't be learned either
     way are places that never occur in training.
+
+    Figure. How far training turned the column of weights that reads each one-hot place: far at all
+    places that occur, not at all beyond the dotted line, at places that no text of the training
+    has.
+
+    Args:
+        width: width of the states
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed).with_attention()
     seen = longest + TOKEN
@@ -96,9 +104,6 @@ def encodings(
         Line(x=seen - 0.5, label="end of the longest text"),
         x="place in the source",
         y="column turned, 1 − cosine",
-        caption="How far training turned the column of weights that reads each one-hot place: "
-        "far at all places that occur, not at all beyond the dotted line, at places that no "
-        "text of the training has.",
     )
 
 
@@ -178,8 +183,8 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
     """
     generator = torch.Generator().manual_seed(seed)
     places = torch.arange(PLACES - 1)
-    x = torch.randn(ROWS, len(places), INPUTS, generator=generator, dtype=torch.float64)
-    both = torch.randn(INPUTS, INPUTS + PLACES, generator=generator, dtype=torch.float64)
+    x = draw_normal(generator, ROWS, len(places), INPUTS)
+    both = draw_normal(generator, INPUTS, INPUTS + PLACES)
     one_hot = OneHot(length=PLACES, d=PLACES)(places).double().expand(ROWS, -1, -1)
     learned = Learned(length=PLACES, d=INPUTS).double()
     learned.vectors.data.copy_(both[:, INPUTS:].T)

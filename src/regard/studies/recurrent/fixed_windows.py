@@ -1,9 +1,8 @@
 """How far back language models use their context, after how much training."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import log
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from regard.runs.recipe import (
     TrainingConfig,
 )
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -55,13 +54,11 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 
 @study(trains=True)
 def fixed_windows(
-    window: Annotated[int, Meta(ge=1, le=64, description="tokens that the window holds")] = 4,
-    symbols: Annotated[int, Meta(ge=2, le=32, description="symbols, V")] = 8,
-    width: Annotated[int, Meta(ge=8, le=256, multiple_of=2, description="width of states")] = 64,
+    window: Annotated[int, Meta(ge=1, le=64)] = 4,
+    symbols: Annotated[int, Meta(ge=2, le=32)] = 8,
+    width: Annotated[int, Meta(ge=8, le=256, multiple_of=2)] = 64,
     cell: Cell = "vanilla",
-    steps: Annotated[
-        int, Meta(ge=1, le=8000, description="steps of the RNN's training; a fifth for the others")
-    ] = 3000,
+    steps: Annotated[int, Meta(ge=1, le=8000)] = 3000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How far back does a language model use its context, with a window, a state, or attention?
@@ -83,6 +80,17 @@ def fixed_windows(
     near, so a loss after few steps doesn't say what the state can hold: the table has it at several
     times of the same training. Attention looks at the token itself, wherever it stands. What it
     pays for that is memory that grows with the text.
+
+    Figure. Loss against distance at the end of the training, and of the RNN against time; dotted: a
+    guess, and the window. The window's loss is near 0 within the window and that of a guess beyond
+    it; attention's is near 0 at all distances. The RNN's falls with training, the later the larger
+    the distance.
+
+    Args:
+        window: tokens that the window holds
+        symbols: symbols, V
+        width: width of states
+        steps: steps of the RNN's training; a fifth for the others
     """
     few = max(1, steps // 5)
     trained: dict[str, dict[int, Losses]] = {}
@@ -148,8 +156,7 @@ def judged(trained: Trained, window: int, symbols: int) -> Iterable[Measurement]
         yield at_least(name, gains[far] - gains[near], 0.25 * guess)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Symbols and signs by turns."""
 
     ids: Int[np.ndarray, "rows length"]
@@ -205,7 +212,7 @@ def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     }
 
 
-def _figure(trained: Trained, window: int, symbols: int) -> Figure:
+def _figure(trained: Trained, window: int, symbols: int) -> Drawing:
     guess = log(symbols)
     over_time = [
         series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
@@ -223,8 +230,4 @@ def _figure(trained: Trained, window: int, symbols: int) -> Figure:
             **loss,
         ),
         chart(*over_time, limit, title="RNN", x="steps of training", **loss),
-        caption="Loss against distance at the end of the training, and of the RNN against time; "
-        "dotted: a guess, and the window. The window's loss is near 0 within the window and that "
-        "of a guess beyond it; attention's is near 0 at all distances. The RNN's falls with "
-        "training, the later the larger the distance.",
     )

@@ -1,9 +1,8 @@
 """What a network gains by reading from both sides, and what that costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -35,11 +34,9 @@ Weather = Bool[np.ndarray, "rows days"]
 
 @study(trains=True)
 def one_way_or_both(
-    ahead: Annotated[
-        int, Meta(ge=0, le=5, description="days that the mood is ahead of the weather")
-    ] = 1,
-    days: Annotated[int, Meta(ge=12, le=64, description="days of a row")] = 42,
-    steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 200,
+    ahead: Annotated[int, Meta(ge=0, le=5)] = 1,
+    days: Annotated[int, Meta(ge=12, le=64)] = 42,
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Should a network read in one direction or in both?
@@ -59,6 +56,15 @@ def one_way_or_both(
     Reading both ways helps where the future matters, as in a sentence that is read as a whole. It
     never makes gradients more accurate. And it has a price: each answer has to wait for the last
     day, while a network that reads one way needs but its state and today's weather.
+
+    Figure. Bars: accuracy; crosses: the best that is possible without the future. Where the mood
+    depends on the past, both networks are right. Where it depends on days to come, only the one
+    that reads both ways is.
+
+    Args:
+        ahead: days that the mood is ahead of the weather
+        days: days of a row
+        steps: steps of training
     """
     shifts = {"past": 0, "future": ahead}
     runs = {
@@ -88,14 +94,10 @@ def one_way_or_both(
         series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
         y="share of right moods",
         y_limits=(0, 1.05),
-        caption="Bars: accuracy; crosses: the best that is possible without the future. Where the "
-        "mood depends on the past, both networks are right. Where it depends on days to come, only "
-        "the one that reads both ways is.",
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of the networks, by what the label depends on and how they read."""
 
     accuracy: dict[tuple[str, str], float]

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from regard.errors import NonFiniteError
-from regard.studies.finding import Measurement, equal
+from regard.studies.finding import Measurement, equal, refused
 from regard.training.state import clip_gradients
 
 LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
@@ -51,7 +51,8 @@ def _infinite() -> Iterable[Measurement]:
     network, loss = backward(2.0, INFINITE)
     yield equal(f"w = 2, T = {INFINITE}: log₂ of the loss", log2(loss), INFINITE - 1)
     yield equal("entries of the gradient that are infinite", gradient(network).isinf().sum(), 1)
-    yield equal("Regard's clipping refuses it", float(_is_refused(network, loss)), 1)
+    clipping = refused(lambda: clip_gradients(network, 1.0, loss, 1), NonFiniteError)
+    yield equal("Regard's clipping refuses it", clipping, 1)
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     yield equal("entries that torch's clipping makes NaN", gradient(network).isnan().sum(), 1)
     torch.optim.SGD(network.parameters(), lr=1e-6).step()
@@ -84,11 +85,3 @@ def gradient(network: nn.ParameterDict) -> Float32[Tensor, "2"]:
     """By w and by b."""
     gradients = (network[name].grad for name in ("w", "b"))
     return torch.stack([one for one in gradients if one is not None]).clone()
-
-
-def _is_refused(network: nn.ParameterDict, loss: float) -> bool:
-    try:
-        clip_gradients(network, 1.0, loss, 1)
-    except NonFiniteError:
-        return True
-    return False

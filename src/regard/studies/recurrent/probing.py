@@ -1,8 +1,7 @@
 """What can be read from the states of an encoder and of a decoder."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +64,10 @@ def probing(
     remembers what it has read last; training makes room for what is to be written first, at the
     cost of the end. With attention it stays as it was, for the text is looked up: the decoder's
     states hold little of the character that they are about to write.
+
+    Figure. How well each character of a text can be read from the encoder's last state; dotted: the
+    commonest character as a guess. With attention, as in a new network, the last ones are there and
+    the first are not; without attention more of the first ones is there, and less of the last.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()
@@ -85,15 +88,10 @@ def probing(
         x="character of the text",
         y="share read from the last state",
         y_limits=(0, 1.05),
-        caption="How well each character of a text can be read from the encoder's last state; "
-        "dotted: the commonest character as a guess. With attention, as in a new network, the last "
-        "ones are there and the first are not; without attention more of the first ones is there, "
-        "and less of the last.",
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Of one network."""
 
     read: dict[tuple[str, str], float]

@@ -1,7 +1,8 @@
 """What source and target are for in training, and the answer given or written by the model."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -67,6 +68,10 @@ def roles_of_sequences(
     When the model answers, there is no target: it reads what it has written. After a mistake it
     goes on from a text that training never showed it. So accuracy in training is more than what one
     gets. Where each character is looked up in the source, a mistake before it changes little.
+
+    Figure. Right characters by their place in the answer; lines: the decoder reads the target,
+    dashes: its own output. With attention both are near 1. Without, they begin together, and dashes
+    fall below the line.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
@@ -76,19 +81,10 @@ def roles_of_sequences(
         places = range(1, len(one.forced) + 1)
         lines.append(series(places, one.forced, f"{name}, target read", color=color))
         lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    yield one_chart(
-        *lines,
-        x="character",
-        y="share that is right",
-        y_limits=(-0.03, 1.05),
-        caption="Right characters by their place in the answer; lines: the decoder reads the "
-        "target, dashes: its own output. With attention both are near 1. Without, they begin "
-        "together, and dashes fall below the line.",
-    )
+    yield one_chart(*lines, x="character", y="share that is right", y_limits=(-0.03, 1.05))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Losses, and the share of right characters at each place of the answer."""
 
     losses: tuple[float, float, float]

@@ -17,19 +17,21 @@ from regard.studies.study import study
 Norms: TypeAlias = dict[tuple[float, float], float]
 """‖∂h_T/∂h₀‖ by spectral radius and largest singular value."""
 Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
+Radii: TypeAlias = Annotated[tuple[Radius, ...], Meta(min_length=1, max_length=6)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 
 @study()
 def vanishing_and_exploding(
-    radii: Annotated[
-        tuple[Radius, ...], Meta(min_length=1, max_length=6, description="spectral radii ρ")
-    ] = (0.0, 0.5, 0.9, 1.1, 1.5),
-    stretches: Annotated[
-        tuple[Stretch, ...],
-        Meta(min_length=1, max_length=6, description="largest singular values σ (at least ρ)"),
-    ] = (2.0, 5.0, 10.0),
-    steps: Annotated[int, Meta(ge=2, le=300, description="steps, T")] = 200,
+    radii: Radii = (
+        0.0,
+        0.5,
+        0.9,
+        1.1,
+        1.5,
+    ),
+    stretches: Annotated[tuple[Stretch, ...], Meta(min_length=1, max_length=6)] = (2.0, 5.0, 10.0),
+    steps: Annotated[int, Meta(ge=2, le=300)] = 200,
 ) -> EvidenceParts:
     r"""When do gradients vanish or explode, and where does NaN come from?
 
@@ -54,6 +56,16 @@ def vanishing_and_exploding(
     and those are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. Of an
     infinite gradient clipping itself makes NaN, for 0·∞ is NaN. So training has to look at the
     length first, and Regard's stops there.
+
+    Figure. Length of the gradient against steps, and after {steps} steps against the largest
+    singular value; lines: formula, dots: measured, dotted: 1. With σ = {high:g} all gradients grow
+    at first; for spectral radii below 1 they fall from some step on, for those above 1 they rise
+    for ever. After all steps the singular value hardly matters: the lines are almost level.
+
+    Args:
+        radii: spectral radii ρ
+        stretches: largest singular values σ (at least ρ)
+        steps: steps, T
     """
     measured = {
         (radius, stretch): length(transition(radius, stretch), steps)
@@ -74,11 +86,7 @@ def vanishing_and_exploding(
     yield figure(
         _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
         _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
-        caption=f"Length of the gradient against steps, and after {steps} steps against the "
-        "largest singular value; lines: formula, dots: measured, dotted: 1. With "
-        f"σ = {high:g} all gradients grow at first; for spectral radii below 1 they fall from some "
-        "step on, for those above 1 they rise for ever. After all steps the singular value hardly "
-        "matters: the lines are almost level.",
+        high=high,
     )
 
 

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +12,12 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Figure, Line, chart, figure, log_chart, series
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A computation, and how many multiplications its matrix products should have."""
 
     name: str
@@ -31,17 +29,13 @@ class Part:
 
 @study()
 def complexity(
-    h: Annotated[
-        int, Meta(ge=16, le=128, multiple_of=4, description="width of the layer, one head")
-    ] = 64,
-    inputs: Annotated[int, Meta(ge=128, le=2048, description="M, inputs of the encoder")] = 256,
-    outputs: Annotated[int, Meta(ge=128, le=2048, description="N, outputs of the decoder")] = 192,
-    d: Annotated[int, Meta(ge=2, le=32, description="D, width of keys of the kernels")] = 8,
-    e: Annotated[int, Meta(ge=2, le=64, description="E, width of their values (M in 003)")] = 12,
-    features: Annotated[int, Meta(ge=1, le=512, description="R, random directions")] = 32,
-    start: Annotated[
-        float, Meta(ge=0.125, le=8, description="where the fit of exponents begins, in h")
-    ] = 8.0,
+    h: Annotated[int, Meta(ge=16, le=128, multiple_of=4)] = 64,
+    inputs: Annotated[int, Meta(ge=128, le=2048)] = 256,
+    outputs: Annotated[int, Meta(ge=128, le=2048)] = 192,
+    d: Annotated[int, Meta(ge=2, le=32)] = 8,
+    e: Annotated[int, Meta(ge=2, le=64)] = 12,
+    features: Annotated[int, Meta(ge=1, le=512)] = 32,
+    start: Annotated[float, Meta(ge=0.125, le=8)] = 8.0,
 ) -> EvidenceParts:
     r"""What does a layer of self-attention cost, and from which length on is it quadratic?
 
@@ -66,6 +60,20 @@ def complexity(
 
     Counted are the multiplications of the matrix products that really run; times are the best of
     three. The exponents are slopes of a line through the logarithms, at four lengths.
+
+    Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
+    those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
+    turns from one to the other. Right: measured times (dots), steep for softmax and less so for a
+    linear kernel.
+
+    Args:
+        h: width of the layer, one head
+        inputs: M, inputs of the encoder
+        outputs: N, outputs of the decoder
+        d: D, width of keys of the kernels
+        e: E, width of their values (M in 003)
+        features: R, random directions
+        start: where the fit of exponents begins, in h
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
@@ -158,7 +166,7 @@ def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
 
 def _figure(
     h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
-) -> Figure:
+) -> Drawing:
     grid = np.geomspace(h / 8, 64 * h, 40)
     times = {
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
@@ -176,8 +184,4 @@ def _figure(
             y_scale="log",
         ),
         log_chart(lengths, times, title="milliseconds", x="n"),
-        caption="Left: multiplications against the length n. Those of the projections grow in "
-        "proportion, those of attention with the square; the lines cross at n = 1.5h (dotted), "
-        "and their sum (dashes) turns from one to the other. Right: measured times (dots), steep "
-        "for softmax and less so for a linear kernel.",
     )

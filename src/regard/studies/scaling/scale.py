@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Figure, Line, Style, chart, figure, series
+from regard.studies.figure import Drawing, Line, Style, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -47,8 +47,7 @@ class Draw:
         return h * self.sigma**4 + self.sigma**2 * h * self.mean**2
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """How softmax divides the weight, on average over queries."""
 
     entropy: float
@@ -59,14 +58,12 @@ class Spread:
 
 @study()
 def scale(
-    h: Annotated[int, Meta(ge=2, le=1024, description="width of queries and keys")] = 64,
-    mean: Annotated[float, Meta(ge=-1, le=1, description="each entry of μ")] = 0.5,
-    sigma: Annotated[float, Meta(gt=0, le=4, description="σ, deviation of each entry")] = 1.0,
-    correlation: Annotated[
-        float, Meta(ge=0, le=1, description="of a query's entries with those of its key")
-    ] = 0.0,
-    n: Annotated[int, Meta(ge=16, le=256, description="keys that softmax chooses among")] = 64,
-    draws: Annotated[int, Meta(ge=1000, le=20000, description="pairs drawn")] = 10000,
+    h: Annotated[int, Meta(ge=2, le=1024)] = 64,
+    mean: Annotated[float, Meta(ge=-1, le=1)] = 0.5,
+    sigma: Annotated[float, Meta(gt=0, le=4)] = 1.0,
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.0,
+    n: Annotated[int, Meta(ge=16, le=256)] = 64,
+    draws: Annotated[int, Meta(ge=1000, le=20000)] = 10000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why are products of queries and keys divided by √h?
@@ -90,6 +87,19 @@ def scale(
     Not all of the variance reaches softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
     for all keys of a query, so that softmax cancels it. And √h is made for entries of variance 1:
     with σ = 2 even scaled scores have a deviation above 4, and softmax freezes again.
+
+    Figure. Against the width h: the variance of products grows in proportion, that of products
+    divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
+    falls from near ln n (dotted) to near 0, and its gradient with it; divided by √h, both are
+    constant.
+
+    Args:
+        h: width of queries and keys
+        mean: each entry of μ
+        sigma: σ, deviation of each entry
+        correlation: of a query's entries with those of its key
+        n: keys that softmax chooses among
+        draws: pairs drawn
     """
     draw = Draw(mean, sigma, correlation, seed)
     query, key = draw.pairs(h, draws)
@@ -128,7 +138,7 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
     return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
 
 
-def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Figure:
+def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Drawing:
     widths = np.array(WIDTHS)
     predicted = np.array([draw.variance(h) for h in WIDTHS])
     pairs = (draw.pairs(h, 1000) for h in WIDTHS)
@@ -150,8 +160,4 @@ def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread
         chart(*variances, title="variance", y_scale="log", **axes),
         chart(*entropies, uniform, title="entropy", y_limits=limits, **axes),
         chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
-        caption="Against the width h: the variance of products grows in proportion, that of "
-        "products divided by √h is constant (lines: formula; dots: measured). The entropy of "
-        "softmax over products falls from near ln n (dotted) to near 0, and its gradient with it; "
-        "divided by √h, both are constant.",
     )

@@ -1,4 +1,4 @@
-"""One head: what it computes, and what queries, keys and values are for."""
+"""Attention by hand: the computation of one head, and the role of queries, keys and values."""
 
 from typing import Any
 

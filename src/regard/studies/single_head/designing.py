@@ -1,8 +1,8 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -10,12 +10,12 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
-from regard.studies.study import study
+from regard.studies.study import Seed, study
+from regard.studies.tensors import Rows, vector_text
 
-Rows: TypeAlias = tuple[tuple[float, ...], ...]
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
 _WISHES = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
 """The course's x₁, x₂, x₃, and its targets for the first two, along u_a, u_b, u_c, u_d."""
@@ -24,19 +24,10 @@ _ROUNDING = 1e-12
 
 @study()
 def designing(
-    beta: Annotated[float, Meta(gt=0, le=100, description="length of u_a, u_b, u_c, u_d")] = 10.0,
-    x: Annotated[
-        Rows, Meta(min_length=1, max_length=8, description="inputs of your own, in brackets each")
-    ] = _INPUTS,
-    targets: Annotated[
-        Rows,
-        Meta(
-            min_length=1,
-            max_length=8,
-            description="the target output for each of them, in brackets; [] for any",
-        ),
-    ] = _WISHES,
-    seed: Annotated[int, Meta(ge=0, lt=2**32, description="where a search begins")] = 0,
+    beta: Annotated[float, Meta(gt=0, le=100)] = 10.0,
+    x: Annotated[Rows, Meta(min_length=1, max_length=8)] = _INPUTS,
+    targets: Annotated[Rows, Meta(min_length=1, max_length=8)] = _WISHES,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can a head compute with queries, keys and values, but not without them?
 
@@ -61,6 +52,16 @@ def designing(
     anything. If they aren't, a search is made; that it finds none is no proof. If equal inputs have
     different targets, or the targets span more dimensions than inputs, there is no head, and the
     study says so.
+
+    Figure. Outputs, one per row, by their parts; blue is positive, orange negative. With x for
+    queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ is u_b.
+    Right: outputs of the head designed for your own targets.
+
+    Args:
+        beta: length of u_a, u_b, u_c, u_d
+        x: inputs of your own, in brackets each
+        targets: the target output for each of them, in brackets; [] for any
+        seed: where a search begins
     """
     inputs, desired = _own(x, targets)
     try:
@@ -150,20 +151,16 @@ def _matrices(head: Head) -> Table:
     """The head made to order, row by row."""
     named = {"Q": head.query, "K": head.key, "V": head.value}
     rows = [
-        (name, i, _vector(row))
+        (name, i, vector_text(row, ".4g"))
         for name, matrix in named.items()
-        for i, row in enumerate(matrix.tolist(), 1)
+        for i, row in enumerate(matrix, 1)
     ]
     return table(["matrix", "row", "entries"], rows)
 
 
-def _vector(entries: Sequence[float]) -> str:
-    return "[" + ", ".join(f"{entry:.4g}" for entry in entries) + "]"
-
-
 def _figure(
     without: Float[Tensor, "3 4"], made: Float[Tensor, "3 4"], own: Float[Tensor, "n e"]
-) -> Figure:
+) -> Drawing:
     parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
     most = float(own.abs().max()) or 1.0
     outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
@@ -172,7 +169,4 @@ def _figure(
         heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
         heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
         heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
-        caption="Outputs, one per row, by their parts; blue is positive, orange negative. With x "
-        "for queries, keys and values c₂ is u_a. With the course's matrices c₁ is u_b − u_c and c₂ "
-        "is u_b. Right: outputs of the head designed for your own targets.",
     )

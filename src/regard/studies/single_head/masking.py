@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Figure, figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_most, equal, informational, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -23,15 +23,11 @@ _CPU = torch.device("cpu")
 
 @study()
 def masking(
-    sources: Annotated[
-        Lengths, Meta(min_length=1, max_length=12, description="lengths of the encoder's texts")
-    ] = (8, 5, 3, 6),
-    targets: Annotated[
-        Lengths, Meta(min_length=1, max_length=12, description="lengths of the decoder's texts")
-    ] = (6, 4, 2, 5),
-    row: Annotated[int, Meta(ge=1, le=12, description="which text is drawn alone, from 1")] = 2,
-    hidden: Annotated[int, Meta(ge=1, le=64, description="which token is hidden, from 1")] = 3,
-    size: Annotated[float, Meta(gt=0, le=1000, description="size of queries and keys")] = 1.0,
+    sources: Annotated[Lengths, Meta(min_length=1, max_length=12)] = (8, 5, 3, 6),
+    targets: Annotated[Lengths, Meta(min_length=1, max_length=12)] = (6, 4, 2, 5),
+    row: Annotated[int, Meta(ge=1, le=12)] = 2,
+    hidden: Annotated[int, Meta(ge=1, le=64)] = 3,
+    size: Annotated[float, Meta(gt=0, le=1000)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How are positions masked, and which?
@@ -55,6 +51,17 @@ def masking(
     everyone, in the encoder and in the decoder. In cross-attention every query of the decoder sees
     the real tokens of the source. In the decoder's self-attention a token sees the real ones up to
     itself.
+
+    Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
+    padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of
+    the source; and self-attention of the decoder, a triangle that ends where the padding begins.
+
+    Args:
+        sources: lengths of the encoder's texts
+        targets: lengths of the decoder's texts
+        row: which text is drawn alone, from 1
+        hidden: which token is hidden, from 1
+        size: size of queries and keys
     """
     _require(sources, targets, row, hidden)
     query, key = queries_and_keys(max(sources), size, seed)
@@ -75,7 +82,7 @@ def masking(
     yield informational("zero without dividing: least sum over keys", zeroed.sum(-1).min())
     for name, look in masks.items():
         yield equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
-    yield _figure(masks, row)
+    yield _figure(masks)
     yield look_inside(
         attend,
         *queries_and_keys(max(targets), size, seed),
@@ -156,17 +163,10 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
         )
 
 
-def _figure(masks: Mapping[str, Look], row: int) -> Figure:
+def _figure(masks: Mapping[str, Look]) -> Drawing:
     panels = []
     for name, look in masks.items():
         rows = "texts" if "padding" in name else "queries"
         each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
         panels.append(each)
-    return figure(
-        *panels,
-        columns=2,
-        caption="Masks; a colored key is attended. Above: the real tokens of each text, without "
-        f"its padding. Below, for text {row}: cross-attention, where all queries attend to all "
-        "real tokens of the source; and self-attention of the decoder, a triangle that ends where "
-        "the padding begins.",
-    )
+    return figure(*panels, columns=2)

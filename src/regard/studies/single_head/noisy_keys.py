@@ -26,6 +26,7 @@ from regard.studies.finding import (
 )
 from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 NoisyKeys: TypeAlias = Float[Tensor, "draws n n"]
 Outputs: TypeAlias = Float[Tensor, "draws n"]
@@ -73,6 +74,10 @@ def noisy_keys_one_head(
     which is of the order of t. So the same long query that silences the other keys makes the head
     choose: γ a little above 1 gives v_a, a little below 1 gives v_b. The average comes out right
     only as the average over many draws.
+
+    Figure. Left: if all keys have the same noise, the average is right for queries between ln n and
+    1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. Right: if the norm of
+    k_a varies, most values of s at t = {t:g} are near 0 or near 1.
     """
     query = toward(n, t, A, B)
     alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
@@ -112,9 +117,6 @@ def noisy_keys_one_head(
             x="s, the share of v_a",
             y="draws",
         ),
-        caption="Left: if all keys have the same noise, the average is right for queries between "
-        "ln n and 1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. "
-        f"Right: if the norm of k_a varies, most values of s at t = {t:g} are near 0 or near 1.",
     )
 
 
@@ -152,6 +154,11 @@ def noisy_keys_two_heads(
     and ln(n − 1)/t, the key is too short for this query, which the course doesn't mention; a
     longer query mends that. When the first head fails it gives the average of the other values,
     and the second still gives v_b: the output is half wrong, never all wrong.
+
+    Figure. Left: histograms of the weight outside of the average; with one head most draws are near
+    ½, with two heads nearly all are near 0. Right: how often the first head finds v_a rises with t,
+    later if there are more keys. Lines: formula; dots: measured with {n} keys; dotted: the limit,
+    and t.
     """
     alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
     one, two = attended(uneven, toward(n, t, A, B)), two_heads(uneven, t)
@@ -194,10 +201,6 @@ def noisy_keys_two_heads(
             x_scale="log",
             y_limits=(0, 1),
         ),
-        caption="Left: histograms of the weight outside of the average; with one head most draws "
-        "are near ½, with two heads nearly all are near 0. Right: how often the first head finds "
-        f"v_a rises with t, later if there are more keys. Lines: formula; dots: measured with {n} "
-        "keys; dotted: the limit, and t.",
     )
 
 
@@ -230,8 +233,7 @@ def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> N
     With the same seed, other variances give the same noise in another size.
     """
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(draws, n, n, generator=generator, dtype=torch.float64)
-    along = torch.randn(draws, generator=generator, dtype=torch.float64)
+    noise, along = draw_normal(generator, draws, n, n), draw_normal(generator, draws)
     keys = math.sqrt(alpha) * noise + torch.eye(n, dtype=torch.float64)
     keys[:, A, A] += math.sqrt(stretch) * along
     return keys

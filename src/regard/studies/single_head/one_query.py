@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Figure, Line, Series, one_chart, series
+from regard.studies.figure import Drawing, Line, Series, one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -26,9 +26,9 @@ ATTEND = Softmax(scaled=False)
 
 @study()
 def copying(
-    n: Annotated[int, Meta(ge=2, le=1024, description="keys")] = 10,
-    m: Annotated[float, Meta(ge=0, le=50, description="margin of k_j·q over the others")] = 8.0,
-    d: Annotated[int, Meta(ge=8, le=64, description="length of keys and values")] = 16,
+    n: Annotated[int, Meta(ge=2, le=1024)] = 10,
+    m: Annotated[float, Meta(ge=0, le=50)] = 8.0,
+    d: Annotated[int, Meta(ge=8, le=64)] = 16,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""When does attention copy one of its values?
@@ -46,6 +46,15 @@ def copying(
     What is left to the others is at most (n − 1)e^−m, and exactly that share where all of them have
     the same product. The output is off by that share of the way to the farthest other value, or by
     less. So the margin has to grow like the logarithm of the number of keys: m = ln n + 5 will do.
+
+    Figure. The error of the copy falls exponentially with the margin; the more keys, the later.
+    Lines: bound of the formula; dots, all below their line: largest error of {draws} draws of {n}
+    random keys; dotted: a hundredth, and the margin.
+
+    Args:
+        n: keys
+        m: margin of k_j·q over the others
+        d: length of keys and values
     """
     bound, alike = least_weight(n, m), weight_among_equals(n, m)
     drawn = draw_heads(n, d, seed)
@@ -60,10 +69,9 @@ def copying(
         lambda count, s: 1 - least_weight(count, s),
         {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
         Line(x=m, label=f"margin {m:g}"),
-        ("margin", "error of the copy"),
-        "The error of the copy falls exponentially with the margin; the more keys, the "
-        f"later. Lines: bound of the formula; dots, all below their line: largest error of "
-        f"{DRAWS} draws of {n} random keys; dotted: a hundredth, and the margin.",
+        x="margin",
+        y="error of the copy",
+        values={"draws": DRAWS},
     )
     yield _look_inside(
         (m * drawn.query[:1], drawn.key[:1], drawn.value[:1]),
@@ -110,8 +118,8 @@ def least_weight(n: int, m: float) -> float:
 
 @study()
 def averaging(
-    n: Annotated[int, Meta(ge=3, le=2048, description="keys")] = 10,
-    t: Annotated[float, Meta(ge=0, le=50, description="length of the query along each key")] = 8.0,
+    n: Annotated[int, Meta(ge=3, le=2048)] = 10,
+    t: Annotated[float, Meta(ge=0, le=50)] = 8.0,
 ) -> EvidenceParts:
     r"""Which query makes attention return the average of two of its values?
 
@@ -126,6 +134,13 @@ def averaging(
     It is not enough that t is more than 0: the others are n − 2, and together they take
     (n − 2)/(2e^t + n − 2) of the weight. The more keys there are, the longer the query has to be,
     but only as the logarithm of n: t = ln n + 4 always does.
+
+    Figure. The weight of all values other than the two falls exponentially with t; the more keys,
+    the later. Lines: formula; dots: measured; dotted: a hundredth, and t.
+
+    Args:
+        n: keys
+        t: length of the query along each key
     """
     weights = pair_weights(n, t)
     predicted, counts = pair_weight(n, t), {*KEYS, n}
@@ -138,9 +153,8 @@ def averaging(
         lambda count, s: 1 - 2 * pair_weight(count, s),
         {count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]} for count in counts},
         Line(x=t, label=f"t = {t:g}"),
-        ("t", "weight of all other values"),
-        "The weight of all values other than the two falls exponentially with t; the more "
-        "keys, the later. Lines: formula; dots: measured; dotted: a hundredth, and t.",
+        x="t",
+        y="weight of all other values",
     )
     yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")
 
@@ -186,18 +200,15 @@ def _figure(
     predicted: Formula,
     measured: Dots,
     chosen: Line,
-    axes: tuple[str, str],
-    caption: str,
-) -> Figure:
+    **labels: Any,
+) -> Drawing:
     return one_chart(
         *by_keys(GRID, counts, predicted, measured),
         Line(y=0.01, label="a hundredth"),
         chosen,
-        x=axes[0],
-        y=axes[1],
         y_scale="log",
         y_limits=(1e-6, 1.5),
-        caption=caption,
+        **labels,
     )
 
 

@@ -1,19 +1,17 @@
 """Queries, keys and values, product by product."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
-import torch
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Figure, bars, chart, figure
+from regard.studies.figure import Drawing, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
+from regard.studies.tensors import Rows, matrix, vector_text
 
-Rows: TypeAlias = tuple[tuple[float, ...], ...]
-_MATRIX = "a row in brackets for each output"
 _STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
 _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
 """The numbers of the course."""
@@ -21,11 +19,11 @@ _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0
 
 @study()
 def products(
-    h: Annotated[Rows, Meta(min_length=1, description="states, in brackets each")] = _STATES,
-    w_q: Annotated[Rows, Meta(min_length=1, description=f"W_q, {_MATRIX}")] = _QUERY,
-    w_k: Annotated[Rows, Meta(min_length=1, description=f"W_k, {_MATRIX}")] = _KEY,
-    w_v: Annotated[Rows, Meta(min_length=1, description=f"W_v, {_MATRIX}")] = _VALUE,
-    i: Annotated[int, Meta(ge=1, description="which state asks, from 1")] = 2,
+    h: Annotated[Rows, Meta(min_length=1)] = _STATES,
+    w_q: Annotated[Rows, Meta(min_length=1)] = _QUERY,
+    w_k: Annotated[Rows, Meta(min_length=1)] = _KEY,
+    w_v: Annotated[Rows, Meta(min_length=1)] = _VALUE,
+    i: Annotated[int, Meta(ge=1)] = 2,
 ) -> EvidenceParts:
     r"""What does a head compute for the second of three states, step by step?
 
@@ -41,6 +39,15 @@ def products(
 
     Scores that are hundreds apart leave softmax nothing to divide: e^−202 is 0 for all purposes,
     and its gradient too. That is why products are divided by √d, and why weights start small.
+
+    Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
+
+    Args:
+        h: states, in brackets each
+        w_q: W_q, a row in brackets for each output
+        w_k: W_k, a row in brackets for each output
+        w_v: W_v, a row in brackets for each output
+        i: which state asks, from 1
     """
     states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
     scores = keys @ queries[i - 1]
@@ -58,9 +65,9 @@ def products(
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
     rows: list[tuple[Any, ...]] = []
     for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
-        vectors = (_vector(x[j]) for x in (states, queries, keys, values))
-        rows.append((j + 1, *vectors, score, weight, _vector(weight * values[j])))
-    rows.append(("sum", *[""] * 5, float(weights.sum()), _vector(soft)))
+        vectors = (vector_text(x[j]) for x in (states, queries, keys, values))
+        rows.append((j + 1, *vectors, score, weight, vector_text(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(soft)))
     columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
     yield table(columns, rows)
     yield _figure(scores, weights)
@@ -76,26 +83,16 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
     Raises:
         UserError: the sizes don't fit.
     """
-    named = {"h": h, "w_q": w_q, "w_k": w_k, "w_v": w_v}
-    tensors = {}
-    for name, rows in named.items():
-        if len({len(row) for row in rows}) > 1:
-            raise UserError(f"products: {name}: rows differ in length; make them the same")
-        tensors[name] = torch.tensor(rows, dtype=torch.float64)
     if i > len(h):
         raise UserError(f"products: i = {i}, but there are {len(h)} states; name one of them")
-    width = tensors["h"].shape[1]
-    for name in ("w_q", "w_k", "w_v"):
-        if tensors[name].shape[1] != width:
-            raise UserError(
-                f"products: {name}: rows of {tensors[name].shape[1]}, but a state has {width}"
-            )
     if len(w_q) != len(w_k):
         raise UserError(
             f"products: w_q gives {len(w_q)} entries, w_k {len(w_k)}; make them the same"
         )
-    states = tensors["h"]
-    return states, *(states @ tensors[name].T for name in ("w_q", "w_k", "w_v"))
+    states = matrix("products: h", h)
+    named, width = {"w_q": w_q, "w_k": w_k, "w_v": w_v}, states.shape[1]
+    maps = (matrix(f"products: {name}", rows, width=width) for name, rows in named.items())
+    return states, *(states @ each.T for each in maps)
 
 
 def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
@@ -103,15 +100,11 @@ def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
 
 
-def _vector(x: Tensor) -> str:
-    return "[" + ", ".join(f"{entry:g}" for entry in x.tolist()) + "]"
-
-
-def _figure(scores: Tensor, weights: Tensor) -> Figure:
+def _figure(scores: Tensor, weights: Tensor) -> Drawing:
     names = [f"state {j + 1}" for j in range(len(scores))]
     shown = ", ".join(f"{score:g}" for score in scores.tolist())
     return figure(
         chart(bars(scores), names=names, title="scores"),
         chart(bars(weights, color=1), names=names, title="weights", y_limits=(0, 1.05)),
-        caption=f"Left: the scores {shown}. Right: the weights, softmax of these scores.",
+        shown=shown,
     )

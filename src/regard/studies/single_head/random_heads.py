@@ -35,14 +35,10 @@ NEAR = 0.011
 
 @study()
 def random_heads(
-    h: Annotated[int, Meta(ge=2, le=512, description="length of queries and keys")] = 64,
-    n: Annotated[int, Meta(ge=2, le=512, description="tokens")] = 20,
-    h_beyond: Annotated[
-        int, Meta(ge=2, le=512, description="length where the condition isn't met")
-    ] = 8,
-    n_beyond: Annotated[
-        int, Meta(ge=2, le=512, description="tokens where the condition isn't met")
-    ] = 128,
+    h: Annotated[int, Meta(ge=2, le=512)] = 64,
+    n: Annotated[int, Meta(ge=2, le=512)] = 20,
+    h_beyond: Annotated[int, Meta(ge=2, le=512)] = 8,
+    n_beyond: Annotated[int, Meta(ge=2, le=512)] = 128,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What do the attention maps of random Q and K look like, and what if Q = K?
@@ -67,6 +63,17 @@ def random_heads(
 
     With h = 64 and 20 tokens the map is nearly the identity, and the outputs are nearly the values.
     It isn't for short queries or many tokens: √h has to grow like ln n.
+
+    Figure. Maps of weights, of the first {most} tokens at most. With independent queries and keys
+    the weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and
+    less so for {beyond}. The curves of the own weight rise with h, later if there are more tokens.
+    Lines: formula; dashes: averaged over ‖q‖²; dots: measured.
+
+    Args:
+        h: length of queries and keys
+        n: tokens
+        h_beyond: length where the condition isn't met
+        n_beyond: tokens where the condition isn't met
     """
     apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
@@ -91,11 +98,9 @@ def random_heads(
         *panels,
         _curves(sorted({n, n_beyond}), seed),
         columns=2,
-        caption=f"Maps of weights, of the first {SHOWN} tokens at most. With independent queries "
-        "and keys the weight is spread over all keys. With Q = K it is mostly on the diagonal for "
-        f"{_size(h, n)}, and less so for {_size(h_beyond, n_beyond)}. The curves of the own weight "
-        "rise with h, later if there are more tokens. Lines: formula; dashes: averaged over "
-        "‖q‖²; dots: measured.",
+        most=SHOWN,
+        within=_size(h, n),
+        beyond=_size(h_beyond, n_beyond),
     )
     yield _explorer_view(h, n, seed)
 

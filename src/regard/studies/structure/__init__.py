@@ -1,4 +1,4 @@
-"""Structure: how far layers see, and what is learned from text without labels."""
+"""Structure: receptive fields, and learning from text without labels."""
 
 from typing import Any
 

@@ -32,8 +32,8 @@ MASK, FIRST = 1, 2
 
 @study()
 def free_labels(
-    text: Annotated[str, Meta(min_length=40, max_length=5000, description="raw text")] = TEXT,
-    masking: Annotated[float, Meta(gt=0, le=1, description="share of tokens to choose")] = 0.15,
+    text: Annotated[str, Meta(min_length=40, max_length=5000)] = TEXT,
+    masking: Annotated[float, Meta(gt=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Are novels useful for pretraining, though they have no labels?
@@ -55,6 +55,14 @@ def free_labels(
     in three quarters of the text, and predicts the last quarter. A text of random letters has
     labels too, but there is nothing to learn from them. `linear-probe` shows what a Transformer
     learns from such labels.
+
+    Figure. Loss on the last quarter of the text, which is held out, of predicting by the frequency
+    of each character before it (single tokens) and by what follows what (pairs). Dotted: all
+    characters equally likely.
+
+    Args:
+        text: raw text
+        masking: share of tokens to choose
     """
     tokenizer = train_tokenizer(CharactersConfig(), [text])
     document = tokenizer.encode(text)
@@ -72,14 +80,7 @@ def free_labels(
     yield equal("share of them that is the masked token", right, 1)
     yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
     yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
-    yield bar_chart(
-        {"": losses},
-        Line(y=losses["guess"]),
-        y="loss a character, in nats",
-        caption="Loss on the last quarter of the text, which is held out, of predicting by the "
-        "frequency of each character before it (single tokens) and by what follows what "
-        "(pairs). Dotted: all characters equally likely.",
-    )
+    yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss a character, in nats")
 
 
 def next_tokens(document: list[int]) -> Batch:

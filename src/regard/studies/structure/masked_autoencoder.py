@@ -16,20 +16,16 @@ from regard.data.masked import mask_all
 from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
-from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
-from regard.studies.figure import Figure, figure, heat_map
+from regard.positions.config import PositionsConfig
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
+from regard.studies.positions.permutation import KINDS
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 Kind = Literal["sinusoidal", "learned", "rotary"]
-KINDS: dict[Kind, PositionsConfig] = {
-    "sinusoidal": SinusoidalConfig(),
-    "learned": LearnedConfig(),
-    "rotary": RotaryConfig(),
-}
 Scores = Float[Tensor, "masks vocabulary"]
 ROUNDING, SEEN = 1e-10, 0.01
 """Bounds of rounding in float64 for scores of about 1, and of a visible difference."""
@@ -39,12 +35,12 @@ DRAWN = 12
 
 @study()
 def masked_autoencoder(
-    text: Annotated[str, Meta(min_length=1, max_length=1000, description="input text")] = (
+    text: Annotated[str, Meta(min_length=1, max_length=1000)] = (
         "the man chased the dog and the dog chased the cat"
     ),
-    masking: Annotated[float, Meta(gt=0, lt=1, description="share of words to hide")] = 0.4,
-    positions: Annotated[Kind, Meta(description="the model's positions")] = "sinusoidal",
-    layers: Annotated[int, Meta(ge=1, le=6, description="layers")] = 2,
+    masking: Annotated[float, Meta(gt=0, lt=1)] = 0.4,
+    positions: Kind = "sinusoidal",
+    layers: Annotated[int, Meta(ge=1, le=6)] = 2,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a mask replace the position of a token too?
@@ -63,6 +59,15 @@ def masked_autoencoder(
 
     Rotary positions can't be masked in this way. They are in no token's vector but in the products
     of queries and keys, so a mask keeps its position.
+
+    Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
+    positions dropped too they are {same}.
+
+    Args:
+        text: input text
+        masking: share of words to hide
+        positions: the model's positions
+        layers: layers
     """
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
@@ -140,7 +145,7 @@ def bidirectional(
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
 
 
-def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Figure:
+def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Drawing:
     same = "the same" if gap(dropped) < ROUNDING else "not the same"
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind}
     maps = {"positions kept": kept.softmax(-1), "positions dropped too": dropped.softmax(-1)}
@@ -149,6 +154,5 @@ def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Figure:
             heat_map(chances, title=title, most=float(chances.max()), unit="probability", **axes)
             for title, chances in maps.items()
         ),
-        caption="Prediction at each mask, one row per mask. With positions the rows differ; with "
-        f"the positions dropped too they are {same}.",
+        same=same,
     )

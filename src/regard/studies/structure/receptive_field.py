@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Figure, Line, one_chart, series
+from regard.studies.figure import Drawing, Line, one_chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -29,12 +29,10 @@ class Size(NamedTuple):
 
 @study()
 def receptive_field(
-    heads: Annotated[int, Meta(ge=1, le=3, description="k, heads")] = 2,
-    layers: Annotated[int, Meta(ge=1, le=4, description="n, layers")] = 4,
-    inputs: Annotated[
-        int, Meta(ge=2, le=300, description="inputs, as many as nodes a layer")
-    ] = 100,
-    attention: Annotated[Kind, Meta(description="how a head attends to keys")] = "argmax",
+    heads: Annotated[int, Meta(ge=1, le=3)] = 2,
+    layers: Annotated[int, Meta(ge=1, le=4)] = 4,
+    inputs: Annotated[int, Meta(ge=2, le=300)] = 100,
+    attention: Kind = "argmax",
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many inputs can the state of a node depend on after n layers of argmax attention with k
@@ -56,6 +54,16 @@ def receptive_field(
 
     This is about content. The choice of a key is another matter: the key of any input wins if it
     changes enough.
+
+    Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
+    dots: planted pointers, which reach the number of paths as long as there are so many inputs
+    (dotted); dashes: expectation for random pointers, which coincide.
+
+    Args:
+        heads: k, heads
+        layers: n, layers
+        inputs: inputs, as many as nodes a layer
+        attention: how a head attends to keys
     """
     bound = (heads + 1) ** layers
     draw = torch.Generator().manual_seed(seed)
@@ -139,7 +147,7 @@ def _planted(heads: int, layers: int, n: int) -> int:
     return int(field(paths(planted_pointers(heads, layers, n), "argmax")).max())
 
 
-def _figure(layers: int, inputs: int) -> Figure:
+def _figure(layers: int, inputs: int) -> Drawing:
     depth = range(1, layers + 1)
     curves = []
     for k in (1, 2, 3):
@@ -156,7 +164,4 @@ def _figure(layers: int, inputs: int) -> Figure:
         y="inputs of a node",
         y_scale="log",
         x_ticks=list(depth),
-        caption="Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a "
-        "node; dots: planted pointers, which reach the number of paths as long as there are so "
-        "many inputs (dotted); dashes: expectation for random pointers, which coincide.",
     )

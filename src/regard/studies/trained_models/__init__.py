@@ -1,4 +1,5 @@
-"""Trained models: which architecture, which head, and what training changes."""
+"""Trained models: architectures for tasks, structures that heads find, and the effect of
+training."""
 
 from typing import Any
 

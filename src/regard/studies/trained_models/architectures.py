@@ -13,7 +13,7 @@ from regard.metrics import Z95, Interval
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment
 from regard.studies.figure import Line, bar_panel, figure
-from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal
+from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal, refused
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import (
@@ -72,6 +72,9 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     and learn to summarize and to translate in fewer steps than encoder–decoders: the advice holds
     for the two families that it compares. These are small models, small data and few steps: they
     show what is learned first, not what is best in the end (docs/tasks.md has longer trainings).
+
+    Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
+    best baseline without a trained model.
     """
     environment = ExecutionEnvironment.choose("cpu")
     found = {
@@ -89,11 +92,11 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         task: max(_share(one, task).value for one in by[RECOMMENDED[task]].baselines.values())
         for task, by in found.items()
     }
-    refused = {
+    refusals = {
         ENCODER: sum(_refused(task, ENCODER, width) for task in GENERATION),
         PAIR: int(_refused("retrieval", PAIR, width)),
     }
-    yield from judged(scores, baselines, refused)
+    yield from judged(scores, baselines, refusals)
     condition = "the choice is between encoders and encoder–decoders, as in the course"
     yield Outside(condition, judged_beyond(scores))
     panels = []
@@ -101,20 +104,15 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
         bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}
         axes: dict[str, Any] = {"title": task, "y": SCORES[task], "y_limits": (0, 1.08)}
         panels.append(bar_panel(bars, Line(y=baselines[task]), **axes))
-    yield figure(
-        *panels,
-        columns=2,
-        caption="Score of each family on each task that it supports, with 95 % intervals. Dotted: "
-        "the best baseline without a trained model.",
-    )
+    yield figure(*panels, columns=2)
 
 
 def judged(
-    scores: Scores, baselines: Mapping[str, float], refused: Mapping[str, int]
+    scores: Scores, baselines: Mapping[str, float], refusals: Mapping[str, int]
 ) -> Iterator[Measurement]:
     """Yield the measurements of encoders and encoder–decoders."""
-    yield equal("tasks of generation refused to an encoder", refused[ENCODER], len(GENERATION))
-    yield equal("retrieval refused to an encoder–decoder", refused[PAIR], 1)
+    yield equal("tasks of generation refused to an encoder", refusals[ENCODER], len(GENERATION))
+    yield equal("retrieval refused to an encoder–decoder", refusals[PAIR], 1)
     yield _not_worse(scores, "classification", PAIR)
     for task, by in scores.items():
         above = by[RECOMMENDED[task]].value - baselines[task]
@@ -138,11 +136,7 @@ def _refused(task: str, family: str, width: int) -> bool:
     """Whether a family can't be trained for a task."""
     recipe = recipe_for(task, family, 1, width, 0)
     with_head = msgspec.structs.replace(recipe, head=RECIPES[task].head)
-    try:
-        plan_task(Path("unused"), with_head)
-    except UserError:
-        return True
-    return False
+    return refused(lambda: plan_task(Path("unused"), with_head), UserError)
 
 
 def _share(scores: TaskScores, task: str) -> Interval:

@@ -67,6 +67,9 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     Layers differ, and how they differ depends on model, data and seed. In large decoders many heads
     of the middle layers give most of their weight to the first token; in models as small as these
     that need not be.
+
+    Figure. The share of each head's weight by pattern, of a trained decoder and a trained encoder,
+    averaged over the queries of new texts. Rows are heads, by layer and head.
     """
     texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
     after = {
@@ -99,8 +102,6 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
             )
             for name, scored in after.items()
         ),
-        caption="The share of each head's weight by pattern, of a trained decoder and a trained "
-        "encoder, averaged over the queries of new texts. Rows are heads, by layer and head.",
         columns=1,
     )
 

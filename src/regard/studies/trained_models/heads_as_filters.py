@@ -15,6 +15,7 @@ from regard.positions import RelativeBias
 from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
+from regard.studies.tensors import draw_normal
 
 Taps = Float[Tensor, "k out d"]
 """The matrices of a convolution, one for each offset."""
@@ -27,10 +28,10 @@ DRAWS = 2000
 
 @study()
 def heads_as_filters(
-    taps: Annotated[int, Meta(ge=2, le=9, description="k, taps of the convolution")] = 3,
-    width: Annotated[int, Meta(ge=1, le=16, description="channels")] = 4,
-    n: Annotated[int, Meta(ge=10, le=40, description="places")] = 16,
-    gap: Annotated[float, Meta(ge=0, le=20, description="Δ, difference of two scores")] = 4.0,
+    taps: Annotated[int, Meta(ge=2, le=9)] = 3,
+    width: Annotated[int, Meta(ge=1, le=16)] = 4,
+    n: Annotated[int, Meta(ge=10, le=40)] = 16,
+    gap: Annotated[float, Meta(ge=0, le=20)] = 4.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
@@ -61,10 +62,20 @@ def heads_as_filters(
     wherever it stands; even with a tap for every offset, its best guess explains 1/n of the
     variance. A filter, in turn, has as many output channels as needed in one pass, and signs, which
     a softmax doesn't have: both are left to the output projection.
+
+    Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
+    difference between the bank of heads and the convolution, which falls as e^−t.
+
+    Args:
+        taps: k, taps of the convolution
+        width: channels
+        n: places
+        gap: Δ, difference of two scores
     """
     draw = torch.Generator().manual_seed(seed)
     shared, separate = feature_weights(gap)
-    weights, x = _random_filter(taps, width, n, draw)
+    weights = draw_normal(draw, taps, width, width)
+    x = draw_normal(draw, n + 2 * taps, width)  # with room for both ends
     found = lookup(n, draw)
     yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
     yield at_least("two heads: weight of each feature, the least", separate, 0.99)
@@ -92,12 +103,7 @@ def heads_as_filters(
         y="largest error",
         y_scale="log",
     )
-    yield figure(
-        muted,
-        exact,
-        caption="Left: weight of the weaker of two features, in one head and with a head for each. "
-        "Right: difference between the bank of heads and the convolution, which falls as e^−t.",
-    )
+    yield figure(muted, exact)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
@@ -151,7 +157,7 @@ def lookup(n: int, draw: torch.Generator) -> Explained:
 
     The convolution has a tap for every offset, fitted by least squares to half of the draws.
     """
-    value = torch.randn(DRAWS, n, 1, generator=draw, dtype=torch.float64)
+    value = draw_normal(draw, DRAWS, n, 1)
     named = torch.rand(DRAWS, n, generator=draw).argsort(-1)
     wanted = value.gather(1, named[..., None])
     places = torch.eye(n, dtype=torch.float64)
@@ -168,9 +174,3 @@ def lookup(n: int, draw: torch.Generator) -> Explained:
 
 def _explained(guess: Tensor, wanted: Tensor) -> float:
     return float(1 - (guess - wanted).square().mean() / wanted.square().mean())
-
-
-def _random_filter(taps: int, width: int, n: int, draw: torch.Generator) -> tuple[Taps, Input]:
-    """Return the taps of a convolution, and an input with room for both ends."""
-    weights = torch.randn(taps, width, width, generator=draw, dtype=torch.float64)
-    return weights, torch.randn(n + 2 * taps, width, generator=draw, dtype=torch.float64)

@@ -36,7 +36,7 @@ class Samples(NamedTuple):
 @study(trains=True)
 def linear_probe(
     steps: Steps = 2000,
-    texts: Annotated[int, Meta(ge=50, le=1000, description="texts of the probe")] = 200,
+    texts: Annotated[int, Meta(ge=50, le=1000)] = 200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Did pretraining help the representations?
@@ -61,6 +61,12 @@ def linear_probe(
     Classes count equally, however frequent: accuracy is the mean over classes, and chance is one
     in seven. The embeddings alone show how much is in the word, without its context. These texts
     have few words and clear contexts; in natural text, classes are less clear-cut.
+
+    Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
+    class. Dotted: chance.
+
+    Args:
+        texts: texts of the probe
     """
     read = labeled_texts(seed, "probe", texts)
     run, new = trained_reader(steps, seed), plan_reader(1, seed).run
@@ -76,8 +82,6 @@ def linear_probe(
         Line(y=1 / len(CLASSES)),
         y="accuracy on other words",
         y_limits=(0, 1.05),
-        caption="Accuracy of a linear probe of the word class on words to which it was not "
-        "fitted, by class. Dotted: chance.",
     )
 
 

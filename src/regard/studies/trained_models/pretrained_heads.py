@@ -1,8 +1,7 @@
 """Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -37,8 +36,7 @@ PATTERNS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """Two sentences in some order of their words, as the model attends to them."""
 
     one: AttentionMap
@@ -53,7 +51,7 @@ class Reading:
 @study(trains=True)
 def pretrained_heads(
     bert: Bert = "",
-    texts: Annotated[int, Meta(ge=2, le=200, description="pairs of sentences")] = 24,
+    texts: Annotated[int, Meta(ge=2, le=200)] = 24,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
@@ -79,6 +77,13 @@ def pretrained_heads(
     reversal the previous token is the word that used to follow. A relation of words
     is found by content and distance together: the head that attends from the verb to its object is
     chosen on half of the pairs, and measured on the others in each order.
+
+    Figure. The share of each head's weight by pattern, averaged over pairs of sentences; the same
+    token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
+    value adds little.
+
+    Args:
+        texts: pairs of sentences
     """
     model = pretrained_bert(bert)
     pairs = labeled_texts(seed, "pretrained", texts)
@@ -107,9 +112,6 @@ def pretrained_heads(
             for name, of in shares.items()
         ),
         columns=3,
-        caption="The share of each head's weight by pattern, averaged over pairs of sentences; the "
-        "same token, on random tokens that occur twice. Most heads of the inner "
-        "layers attend to [CLS], whose value adds little.",
     )
 
 

@@ -7,8 +7,8 @@ object to its verb. Adjectives and adverbs come and go, so that most of the dist
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from regard.tasks.rng import choice, generator, index
 
@@ -40,8 +40,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Labeled:
+class Labeled(NamedTuple):
     """Words, each a token, and pairs of places per relation: the dependent's, the other's."""
 
     words: tuple[str, ...]

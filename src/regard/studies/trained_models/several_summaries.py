@@ -1,8 +1,7 @@
 """Several summaries of each article: beams and samples compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -23,8 +22,7 @@ LONGEST = 20
 """Most tokens of a summary."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(NamedTuple):
     """Summaries by one method."""
 
     rouge: float
@@ -37,11 +35,11 @@ class Score:
 
 @study(trains=True)
 def several_summaries(
-    n: Annotated[int, Meta(ge=2, le=10, description="summaries per article")] = 5,
-    temperature: Annotated[float, Meta(gt=0, le=2, description="low temperature")] = 0.5,
-    k: Annotated[int, Meta(ge=1, le=50, description="tokens of top-k")] = 2,
-    p: Annotated[float, Meta(gt=0, le=1, description="probability mass of top-p")] = 0.8,
-    articles: Annotated[int, Meta(ge=10, le=200, description="new articles")] = 60,
+    n: Annotated[int, Meta(ge=2, le=10)] = 5,
+    temperature: Annotated[float, Meta(gt=0, le=2)] = 0.5,
+    k: Annotated[int, Meta(ge=1, le=50)] = 2,
+    p: Annotated[float, Meta(gt=0, le=1)] = 0.8,
+    articles: Annotated[int, Meta(ge=10, le=200)] = 60,
     steps: Steps = 300,
     width: Width = 64,
     seed: Seed = 0,
@@ -66,6 +64,16 @@ def several_summaries(
     Quality is the mean ROUGE-L of all n summaries. For somebody who chooses among them, another
     number matters: whether one of the n is right. By it, different summaries can be worth more
     than a good average.
+
+    Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles of
+    which one of the {n} is exactly the reference; share of different summaries.
+
+    Args:
+        n: summaries per article
+        temperature: low temperature
+        k: tokens of top-k
+        p: probability mass of top-p
+        articles: new articles
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
     questions = new_articles(run)[:articles]
@@ -96,9 +104,6 @@ def several_summaries(
         },
         y="share",
         y_limits=(0, 1.08),
-        caption=f"{n} summaries of each article by each method. Bars: mean ROUGE-L; share of "
-        f"articles of which one of the {n} is exactly the reference; share of different "
-        "summaries.",
     )
 
 

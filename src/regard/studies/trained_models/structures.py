@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -30,8 +29,7 @@ TEXTS = 150
 """New texts, on which heads are chosen and measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Structure:
+class Structure(NamedTuple):
     """Labeled-relation accuracy, on texts other than those by which the head was chosen."""
 
     accuracy: float
@@ -46,7 +44,7 @@ class Structure:
 @study(trains=True)
 def structures(
     steps: Steps = 2000,
-    wanted: Annotated[float, Meta(ge=0, le=1, description="accuracy that counts as found")] = 0.6,
+    wanted: Annotated[float, Meta(ge=0, le=1)] = 0.6,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
@@ -83,6 +81,12 @@ def structures(
 
     A fixed distance is the simplest alternative explanation: the previous word is always at
     distance 1, but subjects, verbs and names are at no one distance.
+
+    Figure. Labeled-relation accuracy: for each structure and head, how often the head's largest
+    weight is on the right word.
+
+    Args:
+        wanted: accuracy that counts as found
     """
     run = trained_reader(steps, seed)
     new = plan_reader(1, seed).run
@@ -92,11 +96,7 @@ def structures(
     shares = [s.by_head.tolist() for s in measured.values()]
     heads = [f"{j // HEADS}.{j % HEADS}" for j in range(len(shares[0]))]
     axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": heads}
-    yield figure(
-        heat_map(shares, unit="accuracy", written=True, **axes),
-        caption="Labeled-relation accuracy: for each structure and head, how often the head's "
-        "largest weight is on the right word.",
-    )
+    yield figure(heat_map(shares, unit="accuracy", written=True, **axes))
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 

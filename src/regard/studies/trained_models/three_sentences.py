@@ -1,7 +1,7 @@
 """What a decoder attends to: at a verb, across another noun, and before a pronoun."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -30,8 +30,7 @@ TEXTS = 150
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a query attends from in a text, the word it should find, and the next word."""
 
     text: Labeled
@@ -39,8 +38,7 @@ class Place:
     key: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """The best head of one half of the texts, on the others."""
 
     head: int
@@ -80,6 +78,10 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     the same, so a head that attends to it learns nothing about the rest of the text.
 
     Queries, keys and values of each head are in the view, step by step.
+
+    Figure. Weight that the best head gives to the word in question, in new texts: at the verb of a
+    short sentence to its subject; before the verb, across another noun, to the subject; before a
+    pronoun to the name that it refers to.
     """
     run = cached_run(plan_decoder(steps, seed))
     new = plan_decoder(1, seed).run
@@ -103,9 +105,6 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
         names=names,
         y="weight of the best head",
         y_limits=(0, 1.05),
-        caption="Weight that the best head gives to the word in question, in new texts: at the "
-        "verb of a short sentence to its subject; before the verb, across another noun, to the "
-        "subject; before a pronoun to the name that it refers to.",
     )
     yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 

@@ -26,8 +26,8 @@ LENGTH, TRAINING, TEST = 12, 20_000, 500
 
 @study(trains=True)
 def two_heads(
-    k: Annotated[int, Meta(ge=3, le=12, description="different tokens")] = 8,
-    steps: Annotated[int, Meta(ge=1, le=2000, description="steps of training")] = 400,
+    k: Annotated[int, Meta(ge=3, le=12)] = 8,
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 400,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What can two heads do that one can't?
@@ -49,6 +49,13 @@ def two_heads(
     layers above can separate the parts by their size. So the claim holds under a condition, and the
     measurements outside it are those of softmax. `noisy-keys-one-head` shows what such a mixture
     costs when keys are noisy.
+
+    Figure. Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on one
+    head of argmax attention.
+
+    Args:
+        k: different tokens
+        steps: steps of training
     """
     runs = {
         (kind, heads): cached_run(plan_rows(kind, heads, k, steps, seed))
@@ -69,8 +76,6 @@ def two_heads(
         Line(y=2 / k, label="2/k"),
         y="right answers",
         y_limits=(0, 1.05),
-        caption="Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on "
-        "one head of argmax attention.",
     )
     yield look(named(shown, "two heads of softmax"), text).data
 

@@ -37,7 +37,7 @@ Cosines = Mapping[str, Float[Tensor, " layers"]]
 @study(trains=True)
 def two_meanings(
     bert: Bert = "",
-    texts: Annotated[int, Meta(ge=2, le=200, description="sentences of each meaning")] = 12,
+    texts: Annotated[int, Meta(ge=2, le=200)] = 12,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a pretrained BERT represent a word differently in sentences of the same form and
@@ -60,6 +60,12 @@ def two_meanings(
 
     The same model with random weights is the second control: its vectors stay alike, whatever the
     meaning.
+
+    Figure. Cosines of the queries, keys and values of a word in two sentences, of the same meaning
+    and of two meanings, averaged over heads and pairs of sentences, by layer.
+
+    Args:
+        texts: sentences of each meaning
     """
     draw = generator(seed, "two meanings")
     sentences = {meaning: [_sentence(draw, meaning) for _ in range(texts)] for meaning in _ENDS}
@@ -87,9 +93,7 @@ def two_meanings(
                 y_limits=(0, 1.05),
             )
             for part in PARTS
-        ),
-        caption="Cosines of the queries, keys and values of a word in two sentences, of the same "
-        "meaning and of two meanings, averaged over heads and pairs of sentences, by layer.",
+        )
     )
 
 

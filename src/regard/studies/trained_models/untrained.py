@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -44,8 +43,7 @@ INITIAL = 0.02
 """Standard deviation of a new model's weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """Weights and gradients of a model's heads, counted through all layers."""
 
     entropy: Float[Tensor, " heads"]
@@ -62,9 +60,7 @@ class Measured:
 
 @study(trains=True)
 def untrained(
-    std: Annotated[
-        float, Meta(ge=0.001, le=0.5, description="standard deviation of weights before training")
-    ] = INITIAL,
+    std: Annotated[float, Meta(ge=0.001, le=0.5)] = INITIAL,
     steps: Steps = 2000,
     seed: Seed = 0,
 ) -> EvidenceParts:
@@ -86,6 +82,12 @@ def untrained(
     Before training, values are random, and so is this product: it is no larger at the words that
     heads will attend to than at all others. After training it is larger there, because values carry
     information by then; but its norm is small, since the loss is.
+
+    Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
+    training, nearly uniform. Below: after it, each head attends to a few words.
+
+    Args:
+        std: standard deviation of weights before training
     """
     new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
@@ -114,8 +116,6 @@ def untrained(
             for head, weights in enumerate(capture_attention(one.model, shown)[0].weights[0])
         ),
         columns=HEADS,
-        caption="Attention of the first layer for one text; rows are queries, columns keys. Above: "
-        "before training, nearly uniform. Below: after it, each head attends to a few words.",
     )
     views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
     yield views[0].beside(views[1]).data

@@ -288,7 +288,8 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
 def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: random.Random) -> None:
     """Kill one process, the launcher or all of them, soon after they have begun to train."""
     before, deadline = newest(run), time.monotonic() + 120
-    while newest(run) == before and process.poll() is None:
+    # Those of a launcher that was killed may still write, before the new ones are there.
+    while process.poll() is None and (newest(run) == before or not workers(process.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     time.sleep(draw.uniform(0, 0.05))

@@ -1,0 +1,273 @@
+"""Compiled packages: the step of one token as native code, made once and kept in the user's cache.
+
+`compile` exports a language model's step by torch.export and compiles it by AOTInductor for one
+batch size; `with_package` finds it. A package holds no weights: it computes with the model's.
+"""
+
+import hashlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+import torch
+from torch import nn
+
+import regard
+from regard.decoding.prepare import is_hooked, prepare
+from regard.decoding.step import (
+    CompiledStep,
+    PackagedModel,
+    check_step,
+    export_step,
+    first_line,
+    named_tensors,
+    unsupported,
+    warn_of_package,
+)
+from regard.errors import UserError
+from regard.files import cache_folder, write_file
+from regard.models.builders import LanguageModel
+from regard.runs.run import ExecutionEnvironment, Run
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+# What a package is for
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Everything that a package depends on."""
+
+    weights: str
+    """The sha256 of model.safetensors."""
+    batch: int
+    precision: str
+    device: str
+    torch: str
+    regard: str
+    machine: str
+    """Processor and instructions, for which the code is compiled."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the package lies."""
+        key = hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+        return cache_folder("packages") / f"package-{key}"
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A package's package.json."""
+
+    run: str
+    """The run's folder, by which packages of older weights are found."""
+    target: Target
+    replaced: list[int]
+    """Places of the state's tensors that a step replaces; it writes into the others."""
+
+
+WEIGHTS, PACKAGE, DESCRIPTION = "model.safetensors", "package.pt2", "package.json"
+
+
+def _target(run: Run, batch: int) -> Target:
+    return Target(
+        weights=_digest(run.path),
+        batch=batch,
+        precision=_precision(run),
+        device=str(run.device),
+        torch=str(torch.__version__),
+        regard=regard.__version__,
+        machine=_machine(run.device),
+    )
+
+
+@cache
+def _machine(device: torch.device) -> str:
+    described = ExecutionEnvironment(device, torch.float32).describe()
+    capabilities = [name for name, has in torch.cpu.get_capabilities().items() if has is True]
+    parts = described["machine"], described["processor"], torch.backends.cpu.get_cpu_capability()
+    return ", ".join([*map(str, parts), *sorted(capabilities)])
+
+
+def _precision(run: Run) -> str:
+    """The precision of the products, which autocast may lower."""
+    kind = run.device.type
+    weights = next(run.model.parameters()).dtype
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weights
+    return str(dtype).removeprefix("torch.")
+
+
+def _digest(run: Path) -> str:
+    weights = run / WEIGHTS
+    status = weights.stat()
+    return _sha256(weights, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, *_status: int) -> str:
+    """The sha256 of a file, read again when its status changes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Packages on disk
+
+
+def compile(run: Run, *, batch: int = 1) -> Path:
+    """Compile the decoding of one token for a batch size, and return the package's folder.
+
+    Generation uses the package from then on. Packages of earlier weights of the run are deleted.
+
+    Raises:
+        UserError: there is no compiler, or the model doesn't generate text.
+        UnsupportedError: the model's decoding can't be compiled.
+    """
+    model, target = run.language_model, _target(run, batch)
+    if run.device.type != "cpu":
+        raise UserError(f"compile: packages run on the CPU, not on {run.device}; drop --device")
+    folder = target.folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".package-") as temporary:
+        made = Path(temporary) / folder.name
+        made.mkdir()
+        _, replaced = build(model, batch, made / PACKAGE)
+        described = Description(str(run.path.resolve()), target, replaced)
+        write_file(made / DESCRIPTION, msgspec.json.encode(described))
+        _remove_older(described)
+        made.rename(folder)
+    return folder
+
+
+def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, list[int]]:
+    """Write a checked package to a file, and return its step with the tensors that it replaces.
+
+    Raises:
+        UserError: there is no compiler.
+        UnsupportedError: the model's decoding can't be compiled.
+    """
+    exported, replaced = export_step(model, batch)
+    _compile(exported, path)
+    step = _open(path, model)
+    try:
+        check_step(model, batch, step, replaced)
+    except RuntimeError as error:
+        raise unsupported(first_line(error)) from error
+    return step, replaced
+
+
+def _compile(exported: "ExportedProgram", path: Path) -> None:
+    from torch._inductor import aoti_compile_and_package
+
+    settings = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            aoti_compile_and_package(exported, package_path=str(path), inductor_configs=settings)
+    except Exception as error:  # the compiler's errors are of many kinds
+        raise UserError(
+            f"compile: the C++ compiler fails ({first_line(error)}); install g++ or name another "
+            "in CXX; without a package, decoding is slower"
+        ) from error
+
+
+def _remove_older(new: Description) -> None:
+    """Remove the packages of a run that a new one takes the place of, on this machine."""
+
+    def place(one: Description) -> tuple[str, ...]:
+        target = one.target
+        return one.run, str(target.batch), target.precision, target.device, target.machine
+
+    for folder, old in _packages():
+        if folder == new.target.folder or place(old) == place(new):
+            shutil.rmtree(folder)
+
+
+def _packages() -> list[tuple[Path, Description]]:
+    found = []
+    for path in cache_folder("packages").glob(f"package-*/{DESCRIPTION}"):
+        with suppress(OSError, msgspec.DecodeError):
+            found.append((path.parent, msgspec.json.decode(path.read_bytes(), type=Description)))
+    return found
+
+
+def with_package(run: Run) -> Any:
+    """Return the run's language model, with its compiled packages if there are any for it here.
+
+    A package of this run that can't be used is named in a warning.
+
+    Raises:
+        UserError: the run is of another family.
+    """
+    model = run.language_model
+    if model.training or any(map(is_hooked, model.modules())):
+        return model
+    steps: dict[int, tuple[CompiledStep, Sequence[int]]] = {}
+    for folder, description in _usable(run):
+        try:
+            steps[description.target.batch] = (
+                _open(folder / PACKAGE, model),
+                description.replaced,
+            )
+        except (RuntimeError, KeyError) as error:
+            warn_of_package(
+                f"{folder} can't be loaded ({first_line(error)}); decoding goes on without it"
+            )
+    return PackagedModel(prepare(model), steps) if steps else model
+
+
+def _usable(run: Run) -> list[tuple[Path, Description]]:
+    """The packages for a run, on this machine."""
+    packages = _packages()
+    if not packages or not (run.path / WEIGHTS).is_file():
+        return []
+    here, path = _target(run, 1), str(run.path.resolve())
+    mine = [p for p in packages if p[1].target.weights == here.weights]
+    mine = mine or [p for p in packages if p[1].run == path]
+    usable = [p for p in mine if not _differences(p[1].target, here)]
+    if mine and not usable:
+        differences = ", ".join(_differences(mine[0][1].target, here))
+        warn_of_package(f"of {run.path} is for {differences}; decoding goes on without it")
+    return usable
+
+
+def _differences(target: Target, here: Target) -> list[str]:
+    """What a package is for that isn't so here, batch sizes aside."""
+    values = {name: getattr(target, name) for name in Target.__struct_fields__ if name != "batch"}
+    return [
+        f"other {name}" if name in ("weights", "machine") else f"{name} {value}"
+        for name, value in values.items()
+        if value != getattr(here, name)
+    ]
+
+
+_loaded: WeakKeyDictionary[nn.Module, dict[Path, Any]] = WeakKeyDictionary()
+"""The loaded packages of each model, with the addresses of the tensors that they compute with."""
+
+
+def _open(package: Path, model: nn.Module) -> CompiledStep:
+    """Return a package's step, which computes with the model's tensors as they are now.
+
+    Raises:
+        RuntimeError: the file is damaged.
+        KeyError: the model lacks a tensor.
+    """
+    loaded = _loaded.setdefault(model, {})
+    if package not in loaded:
+        # As torch._inductor loads it, without the second that importing torch._inductor takes.
+        make = cast(Any, torch._C._aoti.AOTIModelPackageLoader)
+        loader = make(str(package), "model", False, 1, -1)
+        loaded[package] = loader, []
+    loader, bound = loaded[package]
+    tensors = {f"model.{name}": tensor for name, tensor in named_tensors(model).items()}
+    needed = {name: tensors[name].detach() for name in loader.get_constant_fqns()}
+    if (addresses := [tensor.data_ptr() for tensor in needed.values()]) != bound:
+        loader.load_constants(needed, False, True, True)
+        bound[:] = addresses
+    step: CompiledStep = loader.boxed_run
+    return step

@@ -1,0 +1,274 @@
+"""The step of one token: exported from a model, and run in its place.
+
+A step takes the token of each row, slots of a cache, and the tensors of the model's states. It
+writes into the caches, as the model does, and returns the logits and what it puts in the place of
+other tensors. The model itself runs all that isn't one token a row: the prompts.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention.state import KeyValueCache, RowState
+from regard.errors import UnsupportedError
+from regard.models.builders import LanguageModel
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+CompiledStep: TypeAlias = Callable[[list[Tensor]], list[Tensor]]
+"""The token of each row, used slots and the state's tensors → logits and replaced tensors."""
+
+
+# The step, as it is exported
+
+
+class Step(nn.Module):
+    """The logits after one token of each row, and the tensors of the state that were replaced."""
+
+    def __init__(self, model: LanguageModel, states: Any, replaced: Sequence[int]) -> None:
+        """For states like the given ones, of whose tensors a step replaces some."""
+        super().__init__()
+        self.model, self.states, self.replaced = model, states, replaced
+
+    def forward(
+        self, input_ids: Int[Tensor, "b 1"], slots: Int[Tensor, " used"], tensors: list[Tensor]
+    ) -> list[Tensor]:
+        """`slots` are those of a cache that are used with this token; only their number counts."""
+        before = _filled(self.states, iter(tensors), slots.shape[0] - 1)
+        logits, after = self.model.extend(input_ids, before)
+        new = _tensors(after)
+        return [logits, *(new[i] for i in self.replaced)]
+
+
+def _tensors(state: Any) -> list[Tensor]:
+    """The tensors of a state, in an order that `_filled` repeats."""
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, RowState):
+        state = list(vars(state).values())
+    return [t for part in state for t in _tensors(part)] if isinstance(state, Sequence) else []
+
+
+def _filled(state: Any, tensors: Iterator[Tensor], longest: int) -> Any:
+    """A state of the same form with other tensors, whose longest row has so many tokens."""
+    if isinstance(state, Tensor):
+        return next(tensors)
+    if isinstance(state, Sequence):
+        return [_filled(part, tensors, longest) for part in state]
+    if not isinstance(state, RowState):
+        return state
+    filled = {name: _filled(part, tensors, longest) for name, part in vars(state).items()}
+    if isinstance(state, KeyValueCache):
+        filled |= {"longest": longest, "shortest": state.shortest + (longest - state.longest)}
+    return replace(state, **filled)
+
+
+def _caches(state: Any) -> list[KeyValueCache]:
+    if isinstance(state, KeyValueCache):
+        return [state]
+    if isinstance(state, RowState):
+        state = list(vars(state).values())
+    return [c for part in state for c in _caches(part)] if isinstance(state, Sequence) else []
+
+
+def _example(model: LanguageModel, batch: int) -> tuple[Tensor, Any]:
+    """A token of each row, and states like those that precede it.
+
+    Rows of several are of unequal length; a single one stands alone in its cache.
+    """
+    device = next(model.parameters()).device
+    length = min(4, model.body.context_length - 1)
+    ids = torch.zeros(batch, length, dtype=torch.long, device=device)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    if batch > 1:
+        mask[0, -1] = False
+    with torch.no_grad():
+        _, states = model.extend(ids, model.init_state(batch, length + 2), mask)
+    return ids[:, :1], states
+
+
+def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, list[int]]":
+    """Return the exported step of one token, and the places of the tensors that it replaces.
+
+    Raises:
+        UnsupportedError: torch.export can't follow the model, or follows it wrongly.
+    """
+    ids, states = _example(model, batch)
+    tensors = _tensors(states)
+    with torch.no_grad():
+        after = _tensors(model.extend(ids, states)[1])
+    pairs = enumerate(zip(tensors, after, strict=True))
+    replaced = [i for i, (old, new) in pairs if new is not old]
+    slots = torch.arange(_longest(states) + 1, device=ids.device)
+    growing = {id(x) for cache in _caches(states) for x in (cache.keys, cache.values)}
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = [{2: dynamic} if id(tensor) in growing else None for tensor in tensors]
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(
+                Step(model, states, replaced),
+                (ids, slots, tensors),
+                dynamic_shapes=(None, {0: dynamic}, shapes),
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+            module = exported.module()
+            check_step(model, batch, lambda x: module(x[0], x[1], x[2:]), replaced)
+    except Exception as error:  # torch.export raises errors of many kinds
+        raise unsupported(first_line(error)) from error
+    if exported.graph_signature.buffers_to_mutate:
+        raise unsupported("its attention counts in a buffer")
+    if not {*exported.state_dict, *exported.constants} <= {
+        f"model.{name}" for name in named_tensors(model)
+    }:
+        raise unsupported("some of its weights have no name")
+    return exported, replaced
+
+
+def unsupported(reason: str) -> UnsupportedError:
+    """The error for a model whose decoding can't be compiled."""
+    return UnsupportedError(
+        f"compile: this model's decoding can't be compiled ({reason}); decode without a package"
+    )
+
+
+def _longest(states: Any) -> int:
+    return max((cache.longest for cache in _caches(states)), default=1)
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by all their names."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return dict(parameters) | dict(model.named_buffers(remove_duplicate=False))
+
+
+# The step, as it is run
+
+
+@dataclass(frozen=True, eq=False)
+class FlatStates:
+    """A model's states as the list of tensors that a package takes."""
+
+    states: Any
+    tensors: list[Tensor]
+    longest: int
+    slots: Int[Tensor, " capacity"]
+
+    @staticmethod
+    def of(states: Any) -> "FlatStates":
+        """The tensors of a model's states."""
+        sizes = [cache.keys.shape[2] - 1 for cache in _caches(states)]
+        tensors, longest = _tensors(states), _longest(states)
+        slots = torch.arange(min(sizes, default=longest + 1), device=tensors[0].device)
+        return FlatStates(states, tensors, longest, slots)
+
+    def unflatten(self) -> Any:
+        """The model's states."""
+        return _filled(self.states, iter(self.tensors), self.longest)
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> Any:
+        """The model's states of the given rows, in that order."""
+        return self.unflatten().reorder(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class PackagedModel:
+    """A model whose steps of one token are run by packages, where one has the batch size."""
+
+    model: Any
+    steps: dict[int, tuple[CompiledStep, Sequence[int]]]
+    """By batch size; the tensors that a step replaces."""
+
+    def init_state(self, batch: int, capacity: int) -> Any:
+        """The states before the first of at most `capacity` tokens."""
+        return self.model.init_state(batch, capacity)
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: Any,
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
+        """Logits of the token after each row's last real one."""
+        if attention_mask is None and input_ids.shape[1] == 1:
+            flat = states if isinstance(states, FlatStates) else FlatStates.of(states)
+            if 0 < flat.longest < len(flat.slots) and (found := self._run(input_ids, flat)):
+                return found
+        states = states.unflatten() if isinstance(states, FlatStates) else states
+        extended: tuple[Tensor, Any] = self.model.extend(input_ids, states, attention_mask)
+        return extended
+
+    def _run(self, input_ids: Tensor, flat: FlatStates) -> tuple[Tensor, FlatStates] | None:
+        batch = len(input_ids)
+        if batch not in self.steps:
+            if self.steps:  # or else the line about the failed one has been told
+                sizes = ", ".join(map(str, sorted(self.steps)))
+                warn_of_package(f"is for batch size {sizes}; others are decoded without it")
+            return None
+        # A step that fails has written nothing but the token's slots, which the model's overwrites.
+        try:
+            return run_step(*self.steps[batch], input_ids, flat)
+        except RuntimeError as error:
+            del self.steps[batch]
+            warn_of_package(f"fails ({first_line(error)}); decoding goes on without it")
+            return None
+
+
+def run_step(
+    run: CompiledStep, replaced: Sequence[int], input_ids: Int[Tensor, "b 1"], flat: FlatStates
+) -> tuple[Float[Tensor, "b vocabulary"], FlatStates]:
+    """Logits of the token after the given ones, and the states, whose tensors are used up.
+
+    Raises:
+        RuntimeError: the compiled code stops.
+    """
+    used, tensors = flat.longest + 1, flat.tensors
+    logits, *new = run([input_ids, flat.slots[:used], *tensors])
+    for i, tensor in zip(replaced, new, strict=True):
+        tensors[i] = tensor
+    return logits, FlatStates(flat.states, tensors, used, flat.slots)
+
+
+ROUNDINGS = 1000
+"""Bound of the difference of two logits: eps times this, relative to the largest logit."""
+
+
+def check_step(
+    model: LanguageModel, batch: int, run: CompiledStep, replaced: Sequence[int]
+) -> None:
+    """Raise unless a step gives the model's logits for each length up to 40, within the bound.
+
+    Raises:
+        RuntimeError: it gives others, or stops.
+    """
+    length, capacity = 3, min(40, model.body.context_length)
+    device = next(model.parameters()).device
+    drawn = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.head.out_features, (batch, capacity), generator=drawn).to(device)
+    mask = (torch.arange(length) <= torch.arange(batch)[:, None] % length).to(device)
+    with torch.inference_mode():
+        expected, found = (
+            model.extend(ids[:, :length], model.init_state(batch, capacity), mask)[1]
+            for _ in range(2)
+        )
+        flat = FlatStates.of(found)
+        for token in ids[:, length:].split(1, 1):
+            plain, expected = model.extend(token, expected)
+            compiled, flat = run_step(run, replaced, token, flat)
+            bound = ROUNDINGS * torch.finfo(plain.dtype).eps * plain.abs().max()
+            if not (compiled - plain).abs().max() <= bound:
+                raise RuntimeError("the compiled step gives other logits")
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def warn_of_package(message: str) -> None:
+    warnings.warn(f"the compiled package {message}", stacklevel=2)

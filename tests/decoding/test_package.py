@@ -1,0 +1,202 @@
+"""Compiled packages in the cache: found for the same weights, machine and torch, and no others."""
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from regard import api
+from regard.decoding import package
+from regard.decoding.package import DESCRIPTION, PACKAGE, Description, with_package
+from regard.decoding.step import CompiledStep, PackagedModel
+from regard.errors import UserError
+from regard.files import cache_folder
+from regard.models.builders import LanguageModel
+from regard.runs.run import Run
+from tiny import Command, refused, succeeded
+
+PROMPT = ["Ada"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Exported graphs in the place of native code, which takes 15 seconds to compile."""
+    made: list[Any] = []
+
+    def compile_graph(exported: Any, path: Path) -> None:
+        path.write_text(str(len(made)))
+        made.append(exported.module())
+
+    def open_graph(path: Path, model: LanguageModel) -> CompiledStep:  # noqa: ARG001
+        module = made[int(path.read_text())]
+        return lambda flat: module(flat[0], flat[1], flat[2:])
+
+    monkeypatch.setattr(package, "_compile", compile_graph)
+    monkeypatch.setattr(package, "_open", open_graph)
+    return made
+
+
+def load(path: Path) -> Run:
+    return api.load(path, device="cpu")
+
+
+def change_weights(path: Path) -> None:
+    run = load(path)
+    with torch.no_grad():
+        run.language_model.head.weight.neg_()
+    run.save_weights()
+
+
+def text(run: Run) -> str:
+    [found] = api.generate(run, PROMPT, max_new_tokens=6, raw=True)
+    return found
+
+
+def edit(made: Path, **values: Any) -> None:
+    """Change what a package is for."""
+    file = made / DESCRIPTION
+    known = msgspec.json.decode(file.read_bytes(), type=Description)
+    target = msgspec.structs.replace(known.target, **values)
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(known, target=target)))
+
+
+@pytest.mark.usefixtures("graphs")
+def test_generation_uses_the_package_of_a_run(run: Path) -> None:
+    plain = text(load(run))
+    before = set(run.rglob("*"))
+    made = api.compile(load(run))
+    assert (made / PACKAGE).is_file()
+    assert set(run.rglob("*")) == before, "native code never lies in the run folder"
+    found = with_package(load(run))
+    assert isinstance(found, PackagedModel)
+    assert list(found.steps) == [1]
+    assert text(load(run)) == plain
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_package_of_old_weights_is_never_loaded(run: Path) -> None:
+    old = api.compile(load(run))
+    change_weights(run)
+    changed = load(run)
+    with pytest.warns(UserWarning, match="is for other weights; decoding goes on without it"):
+        assert isinstance(with_package(changed), LanguageModel)
+    new = api.compile(changed)
+    assert isinstance(with_package(changed), PackagedModel)
+    assert new.is_dir()
+    assert not old.exists(), "the package of the old weights is removed"
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
+    api.compile(load(run))
+    copied = shutil.copytree(run, tmp_path / "copy")
+    assert isinstance(with_package(load(copied)), PackagedModel)
+    change_weights(copied)
+    assert isinstance(with_package(load(copied)), LanguageModel)
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ({"torch": "1.0"}, "is for torch 1.0"),
+        ({"machine": "x"}, "is for other machine"),
+        ({"precision": "float64"}, "is for precision float64"),
+        ({"regard": "0.0"}, "is for regard 0.0"),
+    ],
+)
+def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(
+    run: Path, other: dict[str, str], line: str
+) -> None:
+    edit(api.compile(load(run)), **other)
+    with pytest.warns(UserWarning, match=line):
+        assert isinstance(with_package(load(run)), LanguageModel)
+
+
+@pytest.mark.usefixtures("graphs")
+def test_each_batch_size_has_a_package(run: Path) -> None:
+    for batch in (1, 2, 1):
+        api.compile(load(run), batch=batch)
+    found = with_package(load(run))
+    assert isinstance(found, PackagedModel)
+    assert sorted(found.steps) == [1, 2]
+
+
+def test_a_damaged_package_is_not_used_and_a_line_tells_so(
+    run: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = package._open
+    made = api.compile(load(run))
+    monkeypatch.undo()
+    monkeypatch.setenv("REGARD_CACHE", str(made.parent))
+    assert graphs
+    assert package._open is not original
+    with pytest.warns(UserWarning, match="can't be loaded"):
+        assert isinstance(with_package(load(run)), LanguageModel)
+
+
+@pytest.mark.usefixtures("graphs")
+def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
+    api.compile(load(run))
+    hooked, training = load(run), load(run)
+    hooked.language_model.head.register_forward_hook(lambda *_: None)
+    training.model.train()
+    assert isinstance(with_package(hooked), LanguageModel)
+    assert isinstance(with_package(training), LanguageModel)
+
+
+def test_without_a_compiler_one_line_says_so(regard: Command, run: Path) -> None:
+    from torch._inductor import config
+
+    with config.patch({"cpp.cxx": ("/nowhere/compiler",)}):
+        refused(regard("compile", run), "the C++ compiler fails", "install g++")
+    assert not list(cache_folder("packages").iterdir())
+
+
+@pytest.mark.slow
+def test_native_code_writes_the_same_tokens(regard: Command, run: Path) -> None:
+    plain = text(load(run))
+    outcome = succeeded(regard("compile", run))
+    assert Path(outcome.out.strip(), PACKAGE).is_file()
+    loaded = load(run)
+    found = with_package(loaded)
+    assert isinstance(found, PackagedModel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert text(loaded) == plain
+    assert found.steps
+    # Weights that change in memory are those of the package, too.
+    with torch.no_grad():
+        loaded.language_model.head.weight.neg_()
+    [compiled] = api.generate(loaded, PROMPT, max_new_tokens=6, raw=True)
+    shutil.rmtree(outcome.out.strip())
+    assert text(loaded) == compiled != plain
+
+
+@pytest.mark.slow
+def test_native_code_in_float64(run: Path) -> None:
+    loaded = load(run)
+    loaded.model.double()
+    plain = text(loaded)
+    made = api.compile(loaded)
+    assert isinstance(with_package(loaded), PackagedModel)
+    assert text(loaded) == plain
+    with pytest.warns(UserWarning, match="is for precision float64"):
+        with_package(load(run))
+    assert made.is_dir()
+
+
+def test_only_language_models_are_compiled(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    loaded = load(run)
+    monkeypatch.setattr(loaded, "model", torch.nn.Linear(1, 1))
+    with pytest.raises(UserError, match="causal language model"):
+        api.compile(loaded)

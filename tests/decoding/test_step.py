@@ -1,0 +1,140 @@
+"""Exported steps: the model's own tokens, whatever runs the exported graph."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.config import (
+    BigBirdConfig,
+    EluConfig,
+    FavorPositiveConfig,
+    SlidingWindowConfig,
+)
+from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
+from regard.decoding import generate_ids, search_ids
+from regard.decoding.step import PackagedModel, check_step, export_step
+from regard.errors import UnsupportedError
+from regard.models.builders import LanguageModel, make_model
+from regard.models.config import LMHeadConfig
+from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
+from tiny_families import FAMILIES
+from tiny_models import tiny_model
+
+PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
+NEW = 8
+MODELS: list[dict[str, Any]] = [
+    {"positions": RotaryConfig(), "qk_norm": True, "n_kv_heads": 2},
+    {"positions": T5BiasConfig()},
+    {"positions": AlibiConfig(), "windows": (3, 5)},
+    {"positions": ShawVectorsConfig()},
+    {"norm": "post", "short_conv": 3},
+    {"attention": SlidingWindowConfig(size=3, block_size=2)},
+    {"attention": EluConfig()},
+    {"attention": FavorPositiveConfig()},
+    {"attention": GatedDeltaNetConfig()},
+    {"attention": Mamba2Config(output_gate=True)},
+]
+
+
+def packaged(model: LanguageModel, batch: int) -> PackagedModel:
+    """The model with its exported step, run as a graph of torch's operators."""
+    exported, replaced = export_step(model, batch)
+    module = exported.module()
+
+    def run(flat: list[Tensor]) -> list[Tensor]:
+        outputs: list[Tensor] = module(flat[0], flat[1], flat[2:])
+        return outputs
+
+    return PackagedModel(model, {batch: (run, replaced)})
+
+
+def same_generation(model: LanguageModel, prompts: list[list[int]]) -> None:
+    """Float64: tokens are equal, and their log-probabilities to the last digits of float32."""
+    other = packaged(model, len(prompts))
+    expected, found = (generate_ids(m, prompts, max_new_tokens=NEW) for m in (model, other))
+    assert [row.ids for row in found] == [row.ids for row in expected]
+    for row, plain in zip(found, expected, strict=True):
+        assert row.log_probabilities == pytest.approx(plain.log_probabilities, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_the_step_writes_the_tokens_of_the_model(settings: dict[str, Any]) -> None:
+    same_generation(tiny_model(**settings), PROMPTS[:1])
+
+
+@pytest.mark.parametrize("settings", MODELS[:2], ids=str)
+def test_rows_may_be_of_unequal_length(settings: dict[str, Any]) -> None:
+    same_generation(tiny_model(**settings), PROMPTS)
+
+
+@pytest.mark.parametrize("family", ["rnn, gru", "rnn, lstm", "fixed-window"])
+def test_other_families(family: str) -> None:
+    model = make_model(FAMILIES[family], LMHeadConfig(), 11).double().eval()
+    assert isinstance(model, LanguageModel)
+    same_generation(model, PROMPTS[:1])
+
+
+def test_beams_move_the_states_of_packages() -> None:
+    model = tiny_model()
+    expected, found = (
+        search_ids(m, PROMPTS[:1], beams=3, max_new_tokens=NEW) for m in (model, packaged(model, 3))
+    )
+    assert [beam.ids for beam in found[0]] == [beam.ids for beam in expected[0]]
+
+
+def test_the_step_fills_the_whole_context() -> None:
+    model = tiny_model()
+    other = packaged(model, 1)
+    new = model.body.context_length
+    expected, found = (generate_ids(m, [[1]], max_new_tokens=new) for m in (model, other))
+    assert found[0].ids == expected[0].ids
+    assert other.steps, "no step was left to the model"
+
+
+def test_what_cannot_be_exported_is_refused_in_one_line() -> None:
+    with pytest.raises(UnsupportedError, match="can't be compiled") as raised:
+        export_step(tiny_model(attention=BigBirdConfig(block_size=2)), 1)
+    assert "\n" not in str(raised.value)
+
+
+def test_another_batch_size_is_the_model_s_and_a_line_tells_so() -> None:
+    model = tiny_model()
+    other = packaged(model, 1)
+    with pytest.warns(UserWarning, match="is for batch size 1"):
+        found = generate_ids(other, PROMPTS, max_new_tokens=NEW)
+    assert found == generate_ids(model, PROMPTS, max_new_tokens=NEW)
+
+
+def test_a_step_that_fails_is_the_model_s_and_a_line_tells_so() -> None:
+    model = tiny_model()
+    exported, calls = packaged(model, 1), []
+    [(run, replaced)] = exported.steps.values()
+
+    def fail(flat: list[Tensor]) -> list[Tensor]:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("out of order")
+        return run(flat)
+
+    with pytest.warns(UserWarning, match="out of order"):
+        found = generate_ids(
+            PackagedModel(model, {1: (fail, replaced)}), PROMPTS[:1], max_new_tokens=NEW
+        )
+    expected = generate_ids(model, PROMPTS[:1], max_new_tokens=NEW)
+    assert [row.ids for row in found] == [row.ids for row in expected]
+    assert len(calls) == 3
+
+
+def test_wrong_logits_are_noticed() -> None:
+    model = tiny_model(dtype=torch.float32)
+    [(run, replaced)] = packaged(model, 1).steps.values()
+    check_step(model, 1, run, replaced)
+
+    def wrong(flat: list[Tensor]) -> list[Tensor]:
+        logits, *rest = run(flat)
+        return [logits + 1e-2, *rest]
+
+    with pytest.raises(RuntimeError, match="other logits"):
+        check_step(model, 1, wrong, replaced)
