@@ -35,7 +35,7 @@ class Replica:
         return self.model.loss(batch, self.body)
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
-        """Yield the parts of this process's share of a batch; run each before asking for the next."""
+        """Yield the parts of this process's share of a batch; run each before the next."""
         yield from parts
 
     def collect(self) -> None:
