@@ -1,8 +1,8 @@
 """Dropout whose mask is a function of seed, step, layer and row.
 
-However a batch is padded, split into parts or spread over processes, each row drops the same. The
-mask is a hash of coordinates, as in counter-based generators (Salmon et al., 2011), not the next
-numbers of a stream, so that compiled code and GPUs draw it too.
+Padding, micro-batches and the number of processes don't change the mask of a row. It is a hash of
+coordinates, as in counter-based generators (Salmon et al., 2011), not the next numbers of a stream,
+so compiled code and GPUs draw the same.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout`, with masks from the keys of rows where they are set.
+    """`torch.nn.Dropout`, with masks from the keys of rows if they are set.
 
-    A module drops one tensor of a forward pass: two would drop the same places.
+    A module is used once in a forward pass: a second tensor would have the same mask.
     """
 
     row_keys: Int[Tensor, "rows 2"] | None = None
@@ -48,7 +48,7 @@ def keep_mask(
 
 
 def _index(shape: Sequence[int], device: torch.device) -> Int[Tensor, "1 *shape"]:
-    """Number the places of a row, wherever its padding ends."""
+    """Return a number for each place of a row, independent of padding."""
     index = torch.zeros((), dtype=torch.int32, device=device)
     for axis, n in enumerate(shape):
         steps = torch.arange(n, dtype=torch.int32, device=device)
@@ -58,7 +58,7 @@ def _index(shape: Sequence[int], device: torch.device) -> Int[Tensor, "1 *shape"
 
 
 def _shift_xor(x: Int[Tensor, "*dims"], bits: int) -> Int[Tensor, "*dims"]:
-    """x ^ (x >> bits), of integers without sign."""
+    """Return x ^ (x >> bits) of unsigned integers, in place."""
     return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (32 - bits)) - 1))
 
 
@@ -67,7 +67,7 @@ def _as_int32(value: int) -> int:
 
 
 def dropouts(model: nn.Module) -> list[Dropout]:
-    """Return the modules of a model that drop anything."""
+    """Return the dropout modules of a model with p > 0."""
     return [module for module in model.modules() if isinstance(module, Dropout) and module.p > 0]
 
 
@@ -83,19 +83,19 @@ def make_row_keys(
 
 
 def set_row_keys(modules: Sequence[Dropout], keys: Int[Tensor, "modules rows 2"]) -> None:
-    """Let modules draw for the rows of these keys."""
+    """Set the keys of modules for the rows of a batch."""
     for module, own in zip(modules, keys, strict=True):
         module.row_keys = own
 
 
 def release_rows(modules: Sequence[Dropout]) -> None:
-    """Let modules draw from PyTorch's generator again."""
+    """Remove the keys: modules draw from PyTorch's generator again."""
     for module in modules:
         module.row_keys = None
 
 
 def _splitmix(x: np.ndarray) -> np.ndarray:
-    """The hash of SplitMix64 (Steele et al., 2014), of each element."""
+    """Return the hash of SplitMix64 (Steele et al., 2014) of each element."""
     x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -168,6 +168,32 @@ def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_wrong_option_of_one_process_stops_all_with_one_line(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    own = "if os.environ['RANK'] == '1': sys.argv.append('pretraining.batch=none')"
+    (line,) = failure(command(tmp_path, "run"), own)
+    assert "pretraining.batch" in line
+    assert "RuntimeError" not in LOG.read_text()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_normalizer_that_fails_in_one_process_stops_all(tmp_path: Path) -> None:
+    """With fsdp, saving needs all of them, but only one has failed."""
+    write_corpus(tmp_path)
+    broken = (
+        "import regard.training.loop as loop; from regard.errors import NormalizerError\n"
+        "gradients = loop.accumulate_gradients\n"
+        "def fail(loss, parts, *rest, calls=[]):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 25 and os.environ['RANK'] == '1': raise NormalizerError('zero')\n"
+        "    return gradients(loss, parts, *rest)\n"
+        "loop.accumulate_gradients = fail"
+    )
+    (line,) = failure(command(tmp_path, "run", "--parallel", "fsdp"), broken)
+    assert line == "regard: zero"
+    assert newest(tmp_path / "run") == 20
+
+
 def test_only_the_process_that_failed_reports(tmp_path: Path) -> None:
     """The others know of the failure, and might report first."""
     write_corpus(tmp_path)
@@ -205,7 +231,7 @@ def failure(arguments: Sequence[str], prepared: str) -> list[str]:
     lines = ("import os, sys", prepared, "from regard.cli.main import main", "main(sys.argv[1:])")
     script.write_text("\n".join(lines))
     process = start(2, [str(script), *arguments[2:]])
-    printed = printed_by(process, timeout=60)
+    printed = printed_by(process, timeout=180)
     assert process.returncode
     return [line for line in printed.splitlines() if line.startswith("regard:")]
 

@@ -96,9 +96,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 def regard(ctx: click.Context) -> None:
     """Build, train, compare and look inside attention-based sequence models."""
     if _is_one_of_many() and ctx.invoked_subcommand not in _OF_MANY_PROCESSES:
-        raise UserError(
-            f"regard {ctx.invoked_subcommand}: runs in one process; start it without torchrun"
-        )
+        raise UserError(f"{ctx.invoked_subcommand}: runs in one process; start it without torchrun")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Claims: of all attempts to train in a folder, only the newest may write. Knows no torch."""
+"""Claims: only the newest attempt to train in a folder may write. Imports no torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +12,15 @@ from regard.files import write_file
 
 
 class StaleClaimError(RegardError):
-    """A newer attempt has claimed the folder; this one must not write."""
+    """A newer attempt has claimed the folder."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right of one attempt to write a folder, until a newer attempt claims it.
+    """The right of one attempt to write to a folder, until a newer attempt claims it.
 
-    The check and the write that follows are one under a lock, so that an attempt that was paused
-    between them can't write over a newer one.
+    Check and write are done under one lock, so that an attempt that was paused between them can't
+    overwrite the files of a newer one.
     """
 
     folder: Path
@@ -37,10 +37,10 @@ class Claim:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Hold the right to write.
+        """Check the claim, and hold the lock while writing.
 
         Raises:
-            StaleClaimError: a newer attempt has it.
+            StaleClaimError: a newer attempt has claimed the folder.
         """
         with _publishing_lock(self.folder):
             newest = newest_claim(self.folder)
@@ -52,7 +52,7 @@ class Claim:
 
 
 def newest_claim(folder: Path) -> int:
-    """Return the number of the newest attempt; 0 if there was none."""
+    """Return the number of the newest attempt; 0 without one."""
     claim = folder / "claim"
     return int(claim.read_text("ascii")) if claim.exists() else 0
 

@@ -169,10 +169,9 @@ def train(
     )
     replica.model.train()
     try:
-        going_on = f"repeat the command with --resume ({run.path})"
         with (
             _deferred_interrupt() as interrupt,
-            processes.termination_explained(going_on),
+            processes.termination_explained(),
             _compiler_errors_explained(options),
         ):
             while progress.step < sampler.steps and not _stops_early(progress, config):
@@ -265,8 +264,9 @@ class _Trainer:
             )
             loss, interrupted = self.processes.sum(loss, interrupt.wanted)
             norm = clip_gradients(model, config.max_grad_norm, loss, number)
-        except NonFiniteError:
-            if progress.step:
+        except NonFiniteError as error:
+            everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
+            if progress.step and everywhere:  # for all processes save together
                 self.save(progress)  # the weights are still those after the last step
             raise
         for optimizer in self.optimizers:

@@ -1,7 +1,7 @@
 """The processes of one training, as torchrun starts them.
 
-Each process plans the same training and knows each global batch, so little is left to agree on:
-who writes, the sum of the losses, and when to stop.
+Each process plans the same training and makes each global batch, so they exchange little: the sum
+of the losses, failures, and a request to stop. The first process writes.
 """
 
 import atexit
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others, the longest of which is a large text's tokenization."""
+"""Longest wait for other processes, such as for the tokenization of a large text."""
 NOTICED = 5.0
-"""Seconds after which the operating system has closed what belonged to a dead process."""
+"""Seconds within which a dead process is found, or a failure reported."""
 
 
 class StoppedElsewhere(RegardError):
@@ -46,12 +46,12 @@ class StoppedElsewhere(RegardError):
 
 
 class LostProcessError(RegardError):
-    """Another process of the training is gone."""
+    """Another process of the training ended."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's number and how many there are; one, unless torchrun started it."""
+    """Number of this process, and number of all; one process, unless torchrun started it."""
 
     rank: int = 0
     size: int = 1
@@ -63,29 +63,36 @@ class Processes:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Return the sums of the values of all processes, the same to the bit in each."""
+        """Return the sums of the values of all processes, bit-identical in each.
+
+        Raises:
+            LostProcessError: another process ended.
+        """
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
+        try:
+            dist.all_reduce(total)
+        except RuntimeError as error:
+            raise (self.lost() if is_lost(error) else error) from error
         summed: list[float] = total.tolist()
         return summed
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
-        self.sum(0.0)  # torch doesn't wait where there is nothing to add
+        """Wait until all processes have called this."""
+        self.sum(0.0)  # torch doesn't wait for a sum of no values
 
     def alone(self, work: Callable[[], object]) -> None:
         """Do work in the first process while the others wait.
 
         Raises:
-            StoppedElsewhere: it failed there.
+            StoppedElsewhere: it failed in the first process.
         """
         failure: Exception | None = None
         if self.is_first:
             try:
                 work()
-            except Exception as error:  # raised below, when the others know
+            except Exception as error:  # raised below, after the others are informed
                 failure = error
         (failed,) = self.sum(failure is not None)
         if failure:
@@ -117,7 +124,7 @@ class Processes:
                 )
 
     def _gather(self, values: dict[str, str]) -> list[dict[str, str]]:
-        """Return the values of each process; by the store, for torch's own way unpickles them."""
+        """Return the values of each process, by the store: `all_gather_object` unpickles."""
         assert self.store is not None
         names = sorted(values)
         for name in names:
@@ -147,17 +154,19 @@ class Processes:
             return RegardError.exit_code
         return int(self.store.get("regard/failure").split()[1])
 
-    def lost(self, next_step: str) -> LostProcessError:
-        """Return the error of a training that lost a process; `next_step` says how to go on."""
+    def lost(self) -> LostProcessError:
+        """Return the error of a training that lost a process."""
         gone = self._gone()
         reason = f"process {', '.join(gone)} ended" if gone else "the processes were terminated"
-        return LostProcessError(f"{reason}, so this training stopped; {next_step}")
+        return LostProcessError(
+            f"{reason}, so this training stopped; repeat the command with --resume"
+        )
 
     @contextmanager
-    def termination_explained(self, next_step: str) -> Iterator[None]:
+    def termination_explained(self) -> Iterator[None]:
         """Raise `LostProcessError` when torchrun terminates this process, or a connection breaks.
 
-        torchrun does so when another process has ended. It kills what still runs 30 seconds later.
+        When a process ends, torchrun terminates the others, and kills them 30 seconds later.
         """
         if self.size == 1 or threading.current_thread() is not threading.main_thread():
             yield
@@ -165,7 +174,7 @@ class Processes:
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            raise self.lost(next_step)
+            raise self.lost()
 
         before = signal.signal(signal.SIGTERM, stop)
         try:
@@ -173,13 +182,13 @@ class Processes:
         except Exception as error:
             if not is_lost(error):
                 raise
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the line is on its way
-            raise self.lost(next_step) from error
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is raised below
+            raise self.lost() from error
         finally:
             signal.signal(signal.SIGTERM, before)
 
     def _gone(self) -> list[str]:
-        """Return the processes of this machine that have ended, if any ends within a while."""
+        """Wait for a process of this machine to end, and return those that have."""
         assert self.store is not None
         deadline = time.monotonic() + NOTICED
         while time.monotonic() < deadline:
@@ -195,7 +204,7 @@ class Processes:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
+    """Return whether a process runs and isn't a zombie."""
     status = Path(f"/proc/{pid}/stat")
     if Path("/proc/self").exists():
         try:
@@ -210,7 +219,7 @@ def _runs(pid: int) -> bool:
 
 
 def join_processes() -> Processes:
-    """Return the processes that torchrun started this one with; the first call connects them.
+    """Return the processes that torchrun started; the first call connects them.
 
     Raises:
         RegardError: the others can't be reached.
@@ -264,16 +273,16 @@ def agree_on_name(store: "Store", rank: int, size: int) -> str:
 
 
 def is_launched() -> bool:
-    """Whether torchrun, or what sets the same variables, started this process with others."""
+    """Return whether the variables of torchrun name several processes."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def is_restart() -> bool:
-    """Whether torchrun has started the processes anew after one failed."""
+    """Return whether torchrun has restarted the processes after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether an error comes from the connection to another process."""
+    """Return whether an error comes from the connection to another process."""
     named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)

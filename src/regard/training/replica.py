@@ -1,7 +1,7 @@
-"""The model of a training as one of several processes holds it: whole, or a part of each weight.
+"""The model of a training in one of several processes: whole, or a part of each weight.
 
-The loss of a step is the sum over all targets of the global batch, divided by their number, in
-whichever processes they are: gradients are summed, not averaged.
+The loss of a step is the sum over the targets of the global batch, divided by their number, so the
+gradients of processes are summed, not averaged.
 """
 
 import warnings
@@ -35,19 +35,19 @@ class Replica:
         return self.model.loss(batch, self.body)
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
-        """Yield the parts of this process's share of a batch, each to be used before the next."""
+        """Yield the parts of this process's share of a batch; run each before the next."""
         yield from parts
 
     def collect(self) -> None:
-        """Bring the weights of the run's model up to date."""
+        """Copy the trained weights to the run's model; all processes must call this."""
 
     def own_part(self, whole: Tensor, parameter: Tensor) -> Tensor:
-        """Return what this process holds of a tensor that belongs to a parameter."""
+        """Return this process's part of a tensor of a parameter's optimizer state."""
         return whole
 
 
 class Loss(nn.Module):
-    """A model whose forward pass is its loss, which is what the wrappers of torch run."""
+    """A model whose forward pass returns its loss, as the wrappers of torch expect."""
 
     def __init__(self, model: Model, body: CompiledBody, processes: Processes) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class Loss(nn.Module):
         return model.contrast(questions, documents, ids, batch.labels) / self.processes.size
 
     def _gather(self, rows: Shaped[Tensor, "own *dims"]) -> Shaped[Tensor, "all *dims"]:
-        """Return the rows of all processes; their gradients reach the process they are from."""
+        """Return the rows of all processes; gradients go back to the process of each row."""
         together: Tensor = _Gathered.apply(rows, self.processes)  # type: ignore[no-untyped-call]
         return together
 
 
 class _Gathered(torch.autograd.Function):
-    """The rows of all processes, in the order from which each took every size-th."""
+    """The rows of all processes, in the order of the batch: row i is of process i mod size."""
 
     @staticmethod
     def forward(
@@ -95,9 +95,9 @@ class DataParallel(Replica):
     def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
         super().__init__(model, processes, compile=compile)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch 2.13 calls the option of 2.11 old
-            # Unused parameters are looked for in any case: some objectives don't use all. It also
-            # keeps the buckets, whose order is that of summation, the same after resuming.
+            warnings.simplefilter("ignore")  # torch 2.13 deprecates an option of 2.11
+            # Some objectives leave parameters unused. The search for them also keeps the buckets,
+            # which determine the order of sums, the same after resuming.
             self._parallel = DistributedDataParallel(
                 Loss(model, self.body, processes),
                 broadcast_buffers=False,
@@ -116,7 +116,7 @@ class DataParallel(Replica):
 
     @contextmanager
     def _gradients(self, *, summed: bool) -> Iterator[None]:
-        """Sum the gradients of all processes at the end of a backward pass, or leave it."""
+        """Sum the gradients of all processes in the backward pass, if `summed`."""
         context: AbstractContextManager[None] = nullcontext()
         with context if summed else self._parallel.no_sync():
             yield
@@ -147,8 +147,8 @@ def make_replica(
 def share(batch: Batch, parts: int, processes: Processes) -> list[Batch]:
     """Return the part of a global batch that this process trains on, in `parts` parts.
 
-    Processes take turns in rows of similar length, so that each has about as much to do. All have
-    as many parts, for they communicate in each; one with fewer rows repeats some without loss.
+    Rows of similar length go to the processes in turn, which balances their work. All have the same
+    number of parts, as they communicate in each; a process without rows repeats one without loss.
     """
     rank, size = processes.rank, processes.size
     if size == 1:

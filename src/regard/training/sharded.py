@@ -1,4 +1,4 @@
-"""A model whose weights are spread over the processes of a training (FSDP2)."""
+"""A model whose weights are sharded over the processes of a training (FSDP2)."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -59,9 +59,10 @@ class FullySharded(Replica):
 
 
 def _layers(model: Model) -> list[Layer]:
-    """The layers to gather one at a time; all else is gathered for the whole forward pass.
+    """Return the layers to gather one at a time; the rest is gathered for the whole forward pass.
 
-    So are layers that look at a source, which is read by a part of them alone.
+    Layers with cross-attention belong to the rest, as parts of them run outside their forward pass,
+    to encode the source.
     """
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     return [layer for layer in layers if not hasattr(layer, "cross_attention")]
