@@ -64,6 +64,8 @@ class Support:
     """Whether token-by-token decoding is supported."""
     bidirectional: bool = True
     """Whether attention without a causal mask is supported."""
+    value_heads: bool = False
+    """Whether values may have more heads than keys."""
     differentiable: bool = True
     """Whether the gradient is that of the output, not a surrogate."""
 
@@ -76,7 +78,8 @@ class Attention(nn.Module, ABC):
     """An attention mechanism: weighted sums of values for queries.
 
     It owns the parameters of the mechanism, never the projections to queries, keys and values.
-    Fewer key/value heads than query heads are allowed: consecutive query heads share one.
+    Fewer key/value heads than query heads are allowed: consecutive query heads share one. Where
+    `value_heads` is supported, consecutive value heads may also share a key head.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
 
     A mechanism defines `_forward(query, key, value, mask, bias)`,
@@ -153,7 +156,7 @@ class Attention(nn.Module, ABC):
     ) -> State:
         """Return the state before the first of at most `capacity` tokens.
 
-        With `window_size`, queries attend no farther back.
+        `kv_heads` is the number of value heads. With `window_size`, queries attend no farther back.
         """
         self.require_support("decoding", *(() if window_size is None else ("window_size",)))
         shape = StateShape(batch, kv_heads, d, e, capacity, device, dtype, window_size)
@@ -305,5 +308,6 @@ _FEATURES = {
     "cross": "cross-attention",
     "decoding": "token-by-token decoding",
     "bidirectional": "attention without a causal mask",
+    "value_heads": "more value heads than key heads",
 }
 """Each field of `Mask` and `Support`, as an error names it."""
