@@ -81,7 +81,7 @@ def test_a_layer_has_more_value_heads_than_key_heads(kind: str, heads: tuple[int
     for t in range(8):
         logits, states = model.extend(ids[:, t : t + 1], states)
         torch.testing.assert_close(logits, whole[:, t])
-    matrix = states[0].attention.matrix
+    matrix = states.layers[0].attention.matrix
     assert matrix.shape == (2, n_value_heads, 4, 4)
 
 
