@@ -286,7 +286,10 @@ def decoders(config: DecoderConfig, rows: int, device: torch.device) -> dict[str
 
     plain = in_inference(lambda: continued(view.extend))
     compiled = torch.compile(model.extend, dynamic=True)
-    calls = {"plain": plain, "compiled step": in_inference(lambda: continued(compiled))}
+    calls: dict[str, measure.Call] = {
+        "plain": plain,
+        "compiled step": in_inference(lambda: continued(compiled)),
+    }
     expected = plain()
     if device.type == "cuda":
         try:

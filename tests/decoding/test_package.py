@@ -154,13 +154,11 @@ def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
     assert isinstance(with_package(training), LanguageModel)
 
 
-def test_without_a_compiler_one_line_says_so(
-    regard: Command, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_one_line_says_so(regard: Command, run: Path) -> None:
     from torch._inductor import config
 
-    monkeypatch.setattr(config.cpp, "cxx", ("/nowhere/compiler",))
-    refused(regard("compile", run), "the C++ compiler fails", "install g++")
+    with config.patch({"cpp.cxx": ("/nowhere/compiler",)}):
+        refused(regard("compile", run), "the C++ compiler fails", "install g++")
     assert not list(cache_folder("packages").iterdir())
 
 

@@ -23,6 +23,7 @@ from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
 from regard.training.state import newest_checkpoint
+from regard.training.step_batches import PrefetchedBatches
 
 TINY = [
     "model.n_layers=1",
@@ -338,3 +339,18 @@ def test_a_stage_needs_either_steps_or_epochs() -> None:
         with pytest.raises(ValueError, match="either epochs or steps"):
             TrainingConfig(**bad)  # type: ignore[arg-type]
     assert isinstance(RECIPES["demo"], Recipe)
+
+
+@pytest.mark.parametrize("stop_after", [3, 7])
+def test_batches_made_ahead_change_nothing(
+    stop_after: int,
+    corpus: list[Document],
+    uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "batches_kind", lambda _: PrefetchedBatches)
+    if stop_after < 7:
+        kill_after(stop_after, plan(corpus, tmp_path / "run"), monkeypatch)
+    plan(corpus, tmp_path / "run").execute(SETTINGS, resume=stop_after < 7)
+    assert_same(final_state(tmp_path / "run"), uninterrupted[0])
