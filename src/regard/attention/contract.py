@@ -206,7 +206,9 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
     heads = max(x.shape[1] for x in case.tensors)
     repeated = case.of([x.repeat_interleave(heads // x.shape[1], 1) for x in case.tensors])
-    subject.close(_run(subject, case), _run(subject, repeated), case, "shared against repeated heads")
+    subject.close(
+        _run(subject, case), _run(subject, repeated), case, "shared against repeated heads"
+    )
 
 
 def _rows_are_independent(subject: Subject, case: Case) -> None:
