@@ -115,6 +115,7 @@ class Attention(nn.Module, ABC):
         """
         self._validate(query, key, mask, bias)
         self._validate_alignment(mask)
+        self._validate_values(key, value)
         self._validate_gates(gates, key, value)
         return self._forward(query, key, value, mask, bias, **gates)
 
@@ -181,6 +182,7 @@ class Attention(nn.Module, ABC):
         if not self.supports.decoding:
             raise self.unsupported("decoding")
         self._validate(query, key, None, bias)
+        self._validate_values(key, value)
         self._validate_gates(gates, key, value)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
@@ -250,6 +252,10 @@ class Attention(nn.Module, ABC):
         self.require_support("bias")
         if not adds_numbers(bias):
             raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
+
+    def _validate_values(self, key: Tensor, value: Tensor) -> None:
+        if key.shape[1] != value.shape[1]:
+            self.require_support("value_heads")
 
     def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
