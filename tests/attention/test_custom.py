@@ -11,7 +11,9 @@ from regard.config import Config, field_docs, override, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
 
-SHAPE = LayerShape(n_heads=4, n_kv_heads=2, d_head=8, context_length=32, layer=1, seed=3)
+SHAPE = LayerShape(
+    n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32, layer=1, seed=3
+)
 HEAD = """
 from typing import Annotated
 

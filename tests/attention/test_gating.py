@@ -13,6 +13,8 @@ from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gate
 from regard.attention.gating import Gating, Steps
 from regard.attention.registry import mechanisms
+from regard.errors import UnsupportedError
+from regard.explorer.intercept import capture_attention
 from regard.models.transformer import Decoder
 from regard.runs.recipe import AdamWConfig, TrainingConfig
 from regard.training.state import make_optimizers
@@ -22,7 +24,7 @@ RECURRENCES = [
     kind for kind, one in mechanisms().items() if issubclass(one.type, RecurrentAttention)
 ]
 TRAINING = TrainingConfig(steps=1, optimizer=AdamWConfig(weight_decay=0.1))
-SHAPE = LayerShape(n_heads=4, n_kv_heads=2, d_head=8, context_length=32)
+SHAPE = LayerShape(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=32)
 
 
 def made(kind: str, **options: Any) -> tuple[RecurrentAttention, Gating]:
@@ -62,6 +64,31 @@ def test_negative_eigenvalues_double_what_is_erased(kind: str) -> None:
         factor = 2 if name in {"beta", "erase"} else 1
         torch.testing.assert_close(doubled[name], factor * gate)
     torch.testing.assert_close(unit.norm(dim=-1), torch.ones(2, 2, 5))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("heads", [(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)], ids=str)
+@pytest.mark.parametrize("kind", RECURRENCES)
+def test_a_layer_has_more_value_heads_than_key_heads(kind: str, heads: tuple[int, ...]) -> None:
+    n_heads, n_kv_heads, n_value_heads = heads
+    config = cast(AttentionConfig, config_type(kind)(output_gate=True))
+    sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "n_value_heads": n_value_heads}
+    model = tiny_model(attention=config, head_dim=4, short_conv=3, dtype=torch.float64, **sizes)
+    ids = torch.randint(5, (2, 8))
+    record = capture_attention(model, ids)[0]  # checks weights · values against the output
+    assert record.out.shape[1] == max(n_heads, n_value_heads)
+    whole, states = model(ids), model.init_state(2, 8)
+    for t in range(8):
+        logits, states = model.extend(ids[:, t : t + 1], states)
+        torch.testing.assert_close(logits, whole[:, t])
+    matrix = states.layers[0].attention.matrix
+    assert matrix.shape == (2, n_value_heads, 4, 4)
+
+
+def test_other_mechanisms_have_as_many_value_heads_as_key_heads() -> None:
+    message = "softmax attention does not support more value heads.* supported by: gated-linear"
+    with pytest.raises(UnsupportedError, match=message):
+        tiny_model(n_heads=2, n_value_heads=4)
 
 
 def test_steps_begin_log_uniform_and_rates_uniform() -> None:

@@ -54,7 +54,10 @@ TYPES: dict[str, type[Attention]] = {
     "gated-deltanet-2": GatedDeltaNet2,
     "rwkv7": RWKV7,
 }
-ABILITIES = [*sorted(ALL_MASKS), "bias", "vectors", "dropout", "cross", "decoding", "bidirectional"]
+ABILITIES = [
+    *sorted(ALL_MASKS),
+    *("bias", "vectors", "dropout", "cross", "decoding", "bidirectional", "value_heads"),
+]
 
 OWN_FILE = '''
 import torch
@@ -354,6 +357,9 @@ def use(attend: Attention, ability: str) -> None:
         whole(x[:, :, :2], mask=widest)
     elif ability == "bidirectional":
         whole(x)
+    elif ability == "value_heads":
+        few = x[:, :1]
+        attend(few, few, x, mask=widest, gates=gates)
     else:
         assert ability == "decoding"
         attend.init_state(1, 2, 4, 4, capacity=4, device=x.device, dtype=x.dtype)

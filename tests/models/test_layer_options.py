@@ -138,7 +138,7 @@ def plain_attention(attention: SelfAttention, x: Tensor, window: int | None) -> 
     heads = [
         part.squeeze(-2) for part in projected.unflatten(-1, (-1, attention.d_head)).split(1, -2)
     ]
-    n, kv = attention.n_heads, attention.kv_heads
+    n, kv, _ = attention.heads
     queries, keys, values = heads[:n], heads[n : n + kv], heads[n + kv :]
     i, j = torch.arange(x.shape[1])[:, None], torch.arange(x.shape[1])
     seen = (j <= i) & (i - j < (window or x.shape[1]))  # the query itself counts

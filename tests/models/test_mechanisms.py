@@ -170,7 +170,7 @@ def test_each_layer_draws_for_itself_and_the_seed_decides() -> None:
 
 
 def test_layer_seeds_differ() -> None:
-    shape = LayerShape(n_heads=1, n_kv_heads=1, d_head=1, context_length=1)
+    shape = LayerShape(n_heads=1, n_kv_heads=1, n_value_heads=1, d_head=1, context_length=1)
     shapes = [replace(shape, layer=layer) for layer in range(100)]
     assert len({one.seeded(seed) for seed in range(10) for one in shapes}) == 1000
 

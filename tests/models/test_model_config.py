@@ -25,6 +25,14 @@ from regard.positions.config import LearnedConfig, NoPositionsConfig, RotaryConf
             {"n_kv_heads": 3},
             "n_kv_heads = 3 doesn't divide n_heads = 8: choose a divisor of n_heads",
         ),
+        (
+            {"n_kv_heads": 4, "n_value_heads": 6},
+            "n_value_heads = 6 is no multiple of n_kv_heads = 4: choose a multiple",
+        ),
+        (
+            {"n_kv_heads": 1, "n_value_heads": 3},
+            "n_value_heads = 3 doesn't fit n_heads = 8: choose a divisor or a multiple of n_heads",
+        ),
         ({"n_kv_heads": 16}, "n_kv_heads = 16 doesn't divide n_heads = 8"),
         (
             {"d_model": 24, "positions": RotaryConfig()},

@@ -64,6 +64,8 @@ class Support:
     """Whether token-by-token decoding is supported."""
     bidirectional: bool = True
     """Whether attention without a causal mask is supported."""
+    value_heads: bool = False
+    """Whether values may have more heads than keys."""
     differentiable: bool = True
     """Whether the gradient is that of the output, not a surrogate."""
 
@@ -76,7 +78,8 @@ class Attention(nn.Module, ABC):
     """An attention mechanism: weighted sums of values for queries.
 
     It owns the parameters of the mechanism, never the projections to queries, keys and values.
-    Fewer key/value heads than query heads are allowed: consecutive query heads share one.
+    Fewer key/value heads than query heads are allowed: consecutive query heads share one. Where
+    `value_heads` is supported, consecutive value heads may also share a key head.
     Query i has position i, or i + keys - queries where the mask is aligned at the "end".
 
     A mechanism defines `_forward(query, key, value, mask, bias)`,
@@ -112,6 +115,7 @@ class Attention(nn.Module, ABC):
         """
         self._validate(query, key, mask, bias)
         self._validate_alignment(mask)
+        self._validate_values(key, value)
         self._validate_gates(gates, key, value)
         return self._forward(query, key, value, mask, bias, **gates)
 
@@ -153,7 +157,7 @@ class Attention(nn.Module, ABC):
     ) -> State:
         """Return the state before the first of at most `capacity` tokens.
 
-        With `window_size`, queries attend no farther back.
+        `kv_heads` is the number of value heads. With `window_size`, queries attend no farther back.
         """
         self.require_support("decoding", *(() if window_size is None else ("window_size",)))
         shape = StateShape(batch, kv_heads, d, e, capacity, device, dtype, window_size)
@@ -178,6 +182,7 @@ class Attention(nn.Module, ABC):
         if not self.supports.decoding:
             raise self.unsupported("decoding")
         self._validate(query, key, None, bias)
+        self._validate_values(key, value)
         self._validate_gates(gates, key, value)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
@@ -248,6 +253,10 @@ class Attention(nn.Module, ABC):
         if not adds_numbers(bias):
             raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
 
+    def _validate_values(self, key: Tensor, value: Tensor) -> None:
+        if key.shape[1] != value.shape[1]:
+            self.require_support("value_heads")
+
     def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
         if not self.gates and not gates:
@@ -305,5 +314,6 @@ _FEATURES = {
     "cross": "cross-attention",
     "decoding": "token-by-token decoding",
     "bidirectional": "attention without a causal mask",
+    "value_heads": "more value heads than key heads",
 }
 """Each field of `Mask` and `Support`, as an error names it."""

@@ -32,6 +32,7 @@ class LayerShape:
 
     n_heads: int
     n_kv_heads: int
+    n_value_heads: int
     d_head: int
     context_length: int
     """Longest sequence, in tokens."""
@@ -46,7 +47,7 @@ class LayerShape:
         return int(np.random.SeedSequence([seed, self.layer]).generate_state(1)[0])
 
 
-CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, d_head=4, context_length=32)
+CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, n_value_heads=4, d_head=4, context_length=32)
 """The layer of the mechanisms that the contract checks."""
 
 

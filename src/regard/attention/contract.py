@@ -204,9 +204,11 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
-    shared = (x.repeat_interleave(case.group, 1) for x in case.tensors[1:])
-    repeated = _run(subject, case.of([case.query, *shared]))
-    subject.close(_run(subject, case), repeated, case, "shared against repeated key heads")
+    heads = max(x.shape[1] for x in case.tensors)
+    repeated = case.of([x.repeat_interleave(heads // x.shape[1], 1) for x in case.tensors])
+    subject.close(
+        _run(subject, case), _run(subject, repeated), case, "shared against repeated heads"
+    )
 
 
 def _rows_are_independent(subject: Subject, case: Case) -> None:
@@ -265,12 +267,12 @@ def _decodes(subject: Subject, case: Case) -> None:
 
 
 def _init_state(subject: Subject, case: Case, capacity: int) -> State:
-    batch, kv_heads, _, d = case.key.shape
+    batch, value_heads, _, e = case.value.shape
     return subject.attend.init_state(
         batch,
-        kv_heads,
-        d,
-        case.value.shape[-1],
+        value_heads,
+        case.key.shape[-1],
+        e,
         capacity=capacity,
         device=subject.device,
         dtype=subject.dtype,

@@ -132,6 +132,10 @@ class Cases:
                 if self.mechanism.type.supports.bias:
                     yield self._make(f"{name}, bias", mask, biased=True)
         yield self._make("one key head", self._widest(), kv_heads=1)
+        if self.mechanism.type.supports.value_heads:
+            for few, many in ((1, 2), (2, HEADS), (HEADS, 2 * HEADS)):
+                name = f"{few} key heads, {many} value heads"
+                yield self._make(name, self._widest(), kv_heads=few, value_heads=many)
         if self.mechanism.type.supports.cross:
             for queries, keys in ((SHORT, N), (N, SHORT)):
                 for name, mask in _cross_masks(queries, keys, self.device).items():
@@ -174,6 +178,7 @@ class Cases:
         queries: int = N,
         keys: int = N,
         kv_heads: int = HEADS,
+        value_heads: int | None = None,
         e: int = D,
         biased: bool = False,
     ) -> Case:
@@ -190,7 +195,7 @@ class Cases:
 
         query = quarters(low, high, BATCH, HEADS, queries, D)
         key = quarters(low, high, BATCH, kv_heads, keys, D)
-        value = quarters(-8, 8, BATCH, kv_heads, keys, e)
+        value = quarters(-8, 8, BATCH, value_heads or kv_heads, keys, e)
         return Case(
             name=name,
             query=query,

@@ -14,7 +14,9 @@ class Shape:
 
     batch: int
     heads: int
+    """Heads of the output."""
     kv_heads: int
+    """Heads of the values."""
     queries: int
     keys: int
     d: int

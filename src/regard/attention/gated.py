@@ -55,6 +55,7 @@ class RecurrentAttention(Attention):
         masks=frozenset({"alignment", "key_lengths", "document_ids"}),
         decoding=True,
         bidirectional=False,
+        value_heads=True,
     )
     chunk: ClassVar[int] = 64
     """Tokens computed side by side; fewer where decays differ by channel."""

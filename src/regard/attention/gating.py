@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.attention.base import at_least_float32
 from regard.attention.gates import Gate, Gates
 from regard.attention.norm import RMSNorm
+from regard.attention.softmax import repeat_kv
 from regard.attention.types import Keys, Outputs, Queries, Values
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class Gating(nn.Module):
         """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x)."""
         super().__init__()
         self.declared, self.qk_norm, self.d_head = gates, qk_norm, shape.d_head
-        self.heads = shape.n_kv_heads
+        self.heads = shape.n_value_heads
+        outputs = max(shape.n_heads, self.heads)
         self.out_norm = RMSNorm(shape.d_head, eps=1e-5)
         self.out_gate = (
-            nn.Linear(d_model, shape.n_heads * shape.d_head, bias=False) if output_gate else None
+            nn.Linear(d_model, outputs * shape.d_head, bias=False) if output_gate else None
         )
         self.make(d_model)
 
@@ -221,6 +223,8 @@ class RWKV7Gating(Gating):
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         query, key, value, _ = super().forward(x, query, key, value)
+        # Each value head changes its key.
+        query, key = repeat_kv(query, max(query.shape[1], self.heads)), repeat_kv(key, self.heads)
         by_channel = self.declared[0]
         erase = torch.sigmoid(self._by_head(by_channel, self.erase(x)))
         log_decay = -math.exp(-0.5) * torch.sigmoid(self._by_head(by_channel, self.decay(x)))

@@ -97,6 +97,7 @@ def make_record(
     """
     weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
+    query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
     record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
     with torch.no_grad():
         _check(record)

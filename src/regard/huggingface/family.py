@@ -245,7 +245,7 @@ def _rows(ours: str, stored: Stored, model: nn.Module) -> list[int]:
     rows, parts = saved_tensors(model)[ours].shape[0], len(stored.names)
     owner = model.get_submodule(ours.rsplit(".", 2)[0])
     if parts == 3 and isinstance(owner, SelfAttention):
-        return [heads * owner.d_head for heads in (owner.n_heads, *[owner.kv_heads] * 2)]
+        return [heads * owner.d_head for heads in owner.heads]
     return [rows // parts] * parts
 
 

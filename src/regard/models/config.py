@@ -28,6 +28,9 @@ class TransformerConfig(Config, frozen=True):
     """Number of attention heads."""
     n_kv_heads: Positive | None = None
     """Number of key/value heads, shared by consecutive heads. Default: n_heads."""
+    n_value_heads: Positive | None = None
+    """Number of value heads of a gated linear recurrence, each with a state; consecutive ones share
+    a key head. Default: n_kv_heads."""
     d_model: Positive = 256
     """Width of the residual stream."""
     head_dim: Positive | None = None
@@ -82,6 +85,7 @@ class TransformerConfig(Config, frozen=True):
                 f"n_kv_heads = {self.kv_heads} doesn't divide n_heads = {self.n_heads}: "
                 "choose a divisor of n_heads"
             )
+        self._check_value_heads()
         if self.windows and len(self.windows) != self.n_layers:
             raise ValueError(
                 f"windows has {len(self.windows)} numbers, and n_layers = {self.n_layers}: "
@@ -91,6 +95,19 @@ class TransformerConfig(Config, frozen=True):
             raise ValueError("parallel_residual = true needs norm = pre")
         self._check_rotary_positions()
         self._check_absolute_positions()
+
+    def _check_value_heads(self) -> None:
+        few, many = sorted((self.n_heads, self.value_heads))
+        if self.value_heads % self.kv_heads:
+            raise ValueError(
+                f"n_value_heads = {self.value_heads} is no multiple of n_kv_heads = "
+                f"{self.kv_heads}: choose a multiple"
+            )
+        if many % few:
+            raise ValueError(
+                f"n_value_heads = {self.value_heads} doesn't fit n_heads = {self.n_heads}: "
+                "choose a divisor or a multiple of n_heads"
+            )
 
     def _check_rotary_positions(self) -> None:
         if not isinstance(self.positions, RotaryConfig):
@@ -143,6 +160,15 @@ class TransformerConfig(Config, frozen=True):
     @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    @property
+    def value_heads(self) -> int:
+        return self.n_value_heads or self.kv_heads
+
+    @property
+    def d_attention(self) -> int:
+        """Width of all heads' outputs."""
+        return max(self.n_heads, self.value_heads) * self.d_head
 
     def window_size(self, layer: int) -> int | None:
         """Return the farthest token that queries of a layer attend to, in positions, if limited."""

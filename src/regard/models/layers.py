@@ -32,6 +32,7 @@ def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, G
     shape = LayerShape(
         n_heads=config.n_heads,
         n_kv_heads=config.kv_heads,
+        n_value_heads=config.value_heads,
         d_head=config.d_head,
         context_length=config.context_length,
         layer=layer,
@@ -49,12 +50,11 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
+        self.heads = [config.n_heads, config.kv_heads, config.value_heads]
+        self.d_head = config.d_head
         self.window_size = config.window_size(layer)
         self.qkv_proj = nn.Linear(
-            config.d_model,
-            (config.n_heads + 2 * config.kv_heads) * config.d_head,
-            bias=config.qkv_bias,
+            config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
         )
         self.q_norm, self.k_norm = (
             RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
@@ -63,7 +63,9 @@ class SelfAttention(nn.Module):
         self.attention, self.gating = build_attention(config, layer)
         if self.window_size is not None:
             self.attention.require_support("window_size")
-        self.o_proj = nn.Linear(config.n_heads * config.d_head, config.d_model, bias=config.o_bias)
+        if config.value_heads != config.kv_heads:
+            self.attention.require_support("value_heads")
+        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
@@ -81,7 +83,7 @@ class SelfAttention(nn.Module):
         d = self.d_head
         return self.attention.init_state(
             batch,
-            self.kv_heads,
+            self.heads[2],
             d,
             d,
             capacity=capacity,
@@ -129,12 +131,12 @@ class SelfAttention(nn.Module):
         self, x: Tensor, projected: Tensor, rope: Rope | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Queries, keys, values and gates of the mechanism."""
-        heads, sizes = _heads(projected, self.d_head), [self.n_heads, self.kv_heads, self.kv_heads]
+        heads, sizes = _heads(projected, self.d_head), self.heads
         query, key, value = heads.split_with_sizes(sizes, 1)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
-            both = torch.cat([query, key], 1) if self.q_norm else heads[:, : -self.kv_heads]
+            both = torch.cat([query, key], 1) if self.q_norm else heads[:, : -sizes[2]]
             query, key = rotate(both, rope).split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES

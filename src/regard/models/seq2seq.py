@@ -79,6 +79,7 @@ class GlobalAttention(nn.Module):
         shape = LayerShape(
             n_heads=1,
             n_kv_heads=1,
+            n_value_heads=1,
             d_head=d,
             context_length=config.context_length,
             seed=torch.initial_seed(),
