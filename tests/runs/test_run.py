@@ -187,6 +187,16 @@ def test_weights_that_would_mean_something_else_are_refused(run: Path, setting: 
     assert "put back the configuration" in refusal(run)
 
 
+def test_weights_from_before_an_option_load(run: Path) -> None:
+    path, before = run / "model.safetensors", logits(Run.load(run))
+    with safe_open(path, framework="pt") as file:
+        made_for = json.loads(file.metadata()["made_for"])
+    made_for["model"] |= {"an_option_that_is_gone": None}
+    made_for["model"].pop("n_value_heads", None)
+    save_file(load_file(path), path, {"made_for": json.dumps(made_for)})
+    assert torch.equal(logits(Run.load(run)), before)
+
+
 @pytest.mark.parametrize(
     ("missing", "says"),
     [

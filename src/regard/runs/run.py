@@ -357,14 +357,19 @@ def _made_for(run: Run) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value as JSON gives it back."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return json.loads(msgspec.json.encode(value), object_hook=_without_nulls)
+
+
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    """Options that are set: weights from before there was one lack the others."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _metadata(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
     try:
-        made_for = json.loads(metadata.get("made_for", ""))
+        made_for = json.loads(metadata.get("made_for", ""), object_hook=_without_nulls)
         return {name: made_for[name] for name in made_for if made_for["tokenizer"]}
     except (json.JSONDecodeError, KeyError, TypeError):
         raise UserError(
