@@ -45,7 +45,7 @@ from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Precision
 from regard.training.losses import accumulate_gradients, best_parts
-from regard.training.state import clip_gradients, make_optimizers
+from regard.training.optimizers import clip_gradients, make_optimizers
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1

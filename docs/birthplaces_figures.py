@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from regard.runs.recipe import MinGPTConfig
 from regard.runs.recipes import RECIPES
-from regard.training.state import rate_factor
+from regard.training.optimizers import rate_factor
 
 FIGURES = Path(__file__).parent / "figures"
 TEXTS, ROW, EPOCHS = 2938, 127, 650

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -100,10 +100,9 @@ def write_file(path: Path, data: bytes) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.partial")
-    with _cleared_up(temporary, path):
+    with cleared_up(temporary, path):
         _write(temporary, data)
-        _rename(temporary, path)
-    _flush_folder(path.parent)
+        publish(temporary, path)
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
@@ -111,13 +110,39 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     if temporary.exists():
         shutil.rmtree(temporary)
-    with _cleared_up(temporary, path):
-        temporary.mkdir(parents=True)
-        for name, data in files.items():
-            _write(temporary / name, data)
-        _flush_folder(temporary)
-        _rename(temporary, path)
+    with cleared_up(temporary, path):
+        stage_folder(temporary, files.items())
+        publish(temporary, path)
+
+
+def stage_folder(temporary: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write files to a temporary folder, for `publish`."""
+    temporary.mkdir(parents=True, exist_ok=True)
+    for name, data in files:
+        _write(temporary / name, data)
+    _flush_folder(temporary)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Rename a complete temporary file or folder."""
+    _rename(temporary, path)
     _flush_folder(path.parent)
+
+
+@contextmanager
+def cleared_up(temporary: Path, path: Path) -> Iterator[None]:
+    """Remove the temporary file or folder on failure; an error of the disk names the final path."""
+    try:
+        yield
+    except Exception as error:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 @contextmanager
@@ -140,21 +165,6 @@ def append_line(path: Path, line: str) -> None:
     """Append a line to a file; after a kill its last line may be incomplete."""
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
-
-
-@contextmanager
-def _cleared_up(temporary: Path, path: Path) -> Iterator[None]:
-    """Remove the temporary file if writing fails; the error names the final path."""
-    try:
-        yield
-    except OSError as error:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                temporary.unlink()
-        error.filename, error.filename2 = str(path), None
-        raise
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,7 +17,7 @@ from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
 from regard.models.transformer import Decoder
 from regard.runs.recipe import AdamWConfig, TrainingConfig
-from regard.training.state import make_optimizers
+from regard.training.optimizers import make_optimizers
 from tiny_models import tiny_model
 
 RECURRENCES = [

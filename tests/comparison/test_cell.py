@@ -27,7 +27,7 @@ from regard.files import write_file
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, find_recipe
 from regard.runs.run import Run
-from regard.training.state import newest_checkpoint
+from regard.training.checkpoint import newest_checkpoint
 from tiny import contents
 from tiny_comparisons import TINY, tiny_grid
 from tiny_tasks import CPU

@@ -16,11 +16,11 @@ from regard.models.builders import Model, merged_tensors, saved_tensors
 from regard.models.layers import Layer
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import state
+from regard.training import optimizers
 from regard.training.adaptation import release
+from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.plan_task import plan_task
-from regard.training.state import make_optimizers
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
 from tiny_tasks import SETTINGS, add_gradients, sharp_run, task_recipe
@@ -118,7 +118,7 @@ def test_low_rank_training_is_resumed_exactly(
 ) -> None:
     data: Any = REVIEWS if task == "classification" else list(BIOGRAPHIES)
     plan(task, data, parent, *LORA, out=tmp_path / "whole").execute(SETTINGS)
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def killing(*args: Any) -> float:
         if args[3] == 3:

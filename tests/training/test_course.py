@@ -13,8 +13,8 @@ from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
+from regard.training.optimizers import rate_factor
 from regard.training.plan import Plan, plan_pretraining, plan_questions
-from regard.training.state import rate_factor
 from tiny import MASK, PAD
 
 COURSE = RECIPES["course"]

@@ -16,7 +16,7 @@ from regard.models.config import DecoderConfig
 from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import check_normalizers
 from regard.training.losses import mean_loss
-from regard.training.state import clip_gradients
+from regard.training.optimizers import clip_gradients
 from tiny_models import tiny_model
 from tiny_tasks import add_gradients
 

@@ -11,9 +11,9 @@ from regard.api import train
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import state
+from regard.training import optimizers
+from regard.training.checkpoint import newest_checkpoint
 from regard.training.plan import Plan, plan_training
-from regard.training.state import newest_checkpoint
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 from tiny_tasks import SETTINGS
 
@@ -94,7 +94,7 @@ class Killed(BaseException):
 def test_it_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     start = trained(tmp_path / "start", 2, "questions", QUESTIONS)
     more("questions", QUESTIONS, start, tmp_path / "whole", 4).execute(SETTINGS)
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def killing(*args: Any) -> Any:
         if place == "at a step" and args[3] < 6:

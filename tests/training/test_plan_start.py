@@ -13,7 +13,7 @@ from regard.huggingface.folder import load_start
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import state
+from regard.training import optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.plan_task import plan_task
 from tiny import BIOGRAPHIES, QUESTIONS
@@ -140,7 +140,7 @@ def test_it_is_resumed_exactly_and_with_the_same_start_alone(
         data = tmp_path / "text.txt"
         data.write_text("".join(f"{line}\n" for line in BIOGRAPHIES * 4), "utf-8")
     plan(task, data, parent, out=tmp_path / "whole").execute(SETTINGS)
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def killing(*args: Any) -> float:
         if args[3] == 2:

@@ -18,11 +18,11 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, losses, state
+from regard.training import loop, losses, optimizers
+from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan, plan_pretraining
-from regard.training.state import newest_checkpoint
 from regard.training.step_batches import PrefetchedBatches
 
 TINY = [
@@ -171,7 +171,7 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
 
 def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and be killed in the step after that."""
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def stopping(*args: Any) -> float:
         if args[3] > step_number:
@@ -206,7 +206,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
 ) -> None:
     import signal
 
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def pressing(*args: Any) -> float:
         if args[3] == 2:

@@ -31,7 +31,7 @@ def info(run: Path, trust_code: bool) -> None:
     from regard.runs.run import Run
     from regard.runs.start import ancestry
     from regard.text.tokenizer import Tokenizer
-    from regard.training.state import newest_checkpoint
+    from regard.training.checkpoint import newest_checkpoint
 
     recipe, origin = load_recipe(run, trust_code=trust_code), read_table(run / "origin.json")
     untrained = Run.new(run, recipe, Tokenizer.load(run), origin)

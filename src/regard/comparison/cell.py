@@ -24,10 +24,10 @@ from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask
 from regard.tasks.split import Scores
+from regard.training.checkpoint import Progress, newest_checkpoint
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
 from regard.training.plan_task import check_model, plan_task
-from regard.training.state import Progress, newest_checkpoint
 
 VALIDATION = 2**32
 """Added to a run's seed for its validation examples; seeds of recipes are smaller."""

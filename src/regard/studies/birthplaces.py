@@ -43,6 +43,7 @@ from regard.tasks.rng import generator, shuffled
 from regard.text.corpus import Document, read_corpus
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
+from regard.training.checkpoint import Progress
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import (
     Plan,
@@ -51,7 +52,6 @@ from regard.training.plan import (
     plan_pretraining,
     plan_questions,
 )
-from regard.training.state import Progress
 
 Examples: TypeAlias = Sequence[Example]
 PRETRAINED = "pretrained"

@@ -13,10 +13,10 @@ from regard.config import to_toml
 from regard.files import cache_folder
 from regard.runs.recipe import Recipe
 from regard.runs.run import ExecutionEnvironment, Run, load_weights
+from regard.training.checkpoint import KEPT, checkpoint_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
 from regard.training.plan_task import plan_task
-from regard.training.state import KEPT, checkpoint_weights
 
 
 def cached_run(plan: Plan) -> Run:

@@ -8,8 +8,8 @@ import torch
 from regard.runs.memory import peak_memory_mb
 from regard.runs.run import ExecutionEnvironment
 from regard.training.losses import accumulate_gradients, best_parts
+from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
-from regard.training.state import make_optimizers
 
 TIMED = 2
 """Calls that are timed, after one that isn't: memory is allocated there."""

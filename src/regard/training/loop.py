@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from types import FrameType
@@ -22,27 +22,24 @@ from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
 from regard.training.adaptation import release
-from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.losses import accumulate_gradients, sum_losses
-from regard.training.processes import Processes, join_processes
-from regard.training.replica import ParallelKind, Replica, make_replica
-from regard.training.state import (
+from regard.training.checkpoint import (
     KEPT,
     Checkpoint,
+    CheckpointWriter,
     Progress,
-    clip_gradients,
+    Publishing,
     load_optimizers,
-    make_optimizers,
     newest_checkpoint,
-    optimizer_tensors,
-    rate_factor,
-    save_checkpoint,
-    set_rate,
+    publish_best,
+    remove_unfinished,
 )
+from regard.training.loggers import Logger, Record, make_loggers
+from regard.training.losses import accumulate_gradients, sum_losses
+from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
+from regard.training.processes import Processes, join_processes
+from regard.training.replica import ParallelKind, Replica, make_replica
 from regard.training.step_batches import StepBatch, StepBatches, batches_kind
 from regard.training.throughput import Throughput
-
-Publishing = Callable[[], AbstractContextManager[None]]
 
 CheckpointReport = Callable[[Record], Record]
 """Returns more values for the record of a checkpoint, given those of its validation."""
@@ -133,6 +130,7 @@ def train(
     loggers: list[Logger] = []
     if processes.is_first:
         with publishing():
+            remove_unfinished(run.path)
             if checkpoint is not None:
                 _resume(run, checkpoint, _describe(options, processes), sampler.steps)
             loggers = make_loggers(
@@ -152,6 +150,9 @@ def train(
         seed=run.recipe.seed,
         dropouts=len(drops),
     )
+    checkpoints = CheckpointWriter(
+        run, processes, publishing, progress.step, kept=options.kept_checkpoints
+    )
     throughput = Throughput(run.model, run.recipe.model, environment, processes.size)
     trainer = _Trainer(
         run=run,
@@ -164,12 +165,14 @@ def train(
         config=config,
         options=options,
         publishing=publishing,
+        checkpoints=checkpoints,
         loggers=loggers,
         at_checkpoint=at_checkpoint,
     )
     replica.model.train()
     try:
         with (
+            checkpoints,
             _deferred_interrupt() as interrupt,
             processes.termination_explained(),
             _compiler_errors_explained(options),
@@ -182,6 +185,7 @@ def train(
                         f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
+            checkpoints.finish()
             processes.wait()  # the first has written the last weights
     finally:
         batches.close()
@@ -235,6 +239,7 @@ class _Trainer:
     config: TrainingConfig
     options: ExecutionOptions
     publishing: Publishing
+    checkpoints: CheckpointWriter
     loggers: Sequence[Logger]
     at_checkpoint: CheckpointReport
 
@@ -312,20 +317,10 @@ class _Trainer:
         self.batches.prepare(following)
 
     def save(self, progress: Progress) -> None:
-        """Write a checkpoint, then the weights, if they are the best.
-
-        In this order, so that the weights never run ahead of the state that training resumes from.
-        """
-        run, states = self.run, optimizer_tensors(self.optimizers)
-        self.replica.collect()
-        if not self.processes.is_first:
-            return
-        environment, kept = _describe(self.options, self.processes), self.options.kept_checkpoints
-        with self.publishing():
-            save_checkpoint(run, states, progress, environment, kept=kept)
-            best = progress.best_step == progress.step or not self.validation
-            if best or not (run.path / "model.safetensors").exists():
-                run.save_weights()
+        """Write a checkpoint, and the weights, if they are the best, while training continues."""
+        environment = _describe(self.options, self.processes)
+        best = progress.best_step == progress.step or not self.validation
+        self.checkpoints.save(self.replica, self.optimizers, progress, environment, best=best)
 
     def _validate(self, progress: Progress) -> tuple[Progress, Record]:
         self.replica.collect()
@@ -384,8 +379,7 @@ def _resume(
             "bit-identical to those of an uninterrupted run",
             stacklevel=2,
         )
-    if checkpoint.progress.best_step == checkpoint.progress.step:
-        run.save_weights()  # the kill may have come between checkpoint and weights
+    publish_best(checkpoint.path, run.path)  # the kill may have come between the two
 
 
 def _stops_early(progress: Progress, config: TrainingConfig) -> bool:

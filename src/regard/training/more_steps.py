@@ -12,8 +12,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.run import Run, load_weights
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
+from regard.training.checkpoint import Checkpoint, require_checkpoint
 from regard.training.plan import Plan, plan_training
-from regard.training.state import Checkpoint, require_checkpoint
 
 
 def plan_more_steps(

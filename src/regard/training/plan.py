@@ -40,6 +40,7 @@ from regard.tasks.registry import TEXT_TASKS
 from regard.text.corpus import Corpus, Document, read_documents
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
 from regard.training.adaptation import prepare_model
+from regard.training.checkpoint import Progress, copy_checkpoint, newest_checkpoint
 from regard.training.loop import (
     CheckpointReport,
     ExecutionOptions,
@@ -51,7 +52,6 @@ from regard.training.losses import mean_loss
 from regard.training.objectives import objective_datasets, text_datasets
 from regard.training.processes import is_restart, join_processes
 from regard.training.resume_checks import check_resumable, require_free
-from regard.training.state import Progress, copy_checkpoint, newest_checkpoint
 
 T = TypeVar("T")
 

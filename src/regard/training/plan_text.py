@@ -32,13 +32,13 @@ from regard.text.tokenize import (
     tokenize_files,
 )
 from regard.text.tokenizer import Tokenizer
+from regard.training.checkpoint import Progress
 from regard.training.loggers import Record, track_text
 from regard.training.loop import ExecutionOptions, check_options, train
 from regard.training.plan import Plan, make_plan
 from regard.training.plan_packed import find_packed, plan_packed
 from regard.training.processes import join_processes
 from regard.training.resume_checks import require_free
-from regard.training.state import Progress
 
 SAMPLE_TOKENS = 64
 

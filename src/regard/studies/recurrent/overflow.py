@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import NonFiniteError
 from regard.studies.finding import Measurement, equal, refused
-from regard.training.state import clip_gradients
+from regard.training.optimizers import clip_gradients
 
 LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
 """Steps whose gradient is long, so long that its square is infinite, itself infinite (though the

@@ -19,7 +19,7 @@ from regard.runs.recipe import (
     OptimizerConfig,
     TrainingConfig,
 )
-from regard.training.state import make_optimizers, rate_factor, set_rate
+from regard.training.optimizers import make_optimizers, rate_factor, set_rate
 from tiny_families import MODELS, tiny, tiny_batch
 from tiny_recurrent import CELLS
 

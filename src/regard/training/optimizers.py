@@ -1,0 +1,127 @@
+"""Optimizers, the learning rate of a step, and the norm of gradients."""
+
+from math import cos, isfinite, pi
+
+import torch
+from torch import nn
+
+from regard.errors import NonFiniteError
+from regard.models.builders import Model
+from regard.models.recurrent import LinearRNN
+from regard.runs.recipe import (
+    AdamWConfig,
+    CosineConfig,
+    MinGPTConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+from regard.training.replica import gathered
+
+
+def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Optimizer]:
+    """The optimisers of a stage, each parameter in exactly one.
+
+    Only the weights of linear layers decay: chosen by the module that owns them, not by name.
+    """
+    matrices, head, others = _parameter_groups(model)
+    optimizer = config.optimizer
+    if isinstance(optimizer, AdamWConfig):
+        groups = [
+            {"params": [*matrices, *head], "weight_decay": optimizer.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        return [_adamw(groups, config.lr, optimizer.betas)]
+    rest = [{"params": [*head, *others], "weight_decay": 0.0}]
+    adamw = _adamw(rest, config.lr, optimizer.betas)
+    if not matrices:
+        return [adamw]
+    muon = torch.optim.Muon(
+        matrices,
+        lr=optimizer.muon_lr,
+        weight_decay=optimizer.weight_decay,
+        momentum=optimizer.momentum,
+    )
+    return [muon, adamw]
+
+
+def rate_factor(step: int, steps: int, seen: int, schedule: ScheduleConfig) -> float:
+    """The learning rate of a step, before which so many positions were seen, over the highest."""
+    match schedule:
+        case CosineConfig():
+            return _cosine(step, steps, schedule)
+        case MinGPTConfig(positions=positions, final=final):
+            return max(final, _half_cosine(seen / positions))
+
+
+def _cosine(step: int, steps: int, config: CosineConfig) -> float:
+    """Linear rise, then a cosine that ends with the last step; it never rises again."""
+    warmup = max(1, round(config.warmup * steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    return config.final + (1 - config.final) * _half_cosine(progress)
+
+
+def _half_cosine(progress: float) -> float:
+    return (1 + cos(pi * progress)) / 2
+
+
+def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
+    """Scale each optimiser's learning rate from its highest."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("highest_lr", optimizer.defaults["lr"]) * factor
+
+
+def _parameter_groups(
+    model: Model,
+) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+    """Trained matrices of the body, those of the head, everything else that is trained."""
+    matrices = _matrices(model.body)
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    head = [matrix for matrix in _matrices(model.head) if id(matrix) not in embeddings]  # tied
+    taken = {id(parameter) for parameter in (*matrices, *head)}
+    return matrices, head, [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
+
+
+def _matrices(part: nn.Module) -> list[nn.Parameter]:
+    """Those that multiply hidden states."""
+    return [
+        parameter
+        for module in part.modules()
+        if isinstance(module, nn.Linear | nn.RNNBase | LinearRNN)
+        for parameter in module.parameters()
+        if parameter.ndim == 2 and parameter.requires_grad
+    ]
+
+
+def _adamw(
+    groups: list[dict[str, object]], lr: float, betas: tuple[float, float]
+) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+
+
+def clip_gradients(model: nn.Module, limit: float, loss: float, step: int) -> float:
+    """Scale the gradient to norm `limit` at most, and return its norm before.
+
+    Raises:
+        NonFiniteError: the loss or a gradient is NaN or infinite; names step and parameter.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    total = gathered(nn.utils.get_total_norm(gradients))
+    norm = float(total)
+    if not (isfinite(norm) and isfinite(loss)):
+        culprit = next(
+            (
+                f"the gradient of {name}"
+                for name, p in model.named_parameters()
+                if p.grad is not None and not torch.isfinite(gathered(p.grad)).all()
+            ),
+            "the norm of the gradient",
+        )
+        raise NonFiniteError(
+            f"step {step}: loss {loss:g}, and {culprit} is NaN or infinite; the weights are as "
+            "before this step. Lower the learning rate, or clip more"
+        )
+    nn.utils.clip_grads_with_norm_(model.parameters(), limit, total)
+    return norm
