@@ -1,31 +1,30 @@
 """Checkpoints: the state of a training on disk, for exact resume."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.files import (
-    cleared_up,
-    pack_tensors,
-    publish,
-    read_tensors,
-    stage_folder,
-    write_file,
-    write_folder,
-)
+from regard.files import cleared_up, pack_tensors, publish, stage_folder, write_file, write_folder
 from regard.models.builders import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
-from regard.training.processes import Processes
-from regard.training.replica import Replica, gathered
+from regard.training.processes import LostProcessError, Processes, StoppedElsewhere
+from regard.training.replica import Replica
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 Publishing = Callable[[], AbstractContextManager[None]]
 """Returns a context in which this process may write to a run's folder; it may raise instead."""
@@ -82,15 +81,17 @@ class CheckpointWriter:
         """Write to the folder of a run; `newest` is the step of its last checkpoint."""
         self._run, self._processes, self._publishing = run, processes, publishing
         self._newest, self._kept = newest, kept
-        self._attempt = uuid4().hex
+        self._attempt, self._abandoned = processes.next_attempt(), threading.Event()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 
     def __enter__(self) -> "CheckpointWriter":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with self._thread:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, LostProcessError):
+            self._abandoned.set()
+        with self._thread, suppress(StoppedElsewhere) if error else nullcontext():
             self.finish()
 
     def save(
@@ -115,27 +116,15 @@ class CheckpointWriter:
         self.finish()
         if progress.step == self._newest:
             return
-        self._newest, run = progress.step, self._run
-        states = optimizer_tensors(optimizers)
+        self._newest = progress.step
+        files = _own_optimizer_file(replica, optimizers)
         replica.collect()
-        if not self._processes.is_first:
-            return
-        weights = saved_tensors(run.model)
-        best = best or not (run.path / "model.safetensors").exists()
-        merged = merged_tensors(run.model) if best else {}
-        copies = {
-            name: tensor.detach().to("cpu", copy=True)
-            for name, tensor in (weights | merged | states).items()
-        }
-
-        def files() -> Iterator[tuple[str, bytes]]:
-            yield "model.safetensors", pack_run_tensors(run, {x: copies[x] for x in weights})
-            yield "optimizer.safetensors", pack_tensors({x: copies[x] for x in states})
-            if merged:
-                yield _BEST, pack_run_tensors(run, {x: copies[x] for x in merged})
-            yield "state.json", msgspec.json.encode(_State(progress, environment))
-
-        self._pending = self._thread.submit(self._write, progress.step, files())
+        if self._processes.is_first:
+            best = best or not (self._run.path / "model.safetensors").exists()
+            files |= _weight_files(self._run, best=best)
+            state = msgspec.json.encode(_State(progress, environment))
+            files["state.json"] = lambda: state
+        self._pending = self._thread.submit(self._write, progress.step, files)
 
     def finish(self) -> None:
         """Wait for the write that is under way.
@@ -145,23 +134,80 @@ class CheckpointWriter:
             StaleClaimError: a newer attempt has claimed the folder.
         """
         pending, self._pending = self._pending, None
-        if pending is not None:
+        if pending is None:
+            return
+        try:
             pending.result()
+        except StoppedElsewhere:
+            raise self._processes.stopped_elsewhere() from None
 
-    def _write(self, step: int, files: Iterable[tuple[str, bytes]]) -> None:
+    def _write(self, step: int, files: Mapping[str, Callable[[], bytes]]) -> None:
         folder = self._run.path / "checkpoints"
         target, staged = folder / str(step), folder / f".{step}.{self._attempt}.partial"
+        packed = ((name, pack()) for name, pack in files.items())
+        is_first, in_step = self._processes.is_first, self._processes.in_step
+        name = f"{self._attempt}/{step}"
         try:
-            with cleared_up(staged, target):
-                stage_folder(staged, files)
-                with self._publishing():
-                    publish(staged, target)
-                    publish_best(target, self._run.path)
-                    for old in _steps(folder)[: -self._kept]:
-                        shutil.rmtree(folder / str(old))
+            with cleared_up(staged, target) if is_first else nullcontext():
+                with in_step(f"{name}/staged", self._abandoned):
+                    stage_folder(staged, packed)
+                with in_step(f"{name}/published", self._abandoned):
+                    if is_first:
+                        self._publish(staged, target)
         except OSError:
             with self._publishing():  # raises where a newer attempt has removed the files
                 raise
+
+    def _publish(self, staged: Path, target: Path) -> None:
+        with self._publishing():
+            publish(staged, target)
+            publish_best(target, self._run.path)
+            for old in _steps(target.parent)[: -self._kept]:
+                shutil.rmtree(target.parent / str(old))
+
+
+def _weight_files(run: Run, *, best: bool) -> dict[str, Callable[[], bytes]]:
+    """Copy the weights, and return how to pack the files of a checkpoint that hold them."""
+    files = {"model.safetensors": saved_tensors(run.model)}
+    if best:
+        files[_BEST] = merged_tensors(run.model)
+    copies = _copies({name: x for tensors in files.values() for name, x in tensors.items()})
+    return {
+        file: partial(pack_run_tensors, run, {name: copies[name] for name in tensors})
+        for file, tensors in files.items()
+    }
+
+
+def _own_optimizer_file(
+    replica: Replica, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Callable[[], bytes]]:
+    """Copy this process's part of the optimizers, and return how to pack its file, if any.
+
+    The format is that of torch.distributed.checkpoint.HuggingFaceStorageWriter, which itself can't
+    write the parts of a tensor without pickled messages between the processes.
+    """
+    rank = replica.processes.rank
+    own = {
+        f"optimizer.{number}.{parameter}.{key}": rows
+        for number, optimizer in enumerate(optimizers)
+        for parameter, values in optimizer.state_dict()["state"].items()
+        for key, value in values.items()
+        if (rows := replica.own_rows(value)) is not None
+    }
+    if not own:
+        return {}
+    offsets = {
+        name: {"saved_offsets": [before, *[0] * (rows.ndim - 1)][: rows.ndim]}
+        for name, (before, rows) in own.items()
+    }
+    metadata = {"DCP_SHARDING_INFO": msgspec.json.encode(offsets).decode()}
+    copies = _copies({name: rows for name, (_, rows) in own.items()})
+    file = f"optimizer-{rank}.safetensors" if rank else "optimizer.safetensors"
+    return {file: partial(pack_tensors, copies, metadata)}
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def publish_best(checkpoint: Path, run: Path) -> None:
@@ -232,30 +278,53 @@ def checkpoint_weights(run: Path) -> dict[int, Path]:
     return {step: folder / str(step) / "model.safetensors" for step in _steps(folder)}
 
 
-def load_optimizers(
-    checkpoint: Checkpoint, optimizers: list[torch.optim.Optimizer], replica: Replica
-) -> None:
-    """Put optimizers into the state of a checkpoint."""
-    tensors = read_tensors(checkpoint.path / "optimizer.safetensors")
-    for number, optimizer in enumerate(optimizers):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            owner, parameter, key = name.split(".")
-            if int(owner) == number:
-                own = replica.own_part(tensor, parameters[int(parameter)])
-                state.setdefault(int(parameter), {})[key] = own
+def load_optimizers(checkpoint: Checkpoint, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Put optimizers into the state of a checkpoint; each process reads its part.
+
+    Raises:
+        UserError: files are damaged or missing.
+    """
+    # Here, as they take half a second to import
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(checkpoint.path))
+    try:
+        saved: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    except SafetensorError as error:
+        raise _damaged(checkpoint, str(error)) from None
+    parameters = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
+    values = {}
+    for name in filter(lambda name: name.startswith("optimizer."), saved):
+        _, number, index, key = name.split(".")
+        value = _empty_like(saved[name], parameters[int(number)][int(index)])
+        if value is None:
+            raise _damaged(checkpoint, f"a part of {name} is missing")
+        values[name] = states[int(number)].setdefault(int(index), {})[key] = value
+    if not values:
+        raise _damaged(checkpoint, "the state of the optimizers is missing")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns that each process reads without the others
+        load(values, storage_reader=reader, no_dist=True)
+    for optimizer, state in zip(optimizers, states, strict=True):
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
 
 
-def optimizer_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return optimizer.parameter.name → tensor, whole; all processes must call this."""
-    return {
-        f"{number}.{parameter}.{key}": gathered(value)
-        for number, optimizer in enumerate(optimizers)
-        for parameter, values in sorted(optimizer.state_dict()["state"].items())
-        for key, value in sorted(values.items())  # the same order in all processes
-    }
+def _empty_like(saved: "TensorStorageMetadata", parameter: Tensor) -> Tensor | None:
+    """Return a tensor for a parameter's saved state, sharded as it; none if parts are missing."""
+    dtype = saved.properties.dtype
+    if sum(part.sizes.numel() for part in saved.chunks) != saved.size.numel():
+        return None
+    if saved.size == parameter.shape:
+        return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+    return None if saved.size else torch.empty((), dtype=dtype)
+
+
+def _damaged(checkpoint: Checkpoint, reason: str) -> UserError:
+    return UserError(
+        f"{checkpoint.path}: is damaged ({reason}); delete it to resume from an older one"
+    )
 
 
 def _steps(folder: Path) -> list[int]:

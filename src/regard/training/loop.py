@@ -125,7 +125,7 @@ def train(
     optimizers = make_optimizers(replica.model, config)
     progress = Progress()
     if checkpoint is not None:
-        load_optimizers(checkpoint, optimizers, replica)
+        load_optimizers(checkpoint, optimizers)
         progress = checkpoint.progress
     loggers: list[Logger] = []
     if processes.is_first:
@@ -186,7 +186,6 @@ def train(
                         f"{run.path}. To go on, repeat the command with --resume"
                     )
             checkpoints.finish()
-            processes.wait()  # the first has written the last weights
     finally:
         batches.close()
         release_rows(drops)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
@@ -56,6 +57,9 @@ class Processes:
     rank: int = 0
     size: int = 1
     store: "Store | None" = field(default=None, repr=False)
+    name: str = field(default_factory=lambda: uuid4().hex)
+    """The same in all processes, and in no others."""
+    _attempts: Iterator[int] = field(default_factory=count, repr=False)
 
     @property
     def is_first(self) -> bool:
@@ -98,13 +102,48 @@ class Processes:
         if failure:
             raise failure
         if failed:
-            raise StoppedElsewhere(self._reported_code())
+            raise self.stopped_elsewhere()
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """Do work in the first process, then in the others, which find the files of the first."""
         made: list[T] = []
         self.alone(lambda: made.append(work()))
         return made[0] if made else work()
+
+    def next_attempt(self) -> str:
+        """Return the name of a training, the same in all processes, and of no other training."""
+        return f"{self.name}-{next(self._attempts)}"
+
+    @contextmanager
+    def in_step(self, name: str, abandoned: threading.Event) -> Iterator[None]:
+        """Do work in each process, and wait until all have done theirs, unless it is `abandoned`.
+
+        By the store, so that a thread may wait while the main thread of each process trains.
+
+        Raises:
+            StoppedElsewhere: the work failed in another process, or was abandoned.
+        """
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:  # raised below, after the others are informed
+            failure = error
+        succeeded = self.store is None or self._all_succeed(name, failure is None, abandoned)
+        if failure:
+            raise failure
+        if not succeeded:
+            raise StoppedElsewhere(RegardError.exit_code)
+
+    def _all_succeed(self, name: str, success: bool, abandoned: threading.Event) -> bool:
+        """Report to the other processes, and return whether all report success."""
+        assert self.store is not None
+        self.store.set(f"regard/{name}/{self.rank}", str(success))
+        keys = [f"regard/{name}/{rank}" for rank in range(self.size)]
+        deadline = time.monotonic() + TIMEOUT.total_seconds()
+        while not self.store.check(keys):
+            if abandoned.wait(0.02) or time.monotonic() > deadline:
+                return False
+        return all(self.store.get(key) == b"True" for key in keys)
 
     def require_equal(self, **values: str) -> None:
         """Raise unless all processes have the same values.
@@ -142,8 +181,8 @@ class Processes:
         own = f"{self.rank} {exit_code}"
         return bool(self.store.compare_set("regard/failure", "", own).decode() == own)
 
-    def _reported_code(self) -> int:
-        """Wait for the report of the process that failed, and return its exit code.
+    def stopped_elsewhere(self) -> StoppedElsewhere:
+        """Wait for the report of the process that failed, and return an error with its exit code.
 
         Torchrun terminates all processes when one ends, the one that reports included.
         """
@@ -151,12 +190,15 @@ class Processes:
         try:
             self.store.wait(["regard/failure"], timedelta(seconds=NOTICED))
         except dist.DistStoreError:  # a program that doesn't report
-            return RegardError.exit_code
-        return int(self.store.get("regard/failure").split()[1])
+            return StoppedElsewhere(RegardError.exit_code)
+        return StoppedElsewhere(int(self.store.get("regard/failure").split()[1]))
 
     def lost(self) -> LostProcessError:
         """Return the error of a training that lost a process."""
-        gone = self._gone()
+        try:
+            gone = self._gone()
+        except dist.DistError:  # torchrun itself, which keeps the store, has ended
+            gone = []
         reason = f"process {', '.join(gone)} ended" if gone else "the processes were terminated"
         return LostProcessError(
             f"{reason}, so this training stopped; repeat the command with --resume"
@@ -246,7 +288,7 @@ def _connect() -> Processes:
         ) from None
     atexit.register(dist.destroy_process_group)
     store.set(f"regard/process/{rank}", f"{socket.gethostname()} {os.getpid()}")
-    return Processes(rank, size, store)
+    return Processes(rank, size, store, name)
 
 
 def agree_on_name(store: "Store", rank: int, size: int) -> str:

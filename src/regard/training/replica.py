@@ -41,9 +41,9 @@ class Replica:
     def collect(self) -> None:
         """Copy the trained weights to the run's model; all processes must call this."""
 
-    def own_part(self, whole: Tensor, parameter: Tensor) -> Tensor:
-        """Return this process's part of a tensor of a parameter's optimizer state."""
-        return whole
+    def own_rows(self, tensor: Tensor) -> tuple[int, Tensor] | None:
+        """Return the rows of a tensor that this process saves, after the number of the first."""
+        return (0, tensor) if self.processes.is_first else None
 
 
 class Loss(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from regard.data.batch import Batch
 from regard.models.builders import Model, saved_tensors
@@ -49,13 +49,12 @@ class FullySharded(Replica):
             for name, tensor in saved_tensors(self.model).items():
                 whole[name].copy_(gathered(tensor))
 
-    def own_part(self, whole: Tensor, parameter: Tensor) -> Tensor:
-        if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
-            return whole
-        whole = whole.to(parameter.device)
-        return distribute_tensor(
-            whole, parameter.device_mesh, parameter.placements, src_data_rank=None
-        )
+    def own_rows(self, tensor: Tensor) -> tuple[int, Tensor] | None:
+        if not isinstance(tensor, DTensor):
+            return super().own_rows(tensor)
+        rows = tensor.to_local()
+        before = self.processes.rank * -(-len(tensor) // self.processes.size)  # as torch.chunk
+        return (before, rows) if len(rows) else None
 
 
 def _layers(model: Model) -> list[Layer]:
