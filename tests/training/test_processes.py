@@ -1,11 +1,14 @@
-"""How processes find each other."""
+"""How processes find each other, and work in step."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
+import pytest
 from torch._C._distributed_c10d import HashStore
 
-from regard.training.processes import agree_on_name
+from regard.training.processes import Processes, StoppedElsewhere, agree_on_name
 
 
 def test_processes_agree_on_a_name_that_no_earlier_attempt_had() -> None:
@@ -21,3 +24,57 @@ def test_processes_agree_on_a_name_that_no_earlier_attempt_had() -> None:
         names.append(found)
     assert all(len(found) == 1 for found in names)
     assert len(set.union(*names)) == 3
+
+
+def in_threads(size: int, work: Callable[[Processes], None]) -> list[Exception | None]:
+    """Do work in threads that stand for processes, and return their errors."""
+    store = HashStore()
+
+    def attempt(rank: int) -> Exception | None:
+        try:
+            work(Processes(rank, size, store))
+        except Exception as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(attempt, range(size)))
+
+
+def test_a_step_ends_when_all_have_done_it() -> None:
+    done = []
+
+    def work(processes: Processes) -> None:
+        with processes.in_step("step", Event()):
+            time.sleep(0.05 * processes.rank)
+            done.append(processes.rank)
+        assert len(done) == 3
+
+    assert in_threads(3, work) == [None] * 3
+
+
+def test_a_step_that_fails_in_one_process_fails_in_all() -> None:
+    def work(processes: Processes) -> None:
+        with processes.in_step("step", Event()):
+            if processes.rank == 1:
+                raise OSError("full")
+
+    first, second, third = in_threads(3, work)
+    assert isinstance(second, OSError)
+    assert isinstance(first, StoppedElsewhere)
+    assert isinstance(third, StoppedElsewhere)
+
+
+def test_a_step_that_is_abandoned_does_not_wait_for_a_dead_process() -> None:
+    abandoned = Event()
+    abandoned.set()
+    alone = Processes(0, 2, HashStore())
+    with pytest.raises(StoppedElsewhere), alone.in_step("step", abandoned):
+        pass
+
+
+def test_trainings_of_the_same_processes_have_different_names() -> None:
+    one, two = Processes(0, 2, name="a"), Processes(1, 2, name="a")
+    names = [one.next_attempt(), one.next_attempt()]
+    assert names == [two.next_attempt(), two.next_attempt()]
+    assert len({*names, Processes().next_attempt(), Processes().next_attempt()}) == 4

@@ -1,0 +1,210 @@
+"""Checkpoints are written while training continues, and read in parts."""
+
+import errno
+import json
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from regard import files
+from regard.errors import UserError
+from regard.runs.claim import Claim, StaleClaimError
+from regard.runs.run import Run
+from regard.training.checkpoint import (
+    CheckpointWriter,
+    Progress,
+    load_optimizers,
+    newest_checkpoint,
+    remove_unfinished,
+)
+from regard.training.optimizers import make_optimizers
+from regard.training.plan_task import plan_task
+from regard.training.processes import Processes
+from regard.training.replica import Replica
+from tiny_tasks import task_recipe
+
+SHARDING = "DCP_SHARDING_INFO"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = plan_task(tmp_path / "run", task_recipe("casing", "decoder")).run
+    run.path.mkdir()
+    return run
+
+
+def trained(run: Run) -> list[torch.optim.Optimizer]:
+    """Optimizers with the state of one step."""
+    optimizers = make_optimizers(run.model, run.recipe.training)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in run.model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    for optimizer in optimizers:
+        optimizer.step()
+    return optimizers
+
+
+def writer_of(
+    run: Run, publishing: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> CheckpointWriter:
+    return CheckpointWriter(run, Processes(), publishing, 0, kept=2)
+
+
+def save(
+    writer: CheckpointWriter, run: Run, optimizers: list[torch.optim.Optimizer], step: int
+) -> None:
+    progress = Progress(step=step)
+    writer.save(Replica(run.model, Processes()), optimizers, progress, {}, best=True)
+
+
+def blocked_writes(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let writes in the background wait until the event is set."""
+    proceed, write = threading.Event(), files._write
+
+    def wait_and_write(path: Path, data: bytes) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            assert proceed.wait(30)
+        write(path, data)
+
+    monkeypatch.setattr(files, "_write", wait_and_write)
+    return proceed
+
+
+def test_training_continues_while_a_checkpoint_is_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is the state at the call, and another writer may publish meanwhile."""
+    optimizers, claim = trained(run), Claim.take(run.path / "checkpoints")
+    proceed = blocked_writes(monkeypatch)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    with writer_of(run, claim.publishing) as writer:
+        save(writer, run, optimizers, 1)
+        with torch.no_grad():
+            for parameter in run.model.parameters():
+                parameter.zero_()
+        with claim.publishing():  # as the metrics do
+            assert newest_checkpoint(run.path) is None
+        proceed.set()
+    for folder in (run.path, run.path / "checkpoints/1"):
+        written = load_file(folder / "model.safetensors")
+        assert all(torch.equal(before[name], tensor) for name, tensor in written.items())
+
+
+def test_a_failure_of_the_writer_is_raised_by_the_next_save_and_at_the_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left")
+
+    optimizers = trained(run)
+    monkeypatch.setattr(files, "_write", fail)
+    writer = writer_of(run)
+    save(writer, run, optimizers, 1)
+    with pytest.raises(OSError, match="No space left") as failure:
+        save(writer, run, optimizers, 2)
+    assert failure.value.filename == str(run.path / "checkpoints/1")
+    save(writer, run, optimizers, 3)
+    with pytest.raises(OSError, match="No space left"), writer:
+        pass
+    assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def test_a_stale_attempt_publishes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the newer attempt removes the files that it has begun to write."""
+    optimizers, folder = trained(run), run.path / "checkpoints"
+    proceed = blocked_writes(monkeypatch)
+    writer = writer_of(run, Claim.take(folder).publishing)
+    save(writer, run, optimizers, 1)
+    Claim.take(folder)
+    remove_unfinished(run.path)
+    proceed.set()
+    with pytest.raises(StaleClaimError, match="attempt 1 is stale"), writer:
+        pass
+    assert newest_checkpoint(run.path) is None
+    assert not (run.path / "model.safetensors").exists()
+
+
+def test_what_a_killed_attempt_left_is_removed(run: Run) -> None:
+    left = run.path / "checkpoints/.3.some-attempt.partial"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").touch()
+    remove_unfinished(run.path)
+    assert list((run.path / "checkpoints").iterdir()) == []
+
+
+# Parts of the optimizers' state
+
+
+def states(optimizers: list[torch.optim.Optimizer]) -> dict[tuple[int, int, str], torch.Tensor]:
+    return {
+        (number, parameter, key): value
+        for number, optimizer in enumerate(optimizers)
+        for parameter, values in optimizer.state_dict()["state"].items()
+        for key, value in values.items()
+    }
+
+
+def split(path: Path, parts: int) -> None:
+    """Rewrite the file of one process as those of several, each with the rows of torch.chunk."""
+    with safe_open(path / "optimizer.safetensors", "pt") as file:
+        assert SHARDING in file.metadata()
+    whole = load_file(path / "optimizer.safetensors")
+    for rank in range(parts):
+        own, offsets = {}, {}
+        for name, tensor in whole.items():
+            rows = tensor.chunk(parts) if tensor.ndim else (tensor,)
+            if rank < len(rows):
+                own[name] = rows[rank].clone()
+                before = [sum(map(len, rows[:rank])), *[0] * (tensor.ndim - 1)]
+                offsets[name] = {"saved_offsets": before if tensor.ndim else []}
+        file_name = f"optimizer-{rank}.safetensors" if rank else "optimizer.safetensors"
+        save_file(own, path / file_name, {SHARDING: json.dumps(offsets)})
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 40])
+def test_the_state_of_any_number_of_processes_is_read(parts: int, run: Run) -> None:
+    """More processes than rows included, where some hold no part of a tensor."""
+    optimizers = trained(run)
+    with writer_of(run) as writer:
+        save(writer, run, optimizers, 1)
+    split(run.path / "checkpoints/1", parts)
+    fresh = make_optimizers(run.model, run.recipe.training)
+    checkpoint = newest_checkpoint(run.path)
+    assert checkpoint is not None
+    load_optimizers(checkpoint, fresh)
+    found, expected = states(fresh), states(optimizers)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_missing_part_is_found(lost: int, run: Run) -> None:
+    with writer_of(run) as writer:
+        save(writer, run, trained(run), 1)
+    path = run.path / "checkpoints/1"
+    split(path, 3)
+    (path / (f"optimizer-{lost}.safetensors" if lost else "optimizer.safetensors")).unlink()
+    checkpoint = newest_checkpoint(run.path)
+    assert checkpoint is not None
+    with pytest.raises(UserError, match=r"checkpoints/1: is damaged \(a part of .* is missing"):
+        load_optimizers(checkpoint, make_optimizers(run.model, run.recipe.training))
+
+
+def test_damaged_and_missing_files_are_named(run: Run) -> None:
+    with writer_of(run) as writer:
+        save(writer, run, trained(run), 1)
+    checkpoint, fresh = newest_checkpoint(run.path), make_optimizers(run.model, run.recipe.training)
+    assert checkpoint is not None
+    file = checkpoint.path / "optimizer.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match="checkpoints/1: is damaged"):
+        load_optimizers(checkpoint, fresh)
+    file.unlink()
+    with pytest.raises(UserError, match="the state of the optimizers is missing"):
+        load_optimizers(checkpoint, fresh)
