@@ -20,7 +20,7 @@ from regard.errors import UserError
 from regard.files import cleared_up, pack_tensors, publish, stage_folder, write_file, write_folder
 from regard.models.builders import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
-from regard.training.processes import LostProcessError, Processes, StoppedElsewhere
+from regard.training.processes import LostProcessError, Processes, StoppedElsewhere, is_lost
 from regard.training.replica import Replica
 
 if TYPE_CHECKING:
@@ -89,10 +89,17 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, LostProcessError):
+        try:
+            if error is None:
+                self.finish()
+            else:
+                if isinstance(error, LostProcessError | KeyboardInterrupt) or is_lost(error):
+                    self._abandoned.set()
+                with suppress(StoppedElsewhere):
+                    self._wait()
+        finally:
             self._abandoned.set()
-        with self._thread, suppress(StoppedElsewhere) if error else nullcontext():
-            self.finish()
+            self._thread.shutdown()
 
     def save(
         self,
@@ -133,13 +140,15 @@ class CheckpointWriter:
             OSError: it failed.
             StaleClaimError: a newer attempt has claimed the folder.
         """
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
         try:
-            pending.result()
+            self._wait()
         except StoppedElsewhere:
             raise self._processes.stopped_elsewhere() from None
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def _write(self, step: int, files: Mapping[str, Callable[[], bytes]]) -> None:
         folder = self._run.path / "checkpoints"
@@ -232,9 +241,7 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
     try:
         state = msgspec.json.decode((path / "state.json").read_bytes(), type=_State)
     except (OSError, msgspec.DecodeError) as error:
-        raise UserError(
-            f"{path}: is damaged ({error}); delete it to resume from an older one"
-        ) from None
+        raise _damaged(path, str(error)) from None
     return Checkpoint(path, state.progress, state.environment)
 
 
@@ -292,7 +299,7 @@ def load_optimizers(checkpoint: Checkpoint, optimizers: Sequence[torch.optim.Opt
     try:
         saved: dict[str, Any] = reader.read_metadata().state_dict_metadata
     except SafetensorError as error:
-        raise _damaged(checkpoint, str(error)) from None
+        raise _damaged(checkpoint.path, str(error)) from None
     parameters = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     values = {}
@@ -300,10 +307,10 @@ def load_optimizers(checkpoint: Checkpoint, optimizers: Sequence[torch.optim.Opt
         _, number, index, key = name.split(".")
         value = _empty_like(saved[name], parameters[int(number)][int(index)])
         if value is None:
-            raise _damaged(checkpoint, f"a part of {name} is missing")
+            raise _damaged(checkpoint.path, f"a part of {name} is missing")
         values[name] = states[int(number)].setdefault(int(index), {})[key] = value
     if not values:
-        raise _damaged(checkpoint, "the state of the optimizers is missing")
+        raise _damaged(checkpoint.path, "the state of the optimizers is missing")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that each process reads without the others
         load(values, storage_reader=reader, no_dist=True)
@@ -321,10 +328,8 @@ def _empty_like(saved: "TensorStorageMetadata", parameter: Tensor) -> Tensor | N
     return None if saved.size else torch.empty((), dtype=dtype)
 
 
-def _damaged(checkpoint: Checkpoint, reason: str) -> UserError:
-    return UserError(
-        f"{checkpoint.path}: is damaged ({reason}); delete it to resume from an older one"
-    )
+def _damaged(path: Path, reason: str) -> UserError:
+    return UserError(f"{path}: is damaged ({reason}); delete it to resume from an older one")
 
 
 def _steps(folder: Path) -> list[int]:

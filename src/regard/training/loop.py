@@ -172,9 +172,9 @@ def train(
     replica.model.train()
     try:
         with (
-            checkpoints,
             _deferred_interrupt() as interrupt,
             processes.termination_explained(),
+            checkpoints,
             _compiler_errors_explained(options),
         ):
             while progress.step < sampler.steps and not _stops_early(progress, config):

@@ -224,7 +224,9 @@ class Processes:
         except Exception as error:
             if not is_lost(error):
                 raise
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is raised below
+            # Until the error is printed; torchrun kills this process 30 seconds later.
+            before = signal.SIG_IGN
+            signal.signal(signal.SIGTERM, before)
             raise self.lost() from error
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -324,7 +326,7 @@ def is_restart() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def is_lost(error: Exception) -> bool:
+def is_lost(error: BaseException) -> bool:
     """Return whether an error comes from the connection to another process."""
     named = any(word in str(error) for word in ("gloo", "Connection closed", "Connection reset"))
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)
