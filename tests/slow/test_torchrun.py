@@ -113,6 +113,19 @@ def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Pa
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    launch(1, command(tmp_path, "alone"))
+    arguments = command(tmp_path, "parts", "--parallel", "fsdp", "--resume")
+    checkpoints = tmp_path / "parts/checkpoints"
+    for processes, step in ((3, 30), (2, 60)):
+        launch(processes, arguments, until=checkpoints / str(step))
+        saved = checkpoints / str(newest(tmp_path / "parts"))
+        assert len(list(saved.glob("optimizer*.safetensors"))) == processes
+    launch(1, arguments)
+    require_close(tmp_path / "parts", tmp_path / "alone")
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_torchrun_resumes_by_itself(processes: int, tmp_path: Path) -> None:
     write_corpus(tmp_path)
