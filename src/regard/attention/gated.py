@@ -186,8 +186,10 @@ class RecurrentAttention(Attention):
             by_query = pairs * writes * (d + e) + 2 * length * d * e
             by_state = 2 * length * d * e
             if erases:  # its scores and triangular system, and the map of each chunk
-                by_state += pairs * (writes * d + e) + pairs // 2 * (d + e)
-                by_state += 2 * length * d * (d + 2 * e) + 2 * d * d * e
+                by_state += pairs * writes * d + pairs // 2 * (d + e)
+                by_state += 2 * length * d * (d + e) + 2 * d * d * e
+            if writes == 2:
+                by_state += pairs * e + 2 * length * d * e
             operations = chunks * (queries * by_query + states * by_state)
         state = states * d * e * max(4, shape.dtype.itemsize)
         gates = sum({"head": 1, "key": d, "value": e}[gate.per] for gate in self.gates)
@@ -277,7 +279,7 @@ class GatedDeltaNet(RecurrentAttention):
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, beta = gates["log_decay"][..., None], gates["beta"][..., None]
-        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+        return Update(key, beta * value, log_decay, beta * key)
 
     def reference(
         self,
@@ -308,7 +310,7 @@ class KimiDelta(RecurrentAttention):
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, beta = gates["log_decay"], gates["beta"][..., None]
-        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+        return Update(key, beta * value, log_decay, beta * key)
 
     def reference(
         self,
@@ -339,7 +341,7 @@ class GatedDeltaNet2(RecurrentAttention):
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, erase = gates["log_decay"], gates["erase"]
-        return Update(key, gates["write"] * value, log_decay, log_decay.exp() * erase * key)
+        return Update(key, gates["write"] * value, log_decay, erase * key)
 
     def reference(
         self,
