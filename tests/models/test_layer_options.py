@@ -271,8 +271,8 @@ def test_only_distances_of_rotary_positions_count(kind: Any, holds: bool) -> Non
     rotary, x = Rotary(frequencies(4, 100.0), length=N + 7), normal(2, N, D)
     places = torch.arange(N)[None]
     here, moved = (rotary(at, torch.float64) for at in (places, places + 7))
-    outs = [layer(x, rope, None, Mask.causal()) for rope in (here, moved)]
-    assert torch.allclose(*outs, rtol=1e-11, atol=1e-11) == holds
+    one, other = (layer(x, rope, None, Mask.causal()) for rope in (here, moved))
+    assert torch.allclose(one, other, rtol=1e-11, atol=1e-11) == holds
 
 
 def angles(scaling: RotaryScalingConfig | None, n: int, dim: int | None = None) -> Tensor:

@@ -102,7 +102,7 @@ def scan(
     reads = _chunks(query, length).transpose(2, 3)
     chunked = update.chunks(length)
     since = chunked.log_decay.cumsum(-2).exp()
-    rest = _shift_up(chunked.log_decay).flip(-2).cumsum(-2).flip(-2).exp()
+    rest = _rest(chunked.log_decay).exp()
     inside, starts, last = _within(chunked)(reads, chunked, since, rest, state)
     out = inside + _each(reads * since[:, :, :, None], starts)
     return out.transpose(2, 3).flatten(3, 4)[:, :, :, :n], last
@@ -238,7 +238,7 @@ def _scores(
         products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
         pairs: Tensor = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
         return pairs.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
-    return _channel_scores(reads, writes, log_decay.exp())
+    return _channel_scores(reads, writes, log_decay)
 
 
 def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
@@ -252,22 +252,43 @@ def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
 def _channel_scores(
     reads: Float[Tensor, "b g c r l d"],
     writes: Float[Tensor, "b g c w l d"],
-    decay: Float[Tensor, "b g c l d"],
+    log_decay: Float[Tensor, "b g c l d"],
 ) -> Float[Tensor, "b g c r w l l"]:
-    """Scores by the distance of read and write, each decay the one before times a token's own."""
-    length = decay.shape[-2]
-    reads, writes = reads[:, :, :, :, None], writes[:, :, :, None]
-    span = torch.ones_like(decay)
-    diagonals = []
-    for distance in range(length):
-        written = writes[..., : length - distance, :] * span[:, :, :, None, None]
-        diagonal = (reads[..., distance:, :] * written).sum(-1)
-        diagonals.append(F.pad(diagonal, (distance, 0)))
-        span = span[..., 1:, :] * decay[..., 1 : length - distance, :]
-    by_distance = torch.stack(diagonals, -1)
-    token = torch.arange(length, device=decay.device)
-    index = (token[:, None] - token).clamp(min=0).expand(*by_distance.shape[:-2], -1, -1)
-    return by_distance.gather(-1, index).tril()
+    """Scores of ever longer stretches of tokens, each made of two halves.
+
+    A read in the later half sees a write in the earlier one through the decays to the middle, times
+    those from there: a matrix product of two factors that are no larger than their vectors.
+    """
+    length = reads.shape[-2]
+    missing = (1 << (length - 1).bit_length()) - length
+    reads, writes, log_decay = (F.pad(x, (0, 0, 0, missing)) for x in (reads, writes, log_decay))
+    own = (reads[:, :, :, :, None] * writes[:, :, :, None]).sum(-1)
+    scores = own[..., None, None]
+    while (half := scores.shape[-1]) < length:
+        earlier, later = log_decay.unflatten(-2, (-1, 2, half)).unbind(-3)
+        to_middle, from_middle = _rest(earlier).exp(), later.cumsum(-2).exp()
+        written = writes.unflatten(-2, (-1, 2, half))[..., 0, :, :] * to_middle[:, :, :, None]
+        read = reads.unflatten(-2, (-1, 2, half))[..., 1, :, :] * from_middle[:, :, :, None]
+        across = _pairs(read, written)
+        first, second = scores.unflatten(-3, (-1, 2)).unbind(-3)
+        upper = F.pad(first, (0, half))
+        scores = torch.cat([upper, torch.cat([across, second], -1)], -2)
+    return scores[..., 0, :length, :length]
+
+
+def _pairs(
+    read: Float[Tensor, "b g c r s l d"], written: Float[Tensor, "b g c w s l d"]
+) -> Float[Tensor, "b g c r w s l l"]:
+    """The products of each read with each write of its stretch s, as one matrix product."""
+    left, right = (x.transpose(3, 4).flatten(4, 5) for x in (read, written))
+    products = (left @ right.mT).unflatten(-1, (written.shape[3], -1))
+    pairs: Tensor = products.unflatten(4, (read.shape[3], -1)).permute(0, 1, 2, 4, 6, 3, 5, 7)
+    return pairs
+
+
+def _rest(log_decay: Float[Tensor, "*rows l #d"]) -> Float[Tensor, "*rows l #d"]:
+    """The logarithm of the decay from after each token to the end."""
+    return _shift_up(log_decay).flip(-2).cumsum(-2).flip(-2)
 
 
 def _accumulate(
