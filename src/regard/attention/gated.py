@@ -183,7 +183,7 @@ class RecurrentAttention(Attention):
         if n == 1:
             operations = 2 * d * e * (queries + states * (1 + writes if erases else 1))
         else:
-            by_channel = any(gate == CHANNEL_LOG_DECAY for gate in self.gates)
+            by_channel = CHANNEL_LOG_DECAY in self.gates
             scores = d * writes * (length * (length + 1) if by_channel else pairs)
             by_query = scores + pairs * writes * e + 2 * length * d * e
             by_state = 2 * length * d * e
