@@ -17,7 +17,7 @@ said so.
 import argparse
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
@@ -40,6 +40,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.data.batch import Batch, RowFormat
 from regard.data.causal import CausalDataset, predict_all
+from regard.dropout import dropouts, make_row_keys, set_row_keys
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig
@@ -59,7 +60,7 @@ KINDS = {
     "attention": r".*attention.*|bmm|baddbmm|_softmax.*|where|masked_fill.*",
     "layer norm": r"native_layer_norm.*",
     "gelu": r"gelu.*",
-    "dropout, scaling": r"bernoulli_|native_dropout.*|mul|div_",
+    "dropout, scaling": r"bernoulli_|native_dropout.*|mul_?|div_|bitwise_.*|__rshift__|ge",
     "loss": r"_log_softmax.*|nll_loss.*",
     "gradients of biases": r"sum",
     "sums of branches": r"add|add_",
@@ -169,10 +170,17 @@ def our_step(
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
     optimizers, parts = make_optimizers(model, config), best_parts(batch, environment)
+    drops = dropouts(model)
+
+    def each_part() -> Iterator[Batch]:
+        for part in batch.split(parts):
+            keys = make_row_keys(len(drops), seed=0, step=0, rows=part.row_numbers.cpu())
+            set_row_keys(drops, keys.to(environment.device))
+            yield part
 
     def step() -> None:
         loss = accumulate_gradients(
-            partial(model.loss, body=body), batch.split(parts), batch.n_targets, environment
+            partial(model.loss, body=body), each_part(), batch.n_targets, environment
         )
         clip_gradients(model, config.max_grad_norm, loss, step=0)
         for optimizer in optimizers:

@@ -32,19 +32,22 @@ class Dropout(nn.Dropout):
         if self.row_keys is None:
             return super().forward(x)
         kept = keep_mask(self.row_keys, x.shape[1:], self.p)
-        return x * (kept.to(x.dtype) * (1 / (1 - self.p)) if self.p < 1 else 0.0)
+        if self.p == 1:
+            return x * 0.0
+        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
 
 
 def keep_mask(
     row_keys: Int[Tensor, "rows 2"], shape: Sequence[int], p: float
 ) -> Int[Tensor, "rows *shape"]:
-    """Return a boolean mask that is False with probability p."""
+    """Return 0 with probability p, and else 1."""
     columns = row_keys.view(*row_keys.shape, *[1] * len(shape))
     mixed = _index(shape, row_keys.device) ^ columns[:, 0]
     mixed = _shift_xor(mixed.mul_(_as_int32(_MULTIPLIERS[0])), 15)
     mixed = mixed.add_(columns[:, 1]).mul_(_as_int32(_MULTIPLIERS[1]))
-    # The highest bits of a product are the best mixed ones, and decide a comparison.
-    return mixed >= round((p - 0.5) * 2**32)
+    # The highest bits of a product are the best mixed ones, and decide a comparison. Booleans would
+    # be slow to make and to convert.
+    return mixed.ge_(round((p - 0.5) * 2**32))
 
 
 def _index(shape: Sequence[int], device: torch.device) -> Int[Tensor, "1 *shape"]:

@@ -19,13 +19,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import (
+    RWKV7,
     Argmax,
     Attention,
     BigBird,
     Cost,
     DeltaNet,
     GatedDeltaNet,
+    GatedDeltaNet2,
+    GatedLinear,
     KernelAttention,
+    KimiDelta,
     Linformer,
     Mamba2,
     Mask,
@@ -44,7 +48,7 @@ from regard.attention.feature_maps import (
     FeatureMap,
     Polynomial,
 )
-from regard.attention.gated import RecurrentAttention
+from regard.attention.gated import CHANNEL_LOG_DECAY, RecurrentAttention
 from regard.attention.gates import Gates
 from regard.attention.registry import find, mechanisms
 from regard.studies.costs import TOKEN_PRODUCTS
@@ -289,15 +293,24 @@ def test_a_step_of_kernel_attention_is_counted_but_for_the_carry(queries: int, n
 
 
 @pytest.mark.parametrize("n", [1, 64, 100, 128])
-@pytest.mark.parametrize("make", [Mamba2, DeltaNet, GatedDeltaNet])
+@pytest.mark.parametrize(
+    "make", [GatedLinear, Mamba2, DeltaNet, GatedDeltaNet, KimiDelta, GatedDeltaNet2, RWKV7]
+)
 def test_recurrences_are_counted_but_for_the_triangular_system(
     make: type[RecurrentAttention], n: int
 ) -> None:
-    """The counter doesn't know solve_triangular. Decays by channel are no matrix products."""
+    """The counter doesn't know solve_triangular, nor products by element.
+
+    Where decays differ by channel, so are those of a token's read with its own write.
+    """
     attend, sizes = make(chunk=64), {"queries": n, "keys": n, "causal": True}
-    solved = 2 * 2 * 64 * 64 * (16 + 16) * -(-n // 64)
-    expected = cost(attend, **sizes).operations - (0 if n == 1 or make is Mamba2 else solved)
-    assert counted(attend, **sizes) == expected
+    erases, by_channel = make not in (GatedLinear, Mamba2), CHANNEL_LOG_DECAY in attend.gates
+    queries, states = SHAPE.batch * SHAPE.heads, SHAPE.batch * SHAPE.kv_heads
+    solved = states * 64 * 64 * (16 + 16) if erases else 0
+    reads, writes = queries + (states if erases else 0), 1 + (make is RWKV7)
+    own = reads * writes * 2 * 64 * 16 if by_channel else 0
+    uncounted = -(-n // 64) * (solved + own) if n > 1 else 0
+    assert counted(attend, **sizes) == cost(attend, **sizes).operations - uncounted
 
 
 def test_kernel_attention_s_cost_is_linear_and_softmax_s_quadratic() -> None:

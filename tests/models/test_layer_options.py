@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Mask
-from regard.attention.config import EluConfig, SlidingWindowConfig
+from regard.attention.config import EluConfig, SlidingWindowConfig, SoftmaxConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, SequenceToSequence
@@ -259,6 +259,20 @@ def test_the_rest_of_a_head_is_not_rotated(dim: int) -> None:
     out = rotate(x, turn)
     close(out[..., :dim], rotate(x[..., :dim].contiguous(), turn))
     assert torch.equal(out[..., dim:], x[..., dim:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "holds"),
+    [(SoftmaxConfig(), True), (GatedDeltaNetConfig(), True), (EluConfig(), False)],
+)
+def test_only_distances_of_rotary_positions_count(kind: Any, holds: bool) -> None:
+    """Activations must come before the rotation; those of kernel attention come after it."""
+    layer = sharp(SelfAttention(decoder(head_dim=4, attention=kind), 0))
+    rotary, x = Rotary(frequencies(4, 100.0), length=N + 7), normal(2, N, D)
+    places = torch.arange(N)[None]
+    here, moved = (rotary(at, torch.float64) for at in (places, places + 7))
+    one, other = (layer(x, rope, None, Mask.causal()) for rope in (here, moved))
+    assert torch.allclose(one, other, rtol=1e-11, atol=1e-11) == holds
 
 
 def angles(scaling: RotaryScalingConfig | None, n: int, dim: int | None = None) -> Tensor:

@@ -183,11 +183,15 @@ class RecurrentAttention(Attention):
         if n == 1:
             operations = 2 * d * e * (queries + states * (1 + writes if erases else 1))
         else:
-            by_query = pairs * writes * (d + e) + 2 * length * d * e
+            by_channel = CHANNEL_LOG_DECAY in self.gates
+            scores = d * writes * (length * (length + 1) if by_channel else pairs)
+            by_query = scores + pairs * writes * e + 2 * length * d * e
             by_state = 2 * length * d * e
             if erases:  # its scores and triangular system, and the map of each chunk
-                by_state += pairs * (writes * d + e) + pairs // 2 * (d + e)
-                by_state += 2 * length * d * (d + 2 * e) + 2 * d * d * e
+                by_state += scores + pairs // 2 * (d + e)
+                by_state += 2 * length * d * (d + e) + 2 * d * d * e
+            if writes == 2:
+                by_state += pairs * e + 2 * length * d * e
             operations = chunks * (queries * by_query + states * by_state)
         state = states * d * e * max(4, shape.dtype.itemsize)
         gates = sum({"head": 1, "key": d, "value": e}[gate.per] for gate in self.gates)
@@ -211,7 +215,7 @@ class GatedLinear(RecurrentAttention):
 
     name = "gated-linear"
     gates = (CHANNEL_LOG_DECAY,)
-    chunk = 16
+    chunk = 32
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         return Update(key, value, gates["log_decay"])
@@ -277,7 +281,7 @@ class GatedDeltaNet(RecurrentAttention):
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, beta = gates["log_decay"][..., None], gates["beta"][..., None]
-        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+        return Update(key, beta * value, log_decay, beta * key)
 
     def reference(
         self,
@@ -304,11 +308,11 @@ class KimiDelta(RecurrentAttention):
 
     name = "kimi-delta"
     gates = (CHANNEL_LOG_DECAY, BETA)
-    chunk = 16
+    chunk = 32
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, beta = gates["log_decay"], gates["beta"][..., None]
-        return Update(key, beta * value, log_decay, log_decay.exp() * beta * key)
+        return Update(key, beta * value, log_decay, beta * key)
 
     def reference(
         self,
@@ -335,11 +339,11 @@ class GatedDeltaNet2(RecurrentAttention):
 
     name = "gated-deltanet-2"
     gates = (CHANNEL_LOG_DECAY, Gate("erase", "key"), Gate("write", "value"))
-    chunk = 16
+    chunk = 32
 
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         log_decay, erase = gates["log_decay"], gates["erase"]
-        return Update(key, gates["write"] * value, log_decay, log_decay.exp() * erase * key)
+        return Update(key, gates["write"] * value, log_decay, erase * key)
 
     def reference(
         self,
@@ -371,7 +375,7 @@ class RWKV7(RecurrentAttention):
         Gate("removal_key", "key", low=-1.0, high=1.0),
         Gate("erase", "key"),
     )
-    chunk = 16
+    chunk = 32
 
     def __init__(self, *, scaled: bool = False, chunk: int | None = None) -> None:
         super().__init__(scaled=scaled, chunk=chunk)

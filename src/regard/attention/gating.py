@@ -61,10 +61,12 @@ class Gating(nn.Module):
             {gate.name: nn.Linear(d_model, self._width(gate)) for gate in self.declared}
         )
 
+    def activate(self, heads: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
+        """Return queries, keys and values after their activation, before positions rotate them."""
+        return F.silu(heads) if self.activated else heads
+
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        """Return the mechanism's inputs."""
-        if self.activated:
-            query, key, value = F.silu(query), F.silu(key), F.silu(value)
+        """Return the mechanism's inputs, of activated queries, keys and values."""
         if self.qk_norm:
             query, key = _unit(query), _unit(key)
         return query, key, value, self.gates(x)

@@ -1,18 +1,25 @@
 """Linear recurrences of a matrix with gates, computed in chunks.
 
-    S_t = D_t S_(t−1) − x_t y_tᵀ S_(t−1) + k_t u_tᵀ,   o_t = q_tᵀ S_t,   D_t = diag(e^(g_t))
+    delta rule: S_t = (I − k_t y_tᵀ) D_t S_(t−1) + k_t u_tᵀ,   o_t = q_tᵀ S_t,   D_t = diag(e^(g_t))
+    in general: S_t = (D_t − x_t y_tᵀ) S_(t−1) + k_t u_tᵀ
 
-A token scales the state's channels by D_t, reads with y_t what it erases at x_t, and writes u_t at
-k_t. The delta rule (I − k (b ⊙ k)ᵀ) D reads with y = e^g ⊙ b ⊙ k and erases at x = k.
+A token scales the state's channels by D_t, reads with y_t what it erases, and writes u_t at k_t.
+The delta rule erases where it writes, and reads y = b ⊙ k in the state that has decayed. In
+general, a token erases at x what y reads in the state before it. Or it erases nothing.
 
-Within a chunk that starts from S, with P(i, j) = D_i … D_(j+1) (Yang et al., 2024,
-arXiv:2406.06484, §3.2; arXiv:2412.06464, §3.3, with decays):
+Within a chunk that starts from S, with P(i, j) = D_i … D_(j+1), what changes at k is w (Yang et
+al., 2024, arXiv:2406.06484, §3.2; arXiv:2412.06464, §3.3, with decays):
 
-    r_i = y_iᵀ S_(i−1) = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
+    w_i = u_i − y_iᵀ P(i, 0) S − Σ_(j<i) y_iᵀ P(i, j) k_j w_jᵀ
+    o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) k_j w_jᵀ
+
+and in general, what is erased at x is r:
+
+    r_i = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
 
-The first is a unit triangular system, solved for all chunks at once as r = r' + R S. So a chunk is
-one affine map of the state, and only these maps are applied one after the other.
+The first of each is a unit triangular system, solved for all chunks at once but for S. So a chunk
+is one affine map of the state, and only these maps are applied one after the other.
 
 Decays are multiplied, or their logarithms added, but never divided or subtracted: products that
 underflow are the zeros they should be, and e^(−∞) is a restart.
@@ -42,7 +49,7 @@ class Update(NamedTuple):
     read: Float[Tensor, "b g n d"] | None = None
     """y, what it erases; None to erase nothing."""
     erased: Float[Tensor, "b g n d"] | None = None
-    """x, where it erases; None for k."""
+    """x, where it erases; None for the delta rule."""
 
     def skipping(self, hidden: Bool[Tensor, "b n"]) -> "Update":
         """Leave the state as it is at hidden tokens, whatever they contain."""
@@ -70,12 +77,12 @@ class Update(NamedTuple):
     ) -> tuple[Float[Tensor, "b g r 1 e"], Float[Tensor, "b g d e"]]:
         """One token: the recurrence as it stands."""
         key, value, log_decay, read, erased = self
-        removed = None if read is None else read @ state
-        if removed is not None and erased is None:  # written and erased at one key
-            value, removed = value - removed, None
-        new = torch.addcmul(log_decay.mT.exp() * state, key.mT, value)
-        if removed is not None and erased is not None:
-            new = torch.addcmul(new, erased.mT, removed, value=-1)
+        decayed = log_decay.mT.exp() * state
+        if read is not None and erased is None:
+            value = value - read @ decayed
+        new = torch.addcmul(decayed, key.mT, value)
+        if read is not None and erased is not None:
+            new = torch.addcmul(new, erased.mT, read @ state, value=-1)
         return (query.squeeze(3) @ new).unsqueeze(3), new
 
 
@@ -95,11 +102,17 @@ def scan(
     reads = _chunks(query, length).transpose(2, 3)
     chunked = update.chunks(length)
     since = chunked.log_decay.cumsum(-2).exp()
-    rest = _shift_up(chunked.log_decay).flip(-2).cumsum(-2).flip(-2).exp()
-    within = _linear if chunked.read is None else _erasing
-    inside, starts, last = within(reads, chunked, since, rest, state)
+    rest = _rest(chunked.log_decay).exp()
+    inside, starts, last = _within(chunked)(reads, chunked, since, rest, state)
     out = inside + _each(reads * since[:, :, :, None], starts)
     return out.transpose(2, 3).flatten(3, 4)[:, :, :, :n], last
+
+
+def _within(update: Update) -> Callable[..., "Parts"]:
+    """What computes the chunks of an update."""
+    if update.read is None:
+        return _linear
+    return _replacing if update.erased is None else _erasing
 
 
 Parts: TypeAlias = tuple[
@@ -126,6 +139,24 @@ def _linear(
     return _each(scores, value), starts, last
 
 
+def _replacing(
+    query: Float[Tensor, "b g c r l d"],
+    update: Update,
+    since: Float[Tensor, "b g c l #d"],
+    rest: Float[Tensor, "b g c l #d"],
+    state: Float[Tensor, "b g d e"],
+) -> Parts:
+    """Chunks of the delta rule: w = alone − by_state · S."""
+    key, value, log_decay, read, _ = update
+    assert read is not None
+    reads = torch.cat([query, read[:, :, :, None]], 3)
+    scores = _scores(reads, key[:, :, :, None], log_decay)[..., 0, :, :]
+    alone, by_state = _solve(scores[:, :, :, -1], value, read * since)
+    key_end = (key * rest).mT
+    starts, last = _accumulate_maps(_kept(since, key) - key_end @ by_state, key_end @ alone, state)
+    return _each(scores[:, :, :, :-1], alone - by_state @ starts), starts, last
+
+
 def _erasing(
     query: Float[Tensor, "b g c r l d"],
     update: Update,
@@ -133,33 +164,43 @@ def _erasing(
     rest: Float[Tensor, "b g c l #d"],
     state: Float[Tensor, "b g d e"],
 ) -> Parts:
-    """Chunks of tokens that also erase."""
+    """Chunks of tokens that erase elsewhere: r = alone + by_state · S."""
     key, value, log_decay, read, erased = update
     assert read is not None
-    writes = torch.stack([key] if erased is None else [key, erased], 3)
+    assert erased is not None
     # y_i reads the state after token i − 1: it belongs to that row of the scores.
     reads = torch.cat([query, _shift_up(read)[:, :, :, None]], 3)
-    scores = _scores(reads, writes, log_decay)
-    of_key, of_erased = scores[:, :, :, :-1, 0], scores[:, :, :, :-1, -1]
-    read_of_key, read_of_erased = (_shift_down(scores[:, :, :, -1, i]) for i in (0, -1))
+    scores = _scores(reads, torch.stack([key, erased], 3), log_decay)
+    of_key, of_erased = scores[:, :, :, :-1].unbind(4)
+    read_of_key, read_of_erased = _shift_down(scores[:, :, :, -1]).unbind(3)
     at_start = read * _shift_down(since, 1.0)
-    # r = offset + slope · S solves r + read_of_erased · r = read_of_key · u + at_start · S.
-    solved = torch.linalg.solve_triangular(
-        read_of_erased,
-        torch.cat([read_of_key @ value, at_start], -1),
-        upper=False,
-        unitriangular=True,
-    )
-    offset, slope = solved.split([value.shape[-1], key.shape[-1]], -1)
-    key_end, erased_end = (writes[:, :, :, i] * rest for i in (0, -1))
-    through = since[..., -1, :].expand(*key.shape[:3], key.shape[-1])
-    maps = torch.diag_embed(through) - erased_end.mT @ slope
-    added = key_end.mT @ value - erased_end.mT @ offset
+    alone, by_state = _solve(read_of_erased, read_of_key @ value, at_start)
+    erased_end = (erased * rest).mT
+    maps = _kept(since, key) - erased_end @ by_state
+    added = (key * rest).mT @ value - erased_end @ alone
     starts, last = _accumulate_maps(maps, added, state)
-    removed = offset + slope @ starts
-    if erased is None:
-        return _each(of_key, value - removed), starts, last
-    return _each(of_key, value) - _each(of_erased, removed), starts, last
+    return _each(of_key, value) - _each(of_erased, alone + by_state @ starts), starts, last
+
+
+def _solve(
+    below: Float[Tensor, "b g c l l"],
+    first: Float[Tensor, "b g c l e"],
+    second: Float[Tensor, "b g c l d"],
+) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c l d"]]:
+    """Solve x + below · x = first, and = second; only what is below the diagonal counts."""
+    below = below.contiguous()  # a slice takes twice as long
+    both = torch.linalg.solve_triangular(
+        below, torch.cat([first, second], -1), upper=False, unitriangular=True
+    )
+    of_first, of_second = both.split([first.shape[-1], second.shape[-1]], -1)
+    return of_first, of_second
+
+
+def _kept(
+    since: Float[Tensor, "b g c l #d"], key: Float[Tensor, "b g c l d"]
+) -> Float[Tensor, "b g c d d"]:
+    """What decay alone makes of the state in each chunk."""
+    return torch.diag_embed(since[..., -1, :].expand(*key.shape[:3], key.shape[-1]))
 
 
 def _each(
@@ -197,7 +238,7 @@ def _scores(
         products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
         pairs: Tensor = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
         return pairs.transpose(4, 5) * _spans(log_decay)[:, :, :, None, None]
-    return _channel_scores(reads, writes, log_decay.exp())
+    return _channel_scores(reads, writes, log_decay)
 
 
 def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
@@ -211,22 +252,43 @@ def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
 def _channel_scores(
     reads: Float[Tensor, "b g c r l d"],
     writes: Float[Tensor, "b g c w l d"],
-    decay: Float[Tensor, "b g c l d"],
+    log_decay: Float[Tensor, "b g c l d"],
 ) -> Float[Tensor, "b g c r w l l"]:
-    """Scores by the distance of read and write, each decay the one before times a token's own."""
-    length = decay.shape[-2]
-    reads, writes = reads[:, :, :, :, None], writes[:, :, :, None]
-    span = torch.ones_like(decay)
-    diagonals = []
-    for distance in range(length):
-        written = writes[..., : length - distance, :] * span[:, :, :, None, None]
-        diagonal = (reads[..., distance:, :] * written).sum(-1)
-        diagonals.append(F.pad(diagonal, (distance, 0)))
-        span = span[..., 1:, :] * decay[..., 1 : length - distance, :]
-    by_distance = torch.stack(diagonals, -1)
-    token = torch.arange(length, device=decay.device)
-    index = (token[:, None] - token).clamp(min=0).expand(*by_distance.shape[:-2], -1, -1)
-    return by_distance.gather(-1, index).tril()
+    """Scores of ever longer stretches of tokens, each made of two halves.
+
+    A read in the later half sees a write in the earlier one through the decays to the middle, times
+    those from there: a matrix product of two factors that are no larger than their vectors.
+    """
+    length = reads.shape[-2]
+    missing = (1 << (length - 1).bit_length()) - length
+    reads, writes, log_decay = (F.pad(x, (0, 0, 0, missing)) for x in (reads, writes, log_decay))
+    own = (reads[:, :, :, :, None] * writes[:, :, :, None]).sum(-1)
+    scores = own[..., None, None]
+    while (half := scores.shape[-1]) < length:
+        earlier, later = log_decay.unflatten(-2, (-1, 2, half)).unbind(-3)
+        to_middle, from_middle = _rest(earlier).exp(), later.cumsum(-2).exp()
+        written = writes.unflatten(-2, (-1, 2, half))[..., 0, :, :] * to_middle[:, :, :, None]
+        read = reads.unflatten(-2, (-1, 2, half))[..., 1, :, :] * from_middle[:, :, :, None]
+        across = _pairs(read, written)
+        first, second = scores.unflatten(-3, (-1, 2)).unbind(-3)
+        upper = F.pad(first, (0, half))
+        scores = torch.cat([upper, torch.cat([across, second], -1)], -2)
+    return scores[..., 0, :length, :length]
+
+
+def _pairs(
+    read: Float[Tensor, "b g c r s l d"], written: Float[Tensor, "b g c w s l d"]
+) -> Float[Tensor, "b g c r w s l l"]:
+    """The products of each read with each write of its stretch s, as one matrix product."""
+    left, right = (x.transpose(3, 4).flatten(4, 5) for x in (read, written))
+    products = (left @ right.mT).unflatten(-1, (written.shape[3], -1))
+    pairs: Tensor = products.unflatten(4, (read.shape[3], -1)).permute(0, 1, 2, 4, 6, 3, 5, 7)
+    return pairs
+
+
+def _rest(log_decay: Float[Tensor, "*rows l #d"]) -> Float[Tensor, "*rows l #d"]:
+    """The logarithm of the decay from after each token to the end."""
+    return _shift_up(log_decay).flip(-2).cumsum(-2).flip(-2)
 
 
 def _accumulate(

@@ -376,8 +376,8 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     does nothing but read it, which plain products do better, in 0.7 of the time
     (`benchmarks/decoding_step.py`).
     """
-    if query.shape[2] == 1:
-        return value.numel() >= 2**20
+    if query.shape[2] == 1:  # compiled code serves caches of any size
+        return not torch.compiler.is_compiling() and value.numel() >= 2**20
     return query.dtype == torch.bfloat16 and value.shape[2] <= 128
 
 

@@ -321,10 +321,10 @@ def _shuffled(lengths: np.ndarray, batch_size: int, rng: np.random.Generator) ->
     order = rng.permutation(n)
     full = n - n % batch_size
     size = batch_size * min(POOL, max(n // (4 * batch_size), 1))
-    for start in range(0, full, size):
+    sorts = size > batch_size and bool((lengths != lengths[0]).any())
+    for start in range(0, full if sorts else 0, size):
         pool = order[start : min(start + size, full)]
-        if size > batch_size:
-            pool[:] = pool[np.argsort(lengths[pool], kind="stable")]
+        pool[:] = pool[np.argsort(lengths[pool], kind="stable")]
     batches = rng.permutation(order[:full].reshape(-1, batch_size))
     return np.concatenate([batches.ravel(), order[full:]])
 

@@ -132,6 +132,8 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Queries, keys, values and gates of the mechanism."""
         heads, sizes = _heads(projected, self.d_head), self.heads
+        if self.gating is not None:
+            heads = self.gating.activate(heads)
         query, key, value = heads.split_with_sizes(sizes, 1)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
