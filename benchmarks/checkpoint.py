@@ -50,7 +50,7 @@ def time_checkpoints(steps: int, every: int, out: Path) -> list[float]:
         save(*args)
         seconds.append(time.perf_counter() - started)
 
-    loop._Trainer.save = timed  # type: ignore[method-assign]
+    loop._Trainer.save = timed  # type: ignore[assignment, method-assign]
     environment = ExecutionEnvironment(torch.device("cpu"), torch.float32)
     plan.execute(loop.ExecutionOptions(environment=environment, quiet=True, tensorboard=False))
     return seconds[:-1]
