@@ -167,6 +167,16 @@ def test_parametrized_weights_are_computed_once() -> None:
     assert len(calls) == 1
 
 
+def test_autocast_finds_the_weights_of_products_converted() -> None:
+    """In inference mode it doesn't keep them."""
+    layer, x = nn.Linear(5, 3), torch.randn(2, 5)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        prepared = prepare(layer)
+        assert prepared.weight.dtype == torch.bfloat16
+        assert torch.equal(prepared(x), layer(x))
+    assert layer.weight.dtype == torch.float32
+
+
 def operators(settings: dict[str, Any], n_layers: int, new: int) -> int:
     """Operators that the loop calls for so many new tokens, without those inside others."""
     model = tiny_model(n_layers=n_layers, **settings)

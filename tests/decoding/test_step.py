@@ -147,3 +147,23 @@ def test_wrong_logits_are_noticed() -> None:
 
     with pytest.raises(RuntimeError, match="other logits"):
         check_step(model, 1, wrong, replaced)
+
+
+def test_steps_that_fail_for_long_caches_are_noticed() -> None:
+    model = tiny_model(dtype=torch.float32)
+    [(run, replaced)] = packaged(model, 1).steps.values()
+
+    def short(flat: list[Tensor]) -> list[Tensor]:
+        if len(flat[1]) > model.body.context_length - 2:
+            raise RuntimeError("too long")
+        return run(flat)
+
+    with pytest.raises(RuntimeError, match="too long"):
+        check_step(model, 1, short, replaced)
+
+
+def test_caches_of_any_size_are_served() -> None:
+    """The model itself reads large ones by other operators than small ones."""
+    model = tiny_model(dtype=torch.float32)
+    numbers = model.body.context_length * model.head.in_features
+    export_step(model, 2**20 // numbers + 1)

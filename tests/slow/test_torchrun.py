@@ -221,14 +221,17 @@ def test_only_the_process_that_failed_reports(tmp_path: Path) -> None:
     assert "exitcode: 1" not in LOG.read_text()
 
 
-def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "rank"), [("ddp", 0), ("fsdp", 0), ("fsdp", 1)])
+def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(
+    kind: str, rank: int, tmp_path: Path
+) -> None:
     write_corpus(tmp_path)
     launch(1, command(tmp_path, "alone"))
-    arguments = command(tmp_path, "full", "--resume")
+    arguments = command(tmp_path, "full", "--resume", "--parallel", kind)
     launch(2, arguments, until=tmp_path / "full/checkpoints/20")
     before = newest(tmp_path / "full")
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
-    (line,) = failure(arguments, f"if os.environ['RANK'] == '0': {limited}")
+    (line,) = failure(arguments, f"if os.environ['RANK'] == '{rank}': {limited}")
     assert "File too large" in line
     assert newest(tmp_path / "full") == before
     launch(2, arguments)

@@ -37,6 +37,12 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """Return the type that a weight's products have here, which autocast may lower."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which products keep the precision of their inputs.
 

@@ -118,7 +118,8 @@ class ScoreAttention(Attention):
         """Attention of new tokens to the cache with them; `before` is the cache without."""
         keys, values = cache.filled()
         if keys.dtype != query.dtype:
-            keys, values = keys.to(query.dtype), values.to(query.dtype)
+            out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
+            return out.to(query.dtype)
         window = cache.window_size
         sees_all = query.shape[2] == 1 and cache.is_even and window is None
         if sees_all and bias is None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 import regard
+from regard.attention.base import product_dtype
 from regard.decoding.prepare import is_hooked, prepare
 from regard.decoding.step import (
     CompiledStep,
@@ -96,11 +97,7 @@ def _machine(device: torch.device) -> str:
 
 
 def _precision(run: Run) -> str:
-    """The precision of the products, which autocast may lower."""
-    kind = run.device.type
-    weights = next(run.model.parameters()).dtype
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weights
-    return str(dtype).removeprefix("torch.")
+    return str(product_dtype(next(run.model.parameters()))).removeprefix("torch.")
 
 
 def _digest(run: Path) -> str:

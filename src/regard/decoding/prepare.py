@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
+from regard.attention.base import product_dtype
 from regard.models.builders import ConditionedModel
 
 T = TypeVar("T")
@@ -20,8 +21,9 @@ T = TypeVar("T")
 def prepare(model: T) -> T:
     """Return a view of a model that computes the same with fewer steps of Python.
 
-    It shares all tensors, and parametrized ones, such as weights with LoRA, are computed once: use
-    it as long as the weights don't change. Modules with hooks or a forward of their own stay as
+    It shares all tensors but those of linear layers under autocast; these, and parametrized ones,
+    such as weights with LoRA, are computed once: use it as long as the weights and the precision
+    don't change. Modules with hooks or a forward of their own stay as
     they are, and so does a model that is no `nn.Module`.
     """
     if isinstance(model, ConditionedModel):
@@ -34,6 +36,8 @@ def prepare(model: T) -> T:
         del modules["parametrizations"]
         names = cast(nn.ModuleDict, model.parametrizations)
         tensors |= {name: getattr(model, name) for name in names}
+    if isinstance(model, nn.Linear):  # autocast would convert them anew for each token
+        tensors = {name: x if x is None else x.to(product_dtype(x)) for name, x in tensors.items()}
     kind = _without_hooks(type_before_parametrizations(model))
     view: T = object.__new__(kind)
     vars(view).update(vars(model) | tensors | modules, _modules=modules)
