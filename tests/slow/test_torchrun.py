@@ -88,7 +88,7 @@ def test_muon_orthogonalizes_whole_matrices(alone: Path, tmp_path: Path) -> None
 def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> None:
     """One process, the launcher alone or all of them are killed at any moment."""
     write_corpus(tmp_path)
-    steps = 500 * kills
+    steps = 100 * kills
     settings = f"pretraining.steps={steps}"
     launch(1, command(tmp_path, "alone", settings))
     draw, victims = random.Random(kills), ("one", "launcher", "all")
