@@ -20,7 +20,7 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
-from regard.training import loop, state
+from regard.training import loop, optimizers
 from regard.training import plan_task as plan_task_module
 from regard.training.losses import mean_loss
 from regard.training.plan import (
@@ -75,7 +75,7 @@ class Killed(BaseException):
 
 
 def kill_in_step(number: int, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = state.clip_gradients
+    original = optimizers.clip_gradients
 
     def killing(*args: Any) -> float:
         if args[3] == number:
