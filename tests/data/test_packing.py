@@ -81,9 +81,13 @@ def test_parts_are_documents_cut_at_the_context_length(
     assert [list(part.ids) for part in parts] == [ids[:-1] for ids in expected]
 
 
-@given(DOCUMENTS, st.integers(2, 9))
-def test_rows_fit_and_no_row_could_take_the_next_part(lengths: list[int], n: int) -> None:
-    rows = dataset(lengths, n)
+@given(DOCUMENTS, st.integers(2, 9), st.sampled_from([0, 2, packing.MANY]))
+def test_rows_fit_and_no_row_could_take_the_next_part(
+    lengths: list[int], n: int, many: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MANY", many)
+        rows = dataset(lengths, n)
     sizes = [[len(part.ids) for part in rows.example(i, RNG)] for i in range(len(rows))]
     assert all(0 < sum(row) <= n for row in sizes)
     assert all(sum(row) + after[0] > n for row, after in pairwise(sizes))

@@ -1,6 +1,5 @@
 """Datasets of packed corpora: several documents a row, or one, and mixtures of corpora."""
 
-from array import array
 from collections.abc import Sequence
 from copy import copy
 from math import ceil
@@ -18,6 +17,8 @@ PADDING = -1
 """The document of padding."""
 PATTERN = 10_000
 """Rows after which the order of a mixture's sources repeats."""
+MANY = 1000
+"""Rows from which numpy finds the next ones faster than a loop."""
 LONGEST = 10**8
 """Rows of a mixture, whose order takes 8 bytes each."""
 
@@ -148,13 +149,21 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
     A row takes parts in their order until the next one doesn't fit (next-fit bin packing).
     """
     ends = np.cumsum(sizes, dtype=np.int64)
-    following = np.searchsorted(ends, ends - sizes + n, side="right")
-    bounds, part = array("q", [0]), 0  # of millions, a list would take 200 MB
-    place_of = memoryview(following)
-    while part < len(sizes):
-        part = place_of[part]
-        bounds.append(part)
-    return np.array(bounds, dtype=np.int64)
+    following = np.append(np.searchsorted(ends, ends - sizes + n, side="right"), len(sizes))
+    begins = np.zeros(len(sizes) + 1, dtype=bool)
+    # Where two neighbors don't fit into one row, the second begins one, wherever the first stands.
+    alone = following[:-2] == np.arange(1, len(sizes))
+    found = np.append(0, 1 + np.flatnonzero(alone))
+    while len(found) > MANY:
+        begins[found] = True
+        found = following[found]
+        found = found[~begins[found]]
+    has_begun, place_of = memoryview(begins), memoryview(following)
+    for part in found.tolist():
+        while not has_begun[part]:
+            has_begun[part] = True
+            part = place_of[part]
+    return np.flatnonzero(begins)
 
 
 class Mixture(Dataset):
