@@ -158,7 +158,7 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
         begins[found] = True
         found = following[found]
         found = found[~begins[found]]
-    has_begun, place_of = memoryview(begins), memoryview(following)
+    has_begun, place_of = begins.data, following.data
     for part in found.tolist():
         while not has_begun[part]:
             has_begun[part] = True
