@@ -7,7 +7,8 @@
   sheet's peak where that is known, and of a measured product of 8192 × 8192 matrices.
 - attention: exact attention, 16 heads of width 128, as a part of that product, forward and backward
   (gpu_attention.py measures all mechanisms).
-- recurrences: gated linear recurrences beside SDPA (recurrences.py).
+- recurrences: gated linear recurrences beside SDPA (recurrences.py), in float32, and in bfloat16 by
+  flash-linear-attention where the extra `fla` is installed.
 - decoding: 64 greedy tokens after 32, plain, with a compiled step, and as one CUDA graph.
 
     python benchmarks/gpu.py [--only PART …] [--rounds 10] [--out DIR]
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -226,22 +228,23 @@ def attention(setting: Setting) -> list[dict[str, Any]]:
 
 
 def recurrent(setting: Setting) -> list[dict[str, Any]]:
-    """Gated linear recurrences beside SDPA, float32."""
+    """Gated linear recurrences beside SDPA of the same precision."""
     found = []
-    for backward in (False, True):
-        for n in setting.sizes.lengths:
-            calls = recurrences.calls(n, setting.device, backward=backward)
-            times = measure.interleaved(calls, setting.rounds, setting.device)
-            found += [
-                {
-                    "mechanism": name,
-                    "n": n,
-                    "pass": "with backward" if backward else "forward",
-                    "seconds": statistics.median(taken),
-                    "of_sdpa": measure.Ratio.of(taken, times[recurrences.SDPA]).median,
-                }
-                for name, taken in times.items()
-            ]
+    sizes = product((torch.float32, torch.bfloat16), (False, True), setting.sizes.lengths)
+    for dtype, backward, n in sizes:
+        calls = recurrences.calls(n, setting.device, backward=backward, dtype=dtype)
+        times = measure.interleaved(calls, setting.rounds, setting.device)
+        found += [
+            {
+                "mechanism": name,
+                "n": n,
+                "dtype": str(dtype).removeprefix("torch."),
+                "pass": "with backward" if backward else "forward",
+                "seconds": statistics.median(taken),
+                "of_sdpa": measure.Ratio.of(taken, times[recurrences.SDPA]).median,
+            }
+            for name, taken in times.items()
+        ]
     return found
 
 

@@ -42,7 +42,12 @@ SDPA = "SDPA"
 
 
 def inputs(
-    attend: RecurrentAttention | None, n: int, device: torch.device, *, learned: bool
+    attend: RecurrentAttention | None,
+    n: int,
+    device: torch.device,
+    *,
+    learned: bool,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Queries, keys and values, and gates; decays of e^(−0.3) at most."""
     query, key, value = torch.randn(3, 1, HEADS, n, D, device=device)
@@ -52,7 +57,7 @@ def inputs(
         if gate.name == "log_decay":
             drawn = -0.3 * drawn
         gates[gate.name] = F.normalize(drawn - 0.5, dim=-1) if gate.low == -1 else drawn
-    tensors = [query, key, value]
+    tensors = [x.to(dtype) for x in (query, key, value)]
     for x in (*tensors, *gates.values()):
         x.requires_grad_(learned)
     return tensors, gates
@@ -98,14 +103,16 @@ def call(forward: Callable[[], Tensor], *, backward: bool, threads: bool = True)
     return run if threads else alone
 
 
-def calls(n: int, device: torch.device, *, backward: bool) -> dict[str, measure.Call]:
-    """SDPA and all mechanisms at a length."""
-    (query, key, value), _ = inputs(None, n, device, learned=backward)
+def calls(
+    n: int, device: torch.device, *, backward: bool, dtype: torch.dtype = torch.float32
+) -> dict[str, measure.Call]:
+    """SDPA and all mechanisms at a length; gates are in float32."""
+    (query, key, value), _ = inputs(None, n, device, learned=backward, dtype=dtype)
     exact = partial(F.scaled_dot_product_attention, query, key, value, is_causal=True)
     made = {SDPA: call(exact, backward=backward)}
     for mechanism in MECHANISMS:
         attend = mechanism()
-        tensors, gates = inputs(attend, n, device, learned=backward)
+        tensors, gates = inputs(attend, n, device, learned=backward, dtype=dtype)
         whole = partial(attend, *tensors, mask=Mask.causal(), gates=gates)
         made[attend.name] = call(whole, backward=backward)
     return made

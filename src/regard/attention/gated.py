@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention import reference
+from regard.attention import flash_linear, reference
 from regard.attention.base import Attention, Support, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
@@ -47,8 +47,8 @@ class RecurrentAttention(Attention):
     """Base of the gated linear recurrences, which differ in what a token does to the state.
 
     Each head of the values has a state. Key heads may be fewer, and query heads fewer or more:
-    consecutive ones share a key head, or a state. Computes in float32 at least. Documents must be
-    contiguous.
+    consecutive ones share a key head, or a state. Documents must be contiguous. Computes in float32
+    at least, unless flash-linear-attention is installed and rows are in half precision on a GPU.
     """
 
     supports = Support(
@@ -147,6 +147,7 @@ class RecurrentAttention(Attention):
                 f"{self.name} attention: {query.shape[1]} query heads, {key_heads} key heads and "
                 f"{states} value heads don't fit; each number must divide the larger ones"
             )
+        by_kernels, dtype = flash_linear.fits(query, value), value.dtype
         with without_autocast(query):
             query, key, value = map(at_least_float32, (query, key, value))
             if query.shape[1] < states:
@@ -169,6 +170,8 @@ class RecurrentAttention(Attention):
             query = query * d**-0.5 if self.scaled else query
             if n == 1:
                 out, state = update.step(query, state)
+            elif by_kernels:
+                out, state = flash_linear.scan(query, update, state, dtype=dtype)
             else:
                 out, state = scan(query, update, state, length=self.length)
         return out.flatten(1, 2), state
