@@ -6,6 +6,7 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from regard.comparison.export import failure_lines, readable, to_csv, to_latex, to_markdown
 from regard.comparison.folder import Outcome
@@ -81,6 +82,18 @@ def test_a_value_that_lost_a_seed_is_not_chosen() -> None:
     assert comparison.rows[0].curve(LR) == {"0.0001": 0.301, "0.001": None, "0.01": 0.401}
     (line,) = failure_lines(comparison)
     assert line == f"{KIND}=softmax, {LR}=0.001, seed 1: diverged at step 3: step 3: loss nan"
+
+
+def test_cells_that_failed_alike_share_a_line() -> None:
+    other = replace(DIVERGED, step=7, reason="step 7: loss nan")
+    strange = replace(DIVERGED, step=7, reason="step 7: gradient inf")
+    found = zip((DIVERGED, strange, other), (2, 1, 0), strict=True)
+    lines = failure_lines(made_up({("softmax", 1e-3, seed): one for one, seed in found}))
+    where = f"{KIND}=softmax, {LR}=0.001, seed"
+    assert lines == [
+        f"{where} 1: diverged at step 7: step 7: gradient inf",
+        f"{where}s 0, 2: diverged at steps 7, 3: step 7: loss nan",
+    ]
 
 
 def test_a_row_without_any_score_is_shown() -> None:

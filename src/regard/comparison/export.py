@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from math import isinf
 
@@ -117,15 +118,28 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def failure_lines(comparison: Comparison) -> list[str]:
-    """Return a line for each combination or cell without a score."""
-    axes = comparison.sweep.axes
-    lines = []
+    """Return a line for each combination without a score, and for cells that ended alike.
+
+    Cells end alike if they differ in nothing but the seed, and their reasons in nothing but
+    numbers. The line has the reason of the first.
+    """
+    axes, alike = comparison.sweep.axes, defaultdict[tuple[str, ...], list[Record]](list)
     for one in comparison.failures():
         where = ", ".join(f"{path}={one[path]}" for path in axes if one.get(path))
-        where += "" if one["seed"] is None else f", seed {one['seed']}"
-        at = f" at step {one['step']}" if one["step"] else ""
-        lines.append(f"{where}: {one['state']}{at}: {one['reason']}")
+        alike[where, one["state"], re.sub(r"\d+", "", one["reason"])].append(one)
+    lines = []
+    for (where, state, _), cells in sorted(alike.items()):
+        cells = sorted(cells, key=lambda one: one["seed"] or 0)
+        where += _listed(", seed", [one["seed"] for one in cells])
+        at = _listed(" at step", [one["step"] for one in cells])
+        lines.append(f"{where}: {state}{at}: {cells[0]['reason']}")
     return lines
+
+
+def _listed(noun: str, numbers: Sequence[int | None]) -> str:
+    """A noun with its numbers; nothing if there are none."""
+    shown = [str(number) for number in numbers if number is not None]
+    return f"{noun}{'s' if len(shown) > 1 else ''} {', '.join(shown)}" if shown else ""
 
 
 def to_latex(comparison: Comparison) -> str:
