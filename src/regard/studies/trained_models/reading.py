@@ -22,10 +22,11 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
 """A parameter that the studies share."""
 
 
-def plan_reader(steps: int, seed: int) -> Plan:
+def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
     """Return the plan to train the encoder."""
     masks = ("template.prompt={question}", "objective.masking=0.25")
-    return plan_texts("masked", seed, [*masks, f"pretraining.steps={steps}"])
+    sizes = (f"model.n_heads={heads}", f"pretraining.steps={steps}")
+    return plan_texts("masked", seed, [*masks, *sizes])
 
 
 def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
@@ -49,9 +50,9 @@ def plan_decoder(steps: int, seed: int) -> Plan:
     return plan_texts("default", seed, [f"pretraining.steps={steps}"])
 
 
-def trained_reader(steps: int, seed: int) -> Run:
+def trained_reader(steps: int, seed: int, *, heads: int = HEADS) -> Run:
     """Return the trained encoder."""
-    return cached_run(plan_reader(steps, seed))
+    return cached_run(plan_reader(steps, seed, heads=heads))
 
 
 Row = tuple[list[int], int, int]
