@@ -44,6 +44,7 @@ CAUSAL = {
     "sinusoidal": ("model.positions.kind=sinusoidal",),
     "kernel": ("model.attention.kind=elu",),
     "window": ("model.windows=[3]",),
+    "recurrence": ("model.attention.kind=gated-deltanet", "model.short_conv=3"),
 }
 
 

@@ -64,6 +64,8 @@ def test_negative_eigenvalues_double_what_is_erased(kind: str) -> None:
         factor = 2 if name in {"beta", "erase"} else 1
         torch.testing.assert_close(doubled[name], factor * gate)
     torch.testing.assert_close(unit.norm(dim=-1), torch.ones(2, 2, 5))
+    with pytest.raises(ValueError, match="negative_eigenvalues needs keys of length 1"):
+        made(kind, negative_eigenvalues=True, qk_norm=False)
 
 
 @torch.no_grad()
@@ -105,15 +107,17 @@ def test_steps_begin_log_uniform_and_rates_uniform() -> None:
         assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
 
 
-def test_rates_and_biases_of_steps_do_not_decay() -> None:
-    model = tiny_model(attention=cast(AttentionConfig, config_type("gated-deltanet")()))
+@pytest.mark.parametrize("kind", RECURRENCES)
+def test_only_the_weights_of_linear_layers_decay(kind: str) -> None:
+    model = tiny_model(attention=cast(AttentionConfig, config_type(kind)()))
     (optimizer,) = make_optimizers(model, TRAINING)
     decayed = {
         id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]
     }
     names = {name for name, p in model.named_parameters() if id(p) in decayed}
-    assert any(name.endswith("qkv_proj.weight") for name in names)
-    assert not any(name.endswith(("log_a", "bias", "norm.weight")) for name in names)
+    assert names == {
+        f"{name}.weight" for name, part in model.named_modules() if isinstance(part, nn.Linear)
+    }
 
 
 LEAKY = '''

@@ -1,18 +1,25 @@
 """Train small models of all families; several processes run this script under torchrun.
 
-train_many.py OUT KIND [NAME…]      each run is OUT/NAME
+train_many.py OUT KIND [NAME…]      each run is OUT/NAME, and OUT/NAME.RANK.rows what a process read
 """
 
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
+from regard.data import IGNORE
+from regard.data.batch import Batch, Sampler
 from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_task
-from regard.training.processes import join_processes
+from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind
+from regard.training.step_batches import StepBatch, StepBatches
 from tiny_tasks import task_recipe
 
 DROPOUT = ("model.dropout=0.2",)
@@ -36,6 +43,36 @@ CASES = {
 SETTINGS = ("training.steps=30", "training.batch=7", "training.checkpoint_every=15")
 
 
+class RecordedBatches(StepBatches):
+    """Batches whose rows with loss are also written to a file, in a line each."""
+
+    def __init__(
+        self, path: Path, sampler: Sampler, processes: Processes, *args: Any, **choices: Any
+    ) -> None:
+        super().__init__(sampler, processes, *args, **choices)
+        self._path = path.with_name(f"{path.name}.{processes.rank}.rows")
+
+    def get(self, step: int) -> StepBatch:
+        made = super().get(step)
+        with self._path.open("a") as file:
+            file.writelines(f"{step} {row}\n" for part in made.parts for row in rows_of(part))
+        return made
+
+
+def rows_of(batch: Batch) -> Iterator[tuple[int, dict[str, list[int]], Any]]:
+    """Yield the number, the ids and the labels of each row with loss, without padding."""
+    for row, number in enumerate(batch.row_numbers.tolist()):
+        labels = batch.labels[number if batch.in_batch_negatives else row]
+        if labels.ndim:
+            labels = labels[: 1 + max((labels != IGNORE).nonzero().flatten().tolist(), default=-1)]
+        if labels.ndim == 0 or len(labels):
+            ids = {
+                name: field.ids[row, : field.lengths[row]].tolist()
+                for name, field in batch.inputs.items()
+            }
+            yield number, ids, labels.tolist()
+
+
 def train_many(out: Path, kind: ParallelKind, names: list[str]) -> None:
     """Train models one after another, in float64."""
     environment = ExecutionEnvironment(torch.device("cpu"), torch.float64)
@@ -44,7 +81,10 @@ def train_many(out: Path, kind: ParallelKind, names: list[str]) -> None:
     )
     for name in names:
         task, family, *own = CASES[name]
-        plan_task(out / name, task_recipe(task, family, *SETTINGS, *own)).execute(options)
+        plan = plan_task(out / name, task_recipe(task, family, *SETTINGS, *own))
+        recorded = partial(RecordedBatches, out / name)
+        with patch("regard.training.loop.batches_kind", lambda _, recorded=recorded: recorded):
+            plan.execute(options)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from itertools import cycle, islice, product
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 import torch
@@ -55,11 +57,21 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pretraining of `command` without a kill, by one process."""
+    folder = tmp_path_factory.mktemp("reference")
+    write_corpus(folder)
+    with chdir(folder):
+        launch(1, command(folder, "run"))
+    return folder / "run"
+
+
 @pytest.mark.parametrize(
     ("processes", "kind", "names"),
     [
         (2, "ddp", list(CASES)),
-        (2, "fsdp", [name for name in CASES if name != "muon"]),
+        (2, "fsdp", list(CASES)),
         (3, "ddp", ["decoder", "contrastive", "a process without rows"]),
         (4, "fsdp", ["decoder", "contrastive", "encoder-decoder"]),
     ],
@@ -70,18 +82,11 @@ def test_processes_train_as_one_does(
     script = str(Path(__file__).parents[1] / "helpers/train_many.py")
     launch(processes, [script, str(tmp_path), kind, *names])
     for name in names:
-        require_close(tmp_path / name, alone / name)
-
-
-def test_muon_orthogonalizes_whole_matrices(alone: Path, tmp_path: Path) -> None:
-    """In bfloat16, where sums in another order differ by more."""
-    script = str(Path(__file__).parents[1] / "helpers/train_many.py")
-    launch(2, [script, str(tmp_path), "fsdp", "muon"])
-    ours, theirs = (load_file(out / "muon/model.safetensors") for out in (tmp_path, alone))
-    for name, tensor in theirs.items():
-        moved = (tensor - ours[name]).norm() / tensor.norm()
-        assert moved < 30 * torch.finfo(torch.bfloat16).eps  # a rounding a step
-        # Parts of a matrix, each made orthogonal, would differ by as much as a whole step.
+        assert rows_read(tmp_path / name, processes) == rows_read(alone / name, 1)
+        if (kind, name) == ("fsdp", "muon"):
+            require_close_in_bfloat16(tmp_path / name, alone / name)
+        else:
+            require_close(tmp_path / name, alone / name)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.findings)])
@@ -103,7 +108,7 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    flags = ("--parallel", kind, "--precision", "float32")
+    flags = ("--parallel", kind, "--precision", "float32", "pretraining.steps=60")
     launch(3, command(tmp_path, "whole", *flags))
     launch(
         3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/20"
@@ -113,9 +118,10 @@ def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Pa
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(tmp_path: Path) -> None:
+def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(
+    reference: Path, tmp_path: Path
+) -> None:
     write_corpus(tmp_path)
-    launch(1, command(tmp_path, "alone"))
     arguments = command(tmp_path, "parts", "--parallel", "fsdp", "--resume")
     checkpoints = tmp_path / "parts/checkpoints"
     for processes, step in ((3, 30), (2, 60)):
@@ -123,19 +129,18 @@ def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(tmp_pa
         saved = checkpoints / str(newest(tmp_path / "parts"))
         assert len(list(saved.glob("optimizer*.safetensors"))) == processes
     launch(1, arguments)
-    require_close(tmp_path / "parts", tmp_path / "alone")
+    require_close(tmp_path / "parts", reference)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_torchrun_resumes_by_itself(processes: int, tmp_path: Path) -> None:
+def test_torchrun_resumes_by_itself(processes: int, reference: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    launch(1, command(tmp_path, "alone"))
     arguments = command(tmp_path, "killed")
     process = start(processes, arguments, "--max-restarts", "2")
     wait_for(tmp_path / "killed/checkpoints/20", process)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(120) == 0
-    require_close(tmp_path / "killed", tmp_path / "alone")
+    require_close(tmp_path / "killed", reference)
 
 
 def test_a_dead_process_is_named(tmp_path: Path) -> None:
@@ -193,16 +198,8 @@ def test_a_wrong_option_of_one_process_stops_all_with_one_line(tmp_path: Path) -
 def test_a_normalizer_that_fails_in_one_process_stops_all(tmp_path: Path) -> None:
     """With fsdp, saving needs all of them, but only one has failed."""
     write_corpus(tmp_path)
-    broken = (
-        "import regard.training.loop as loop; from regard.errors import NormalizerError\n"
-        "gradients = loop.accumulate_gradients\n"
-        "def fail(loss, parts, *rest, calls=[]):\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 25 and os.environ['RANK'] == '1': raise NormalizerError('zero')\n"
-        "    return gradients(loss, parts, *rest)\n"
-        "loop.accumulate_gradients = fail"
-    )
-    (line,) = failure(command(tmp_path, "run", "--parallel", "fsdp"), broken)
+    broken = "from regard.errors import NormalizerError; raise NormalizerError('zero')"
+    (line,) = failure(command(tmp_path, "run", "--parallel", "fsdp"), in_step(25, 1, broken))
     assert line == "regard: zero"
     assert newest(tmp_path / "run") == 20
 
@@ -223,22 +220,37 @@ def test_only_the_process_that_failed_reports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "rank"), [("ddp", 0), ("fsdp", 0), ("fsdp", 1)])
 def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(
-    kind: str, rank: int, tmp_path: Path
+    kind: str, rank: int, reference: Path, tmp_path: Path
 ) -> None:
     write_corpus(tmp_path)
-    launch(1, command(tmp_path, "alone"))
     arguments = command(tmp_path, "full", "--resume", "--parallel", kind)
-    launch(2, arguments, until=tmp_path / "full/checkpoints/20")
-    before = newest(tmp_path / "full")
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
-    (line,) = failure(arguments, f"if os.environ['RANK'] == '{rank}': {limited}")
+    full = (
+        "import resource, time\n"
+        "while not os.path.isdir('full/checkpoints/20'): time.sleep(0.01)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
+    )
+    (line,) = failure(arguments, in_step(25, rank, full))
     assert "File too large" in line
-    assert newest(tmp_path / "full") == before
+    assert newest(tmp_path / "full") == 20
     launch(2, arguments)
-    require_close(tmp_path / "full", tmp_path / "alone")
+    require_close(tmp_path / "full", reference)
 
 
 # Launching
+
+
+def in_step(number: int, rank: int, statements: str) -> str:
+    """Return code that lets one process run statements in a step."""
+    return (
+        "import regard.training.loop as loop\n"
+        "gradients = loop.accumulate_gradients\n"
+        "def changed(loss, parts, *rest, calls=[]):\n"
+        "    calls.append(1)\n"
+        f"    if len(calls) == {number} and os.environ['RANK'] == '{rank}':\n"
+        f"{indent(statements, ' ' * 8)}\n"
+        "    return gradients(loss, parts, *rest)\n"
+        "loop.accumulate_gradients = changed"
+    )
 
 
 def failure(arguments: Sequence[str], prepared: str) -> list[str]:
@@ -354,6 +366,25 @@ def require_close(run: Path, other: Path) -> None:
     weights, expected = (load_file(path / "model.safetensors") for path in (run, other))
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=ROUNDING)
+
+
+def require_close_in_bfloat16(run: Path, other: Path) -> None:
+    """Raise unless two runs by Muon, which iterates in bfloat16, have about the same weights.
+
+    Parts of a matrix, each made orthogonal, would differ by as much as a whole step.
+    """
+    weights, expected = (load_file(path / "model.safetensors") for path in (run, other))
+    for name, tensor in expected.items():
+        moved = (tensor - weights[name]).norm() / tensor.norm()
+        assert moved < 30 * torch.finfo(torch.bfloat16).eps  # a rounding a step
+
+
+def rows_read(run: Path, processes: int) -> set[str]:
+    """Return step, number, ids and labels of each row that processes have trained on."""
+    files = [run.with_name(f"{run.name}.{rank}.rows") for rank in range(processes)]
+    rows = {line for file in files for line in file.read_text().splitlines()}
+    assert rows
+    return rows
 
 
 def metrics(run: Path) -> list[dict[str, float]]:

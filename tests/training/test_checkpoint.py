@@ -25,7 +25,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.optimizers import make_optimizers
 from regard.training.plan_task import plan_task
-from regard.training.processes import Processes
+from regard.training.processes import LostProcessError, Processes
 from regard.training.replica import Replica
 from tiny_tasks import task_recipe
 
@@ -113,6 +113,25 @@ def test_a_failure_of_the_writer_is_raised_by_the_next_save_and_at_the_end(
     with pytest.raises(OSError, match="No space left"), writer:
         pass
     assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def test_a_lost_process_is_reported_before_a_long_write_ends(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun kills this process 30 seconds after the other one has ended."""
+    optimizers, proceed = trained(run), blocked_writes(monkeypatch)
+    writer = writer_of(run)
+
+    def train() -> None:
+        with writer:
+            save(writer, run, optimizers, 1)
+            raise LostProcessError("process 1 ended")
+
+    with pytest.raises(LostProcessError):
+        train()
+    assert newest_checkpoint(run.path) is None
+    proceed.set()
+    writer._thread.shutdown()
 
 
 def test_a_stale_attempt_publishes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,17 +89,19 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Finish, unless a process was lost: torchrun kills the others before a long write ends."""
+        waits = error is None or not (
+            isinstance(error, LostProcessError | KeyboardInterrupt) or is_lost(error)
+        )
         try:
             if error is None:
                 self.finish()
-            else:
-                if isinstance(error, LostProcessError | KeyboardInterrupt) or is_lost(error):
-                    self._abandoned.set()
+            elif waits:
                 with suppress(StoppedElsewhere):
                     self._wait()
         finally:
             self._abandoned.set()
-            self._thread.shutdown()
+            self._thread.shutdown(wait=waits)
 
     def save(
         self,

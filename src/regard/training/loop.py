@@ -181,6 +181,7 @@ def train(
                 progress, stops = trainer.step(progress, sampler, interrupt)
                 if stops and progress.step < sampler.steps:
                     trainer.save(progress)
+                    checkpoints.finish()
                     raise InterruptedTraining(
                         f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
                         f"{run.path}. To go on, repeat the command with --resume"
