@@ -23,15 +23,6 @@ def parameters(study: Study[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=drawn)
 
 
-def ends(study: Study[Any]) -> list[dict[str, Any]]:
-    """Return the least and the largest value of each parameter, the others at their defaults."""
-    return [
-        {parameter.name: value}
-        for parameter in study.parameters
-        for value in _ends(study, parameter.name)
-    ]
-
-
 def values(hint: Any, default: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for a type with bounds."""
     kind, meta = _split(hint)
@@ -67,18 +58,6 @@ def _limits(meta: Meta) -> tuple[float, float]:
         float(low) + tiny if low is not None else -100.0,
         float(high) if high is not None else 100.0,
     )
-
-
-def _ends(study: Study[Any], name: str) -> list[Any]:
-    kind, meta = _split(get_type_hints(study.function, include_extras=True)[name])
-    if kind is bool:
-        return [False, True]
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    if kind not in (int, float) or name == "seed":
-        return []
-    low, high = _limits(meta)
-    return [int(low), int(high)] if kind is int else [low, high]
 
 
 def _split(hint: Any) -> tuple[Any, Meta]:

@@ -69,7 +69,7 @@ def test_studies_have_the_measurements_that_are_named(name: str) -> None:
     study, _, number = name.partition("/")
     if number:
         finding = find_study(study).stored_result()
-        numbers = (*finding.numbers, *finding.evidence.outside_condition)
+        numbers = (*finding.numbers, *finding.outside_condition)
         assert number in {one.name for one in numbers}
     else:
         find_study(study)

@@ -151,7 +151,7 @@ def _print(finding: "Finding") -> None:
             f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",
             markup=False,
         )
-    condition = f": {finding.evidence.condition}" if finding.evidence.condition else ""
+    condition = f": {finding.condition}" if finding.condition else ""
     console.print(f"\nThe claim {finding.conclusion}{condition}.", markup=False)
 
 

@@ -1,9 +1,9 @@
 """What a call costs, measured: multiplications, seconds, bytes, and how they grow."""
 
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from math import prod
+from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,7 @@ def multiplications(call: Call) -> int:
 @torch.inference_mode()
 def seconds(call: Call, times: int = 3) -> float:
     """Of the fastest of several calls, after one that doesn't count."""
-    call()
-    taken = []
-    for _ in range(times):
-        started = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+    return min(repeat(call, number=1, repeat=times + 1)[1:])
 
 
 @torch.inference_mode()

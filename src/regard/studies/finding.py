@@ -2,8 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -234,27 +234,22 @@ def _row(name: str, found: Sequence[Measurement | None]) -> Row:
     )
 
 
-class _Run(msgspec.Struct, frozen=True):
-    """What a finding on disk holds beside its evidence."""
+class _Stored(Evidence, frozen=True, kw_only=True):
+    """A finding on disk."""
 
     parameters: dict[str, Any]
     seconds: float
     replications: tuple[Replication, ...] = ()
+    """Measurements of each seed, if the study ran over several."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(_Stored, frozen=True, kw_only=True):
     """Result of a study with given parameters. Displays itself in a notebook.
 
     With several seeds, figure, table and heads are those of the first.
     """
 
     study: "Study[Any]"
-    parameters: Mapping[str, Any]
-    evidence: Evidence
-    seconds: float
-    replications: tuple[Replication, ...] = ()
-    """Measurements of each seed, if the study ran over several."""
 
     @classmethod
     def load(cls, study: "Study[Any]", folder: Traversable) -> "Finding":
@@ -266,10 +261,8 @@ class Finding:
         place = folder / f"{study.name}.json"
         if not place.is_file():
             raise UserError(f"{place}: no such file; make it with `regard study run {study.name}`")
-        stored = place.read_bytes()
-        run = msgspec.json.decode(stored, type=_Run)
-        evidence = msgspec.json.decode(stored, type=Evidence)
-        return cls(study=study, evidence=evidence, **msgspec.structs.asdict(run))
+        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
+        return cls(study=study, **msgspec.structs.asdict(stored))
 
     @property
     def command(self) -> str:
@@ -284,11 +277,6 @@ class Finding:
         return tuple(one.seed for one in self.replications)
 
     @property
-    def numbers(self) -> tuple[Measurement, ...]:
-        """Measurements that the claim depends on."""
-        return self.evidence.numbers
-
-    @property
     def rows(self) -> tuple[Row, ...]:
         """Measurements that the claim depends on, with all seeds."""
         return _rows([one.numbers for one in self._runs])
@@ -300,7 +288,8 @@ class Finding:
 
     @property
     def _runs(self) -> Sequence[Measured]:
-        return self.replications or (self.evidence,)
+        own = Measured(numbers=self.numbers, outside_condition=self.outside_condition)
+        return self.replications or (own,)
 
     @property
     def held(self) -> int:
@@ -324,31 +313,21 @@ class Finding:
         return f"{self.verdict} for {count} of {count} seeds" if count else str(self.verdict)
 
     @property
-    def table(self) -> Table | None:
-        """Table of results, if any."""
-        return self.evidence.table
-
-    @property
-    def explorer_view(self) -> dict[str, Any] | None:
-        """Data of the explorer's page, if the study has heads to show."""
-        return self.evidence.explorer_view
-
-    @property
     def caption(self) -> str:
         """Caption of the figure; also its text alternative."""
-        return self.evidence.figure.caption
+        return self.figure.caption
 
     def svg(self) -> str:
         """Draw the figure as an SVG element for light and dark pages."""
         from regard.studies.render import to_svg
 
-        return to_svg(self.evidence.figure, self.study.name)
+        return to_svg(self.figure, self.study.name)
 
     def png(self) -> bytes:
         """Draw the figure as PNG on a white background."""
         from regard.studies.render import to_png
 
-        return to_png(self.evidence.figure)
+        return to_png(self.figure)
 
     def json(self) -> bytes:
         """Return the finding as JSON, one field per line; `load` reads it."""
@@ -356,7 +335,7 @@ class Finding:
             "study": self.study.name,
             "parameters": self.parameters,
             "seconds": round(self.seconds, 1),
-            **msgspec.structs.asdict(self.evidence),
+            **{name: getattr(self, name) for name in Evidence.__struct_fields__},
             "replications": self.replications,
         }
         lines = [f'"{name}": '.encode() + msgspec.json.encode(of) for name, of in fields.items()]

@@ -6,6 +6,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.studies.tensors import seeded
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -15,8 +17,7 @@ def untrained(make: Callable[[], M], seed: int) -> M:
     A fresh model's weights are so small that attention is almost uniform; what these do is seen.
     Nothing of it can be trained.
     """
-    with torch.random.fork_rng(devices=[]):  # making it draws weights that aren't kept
-        model = make()
+    model = seeded(make, seed)  # whose weights aren't kept
     draw = torch.Generator().manual_seed(seed)
     for module in model.modules():
         for parameter in module.parameters(recurse=False):

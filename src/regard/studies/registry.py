@@ -27,9 +27,10 @@ class Theme(NamedTuple):
 
 
 def _theme(package: ModuleType) -> Theme:
-    """Return the theme of a package; its docstring has the name and the contents."""
+    """Return the theme of a package, whose docstring has the name and the contents."""
     name, about = " ".join((package.__doc__ or "").split()).split(": ", 1)
-    return Theme(name.lower(), about[0].upper() + about[1:], package.STUDIES)
+    studies = (one for one in vars(package).values() if isinstance(one, Study))
+    return Theme(name.lower(), about[0].upper() + about[1:], tuple(studies))
 
 
 THEMES = tuple(

@@ -4,7 +4,7 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -85,13 +85,13 @@ class Study(Generic[P]):
         replications = tuple(
             Replication(
                 seed=run.parameters["seed"],
-                numbers=run.evidence.numbers,
-                outside_condition=run.evidence.outside_condition,
+                numbers=run.numbers,
+                outside_condition=run.outside_condition,
             )
             for run in runs
         )
         seconds = sum(run.seconds for run in runs)
-        return replace(runs[0], replications=replications, seconds=seconds)
+        return msgspec.structs.replace(runs[0], replications=replications, seconds=seconds)
 
     def with_texts(self, assignments: Sequence[str]) -> Finding:
         """Run the study with parameters given as `name=value`, as on a command line.
@@ -225,9 +225,9 @@ class Study(Generic[P]):
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
         parts = self.function(**values)  # type: ignore[call-arg]
-        evidence = evidence_of(parts, self.caption, values)
+        evidence = msgspec.structs.asdict(evidence_of(parts, self.caption, values))
         seconds = time.perf_counter() - started
-        return Finding(study=self, parameters=_plain(settings), evidence=evidence, seconds=seconds)
+        return Finding(study=self, parameters=_plain(settings), seconds=seconds, **evidence)
 
 
 def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Study[P]]:

@@ -1,13 +1,15 @@
-"""Random tensors, matrices as parameters and as text, and the size of differences."""
+"""Random tensors and modules, matrices as parameters and as text, differences and their size."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from regard.errors import UserError
 
+T = TypeVar("T")
 Rows = tuple[tuple[float, ...], ...]
 """A matrix as a parameter."""
 
@@ -20,6 +22,13 @@ def normal(seed: int, *shape: int) -> Tensor:
 def draw_normal(generator: torch.Generator, *shape: int) -> Tensor:
     """Draw the next float64 tensor of this shape from N(0, 1)."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def seeded(make: Callable[[], T], seed: int) -> T:
+    """Return what is drawn with torch's generator at a seed, and leave the generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
 
 
 def matrix(
@@ -45,6 +54,21 @@ def matrix(
 def vector_text(values: Tensor, form: str = "g") -> str:
     """Return the numbers of a vector in brackets."""
     return "[" + ", ".join(f"{value:{form}}" for value in values.tolist()) + "]"
+
+
+@torch.no_grad()
+def central_differences(
+    loss: Callable[[], Tensor], weights: Float[Tensor, " w"], step: float
+) -> Float[Tensor, " w"]:
+    """Return the slope of the loss in each of some weights, which are changed in place."""
+    slopes = torch.zeros_like(weights)
+    for i, value in enumerate(weights.clone()):
+        weights[i] = value + step
+        above = loss()
+        weights[i] = value - step
+        slopes[i] = (above - loss()) / (2 * step)
+        weights[i] = value
+    return slopes
 
 
 def largest(x: Tensor) -> float:

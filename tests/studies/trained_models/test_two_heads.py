@@ -51,7 +51,7 @@ def test_what_the_claim_wants() -> None:
 def test_the_verdict() -> None:
     finding = two_heads()
     assert finding.verdict is Verdict.CONDITIONAL
-    assert not finding.evidence.outside_condition[0].holds, "one head of softmax does it"
+    assert not finding.outside_condition[0].holds, "one head of softmax does it"
 
 
 def test_hardly_trained_two_heads_find_nothing(

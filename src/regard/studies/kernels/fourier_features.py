@@ -204,8 +204,9 @@ def kernel_errors(heads: Sequence[Head], m: int, variance: Variance) -> Errors:
     """|K̂ − K|/K of each head's i-th query and key."""
     errors = []
     for query, key, _, seed in heads:
-        exact = (-exponents(query, key)).exp()
-        features = draw(Fourier, query.shape[-1], m, variance, seed)
+        d = query.shape[-1]
+        exact = (-(query - key).square().sum(-1) / (2 * d**0.5)).exp()
+        features = draw(Fourier, d, m, variance, seed)
         errors.append(((estimates(features, query, key) - exact) / exact).abs()[0, 0])
     return torch.stack(errors).numpy()
 
@@ -227,12 +228,6 @@ def estimates(
     (of_query, _), (of_key, _) = features(query), features(key)
     kernel: Tensor = (of_query * of_key).sum(-1)
     return kernel
-
-
-def exponents(query: Float[Tensor, "*n d"], key: Float[Tensor, "*n d"]) -> Float[Tensor, "*n"]:
-    """u = ‖q − k‖²/2σ² with σ² = √d, pair by pair."""
-    u: Tensor = (query - key).square().sum(-1) / (2 * query.shape[-1] ** 0.5)
-    return u
 
 
 def level(head: Head) -> Head:

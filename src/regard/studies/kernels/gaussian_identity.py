@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Drawing, chart, figure, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -75,7 +75,17 @@ def gaussian_identity(
     off = largest(features_apart(query, variance))
     yield equal("logarithms of random waves' lengths, furthest apart", off, 0, within)
     yield at_least("weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6)
-    yield _figure(query[:DRAWN], key[:DRAWN], variance)
+    scores = (query[:DRAWN] @ key[:DRAWN].mT / d**0.5).flatten()
+    gauss, of_query, of_key = parts(query[:DRAWN], key[:DRAWN], variance)
+    alone = series(scores, gauss.flatten(), style="dots", color=1)
+    whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
+    ends = [scores.min(), scores.max()]
+    diagonal = series(ends, ends, color=5)
+    left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
+    yield figure(
+        chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
+        chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
+    )
 
 
 def parts(
@@ -105,17 +115,3 @@ def rounding(query: Queries, key: Keys, variance: float) -> float:
     """How far rounding may take the exponents: they are sums of d terms, and this large at most."""
     largest = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
     return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
-
-
-def _figure(query: Queries, key: Keys, variance: float) -> Drawing:
-    scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
-    gauss, of_query, of_key = parts(query, key, variance)
-    ends = [scores.min(), scores.max()]
-    alone = series(scores, gauss.flatten(), style="dots", color=1)
-    whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
-    diagonal = series(ends, ends, color=5)
-    left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
-    return figure(
-        chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
-        chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
-    )

@@ -1,6 +1,6 @@
 """The Performer beside softmax attention, trained on the same task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
@@ -13,7 +13,7 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment, Run
-from regard.studies.figure import Drawing, Series, bars, chart, figure, interval_bars, series
+from regard.studies.figure import Drawing, bars, chart, figure, interval_bars, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
@@ -44,8 +44,8 @@ class Result(NamedTuple):
 
     accuracy: Interval
     """Share of the tokens of new rows that it predicts."""
-    losses: Sequence[tuple[int, float]]
-    """Step and loss."""
+    losses: Mapping[int, float]
+    """By step."""
 
 
 class Results(NamedTuple):
@@ -127,7 +127,7 @@ def recipe(
 def measured(run: Run) -> Result:
     """A run's accuracy on new rows, and how it came there."""
     records = read_metrics(run.path / "metrics.jsonl")
-    return Result(accuracy(run), [(record["step"], record["loss"]) for record in records])
+    return Result(accuracy(run), {record["step"]: record["loss"] for record in records})
 
 
 def accuracy(run: Run) -> Interval:
@@ -185,9 +185,11 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
 def _figure(results: Results) -> Drawing:
     curves = []
     for heads in HEADS:
-        losses = [_losses(results.softmax[heads], "softmax", 5)]
+        by_step = results.softmax[heads].losses
+        losses = [series(by_step.keys(), by_step.values(), "softmax", color=5)]
         for i, n in enumerate(DIRECTIONS):
-            losses.append(_losses(results.performers[Performer(heads, n)], f"{n} directions", i))
+            by_step = results.performers[Performer(heads, n)].losses
+            losses.append(series(by_step.keys(), by_step.values(), f"{n} directions", color=i))
         title = f"loss, {heads} heads"
         curves.append(chart(*losses, title=title, x="step", y_limits=(0, None)))
     own = [results.performers[of].accuracy for of in PERFORMERS]
@@ -206,8 +208,3 @@ def _figure(results: Results) -> Drawing:
         worst=min(one.value for one in own),
         best=max(results.exchanged.values()),
     )
-
-
-def _losses(result: Result, label: str, color: int) -> Series:
-    steps, losses = zip(*result.losses, strict=True)
-    return series(steps, losses, label, color=color)

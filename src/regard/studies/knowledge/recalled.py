@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from regard.evaluation.evaluate import Answer, answer_questions, signal_aurocs
 from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
-from regard.runs.run import Run
 from regard.studies.figure import Line, Panel, bar_panel, chart, figure, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
@@ -91,9 +89,10 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     places = {person.place for person in world.people}
     yield from judged(kinds, places, absence, wrongness)
     rows = [
-        (kind, _who(a), shorten(a.answered, 24), a.expected or "?", *_signals(a))
+        (kind, who, shorten(a.answered, 24), a.expected or "?", *(a.signals[s] for s in SIGNALS))
         for kind, answers in kinds.items()
         for a in answers[:SHOWN]
+        for who in [a.question.removeprefix("Where was ").removesuffix(" born?")]
     ]
     yield table(["kind", "who", "answer", "true", *SIGNALS], rows)
     yield figure(
@@ -102,7 +101,11 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         _risk([*kinds["right"], *kinds["wrong"]]),
         columns=2,
     )
-    yield _explorer_view(run, mentioned[0], absent[0])
+    sides = [
+        attention_of(named(run, name), answers[0], CPU)
+        for name, answers in (("text only", mentioned), ("absent", absent))
+    ]
+    yield serialize("while answering about two people", sides, [(0, 0, 0)])
 
 
 def judged(
@@ -133,23 +136,6 @@ def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
     common, invented = ([said.count(a.answered) for a in group] for group in (mentioned, absent))
     found = auroc(common, invented)
     return max(found, 1 - found)
-
-
-def _who(answer: Answer) -> str:
-    return answer.question.removeprefix("Where was ").removesuffix(" born?")
-
-
-def _signals(answer: Answer) -> list[float]:
-    return [answer.signals[signal] for signal in SIGNALS]
-
-
-def _explorer_view(run: Run, mentioned: Answer, absent: Answer) -> dict[str, Any]:
-    """Heads while the model answers about a text-only person and about an absent one."""
-    sides = [
-        attention_of(named(run, name), answer, CPU)
-        for name, answer in (("text only", mentioned), ("absent", absent))
-    ]
-    return serialize("while answering about two people", sides, [(0, 0, 0)])
 
 
 def _histogram(kinds: Kinds, signal: str) -> Panel:

@@ -1,7 +1,6 @@
 """The task that needs full attention."""
 
 import math
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -11,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Mask
-from regard.studies.figure import Drawing, one_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
+from regard.studies.figure import one_chart, series
+from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -79,8 +78,18 @@ def furthest(
     yield at_most("found by BigBird in one layer", shares[0], 0.5)
     for layer in LAYERS:
         share, predicted = shares[layer - 1], expected[layer - 1]
-        yield close(f"found by BigBird, layers: {layer}", share, predicted, best.numel())
-    yield _figure(shares, expected)
+        # Six standard errors of independent draws, which neighbors in a block aren't quite.
+        within = 6 * math.sqrt(predicted * (1 - predicted) / best.numel())
+        yield equal(f"found by BigBird, layers: {layer}", share, predicted, within)
+    layers = range(1, LAYERS[-1] + 1)
+    yield one_chart(
+        series(layers, expected, "BigBird", color=0),
+        series(layers, shares, style="dots", color=0),
+        series(layers, [1] * len(layers), "full attention", color=1),
+        x="layers",
+        y="furthest vectors found",
+        y_limits=(0, 1.05),
+    )
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
@@ -112,23 +121,3 @@ def by_chance(n: int, random: int, layers: int) -> float:
     shown = np.minimum(random / np.maximum(rest, 1), 1)
     looked_at = fixed + rest * (1 - (1 - shown) ** layers)
     return float((looked_at * _BLOCK - 1).mean() / (n - 1))
-
-
-def close(name: str, share: float, predicted: float, count: int) -> Measurement:
-    """A share of `count`, within six standard errors.
-
-    They are those of independent draws, which neighbors in a block aren't quite.
-    """
-    return equal(name, share, predicted, within=6 * math.sqrt(predicted * (1 - predicted) / count))
-
-
-def _figure(shares: Sequence[float], expected: Sequence[float]) -> Drawing:
-    layers = range(1, len(shares) + 1)
-    return one_chart(
-        series(layers, expected, "BigBird", color=0),
-        series(layers, shares, style="dots", color=0),
-        series(layers, [1] * len(shares), "full attention", color=1),
-        x="layers",
-        y="furthest vectors found",
-        y_limits=(0, 1.05),
-    )

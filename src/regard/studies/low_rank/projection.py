@@ -11,11 +11,11 @@ from torch import Tensor
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Drawing, Line, chart, figure, series
+from regard.studies.figure import Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
-from regard.studies.tensors import draw_normal, relative_error
+from regard.studies.tensors import draw_normal, relative_error, seeded
 
 _TEXTS = 64
 """Sequences that a Linformer is fitted to, and as many that it is judged by."""
@@ -96,7 +96,26 @@ def projection(
     yield informational("error of Linformer, learned", learning.errors[-1])
     yield at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5)
     yield at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9)
-    yield _figure(scores, tail, right, learning)
+    ranks = range(1, min(n, 24) + 1)
+    left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    yield figure(
+        chart(
+            series(ranks, left_over),
+            series(ranks, errors, style="dots", color=0),
+            title="P·WWᵀ instead of P",
+            x="rows of C and D",
+            y="error",
+            y_scale="log",
+        ),
+        chart(
+            series(learning.steps, learning.errors, color=1),
+            Line(y=learning.mean, label="mean of all values"),
+            title="Linformer, trained to imitate softmax",
+            x="steps",
+            y_scale="log",
+        ),
+    )
 
 
 Vectors: TypeAlias = Float[Tensor, "n h"]
@@ -132,9 +151,7 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
         slow_walks(2 * _TEXTS, n, h, reach=reach, seed=(seed, i)).float() for i in range(2)
     )
     exact = Softmax()(states, states, values)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        linformer = Linformer(length=n, k=k)
+    linformer = seeded(lambda: Linformer(length=n, k=k), seed)
     optimizer = torch.optim.Adam(linformer.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     shown, held_out = slice(_TEXTS), slice(_TEXTS, None)
@@ -156,17 +173,3 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
         schedule.step()
     mean = values[held_out].mean(2, keepdim=True)
     return Learning(points, errors, relative_error(mean, exact[held_out]))
-
-
-def _figure(scores: Tensor, tail: Tensor, right: Tensor, learning: Learning) -> Drawing:
-    ranks = range(1, min(len(scores), 24) + 1)
-    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
-    left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
-    truncated = [series(ranks, left_over), series(ranks, errors, style="dots", color=0)]
-    learned = series(learning.steps, learning.errors, color=1)
-    mean = Line(y=learning.mean, label="mean of all values")
-    titles = "P·WWᵀ instead of P", "Linformer, trained to imitate softmax"
-    return figure(
-        chart(*truncated, title=titles[0], x="rows of C and D", y="error", y_scale="log"),
-        chart(learned, mean, title=titles[1], x="steps", y_scale="log"),
-    )

@@ -23,6 +23,7 @@ from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
+from regard.studies.tensors import seeded
 
 Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
 KINDS: dict[str, PositionsConfig] = {
@@ -118,9 +119,7 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
     low, high = mechanism.inputs
     inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
     order = torch.randperm(12, generator=draw)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        attend = mechanism.example().double().eval()
+    attend = seeded(lambda: mechanism.example().double().eval(), seed)
     with torch.no_grad():
         changed = attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :]
     return float(changed.abs().max())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.attention import Softmax
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
-from regard.studies.figure import Drawing, figure, heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
@@ -117,7 +117,13 @@ def relative_bias(
     gap = largest(biased - as_printed(given, free))
     yield informational("gap to the sum as the course prints it", gap)
     yield informational("gap to that sum, divided: v_i", largest(biased - given.value))
-    yield _figure(distances, weights_beside, weights)
+    numbers, axes = distances.dense(places, places)[0], {"x": "key", "y": "query"}
+    yield figure(
+        heat_map(numbers, title="π", most=float(numbers.abs().max()), unit="π", **axes),
+        heat_map(weights_beside[0, 0], title="weights, concatenated", unit="weight", **axes),
+        heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
+        same="the same" if largest(weights_beside - weights) < ROUNDING else "different",
+    )
 
 
 def beside(given: Heads) -> list[Float[Tensor, "1 heads n e"]]:
@@ -163,16 +169,3 @@ def spread(added: Float[Tensor, "*heads queries keys"]) -> float:
     """How far apart what a head adds to the score of the next key is, from query to query."""
     following = added.diagonal(1, -2, -1)
     return float((following.amax(-1) - following.amin(-1)).max())
-
-
-def _figure(bias: RelativeBias, side_by_side: Tensor, weights: Tensor) -> Drawing:
-    places = torch.arange(side_by_side.shape[-1])
-    numbers = bias.dense(places, places)[0]
-    same = "the same" if largest(side_by_side - weights) < ROUNDING else "different"
-    axes = {"x": "key", "y": "query"}
-    return figure(
-        heat_map(numbers, title="π", most=float(numbers.abs().max()), unit="π", **axes),
-        heat_map(side_by_side[0, 0], title="weights, concatenated", unit="weight", **axes),
-        heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
-        same=same,
-    )

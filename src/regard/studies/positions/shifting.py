@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Drawing, Line, Style, chart, figure, heat_map, series
+from regard.studies.figure import Line, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -18,8 +18,6 @@ from regard.studies.tensors import largest, normal
 Encoding = Literal["sinusoidal", "random"]
 BASE = 10_000.0
 TURN = 2 * math.pi
-FIRST: dict[int, Style] = {0: "dots", 1: "crosses"}
-"""How wavelengths of either count are drawn."""
 
 
 @study()
@@ -74,7 +72,22 @@ def shifting(
     yield equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
     yield equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
     yield informational("shortest / 2π and longest / (10000·2π) by the course, both", 1)
-    yield _figure(d, steps)
+    shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    power, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
+    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
+    yield figure(
+        heat_map(power, title=title, unit="entry", **axes),
+        chart(
+            series(pair + 1, from_0[pair], "k from 0", "dots"),
+            series(pair + 1, from_1[pair], "k from 1", "crosses"),
+            Line(y=TURN, label="2π"),
+            Line(y=BASE * TURN, label="10000·2π"),
+            title="wavelengths",
+            x="pair",
+            y="wavelength",
+            y_scale="log",
+        ),
+    )
 
 
 def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
@@ -108,19 +121,3 @@ def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
     step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]
     angles = torch.atan2(step[0::2], step[1::2])[first : first + half]
     return TURN / angles.numpy()
-
-
-def _figure(d: int, steps: int) -> Drawing:
-    shown = min(d, 32)
-    pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
-    curves = [
-        series(pair + 1, wavelengths(first, d)[pair], f"k from {first}", style)
-        for first, style in FIRST.items()
-    ]
-    ends = Line(y=TURN, label="2π"), Line(y=BASE * TURN, label="10000·2π")
-    matrix, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
-    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
-    return figure(
-        heat_map(matrix, title=title, unit="entry", **axes),
-        chart(*curves, *ends, title="wavelengths", x="pair", y="wavelength", y_scale="log"),
-    )

@@ -24,6 +24,7 @@ from regard.models.config import (
 from regard.positions.config import RotaryConfig
 from regard.studies.finding import Measurement
 from regard.studies.study import paragraphs
+from regard.studies.tensors import seeded
 
 P = ParamSpec("P")
 
@@ -91,9 +92,8 @@ class Draw:
         tokens: int = TOKENS,
     ) -> Any:
         """A model in float64 that was never trained."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.seed)  # draws the biases of an RNN
-            model = make_model(config, head, tokens).double().eval()
+        # The biases of an RNN are drawn when it is made.
+        model = seeded(lambda: make_model(config, head, tokens).double().eval(), self.seed)
         generator = torch.Generator().manual_seed(self.seed)
         for parameter in model.parameters():
             if parameter.ndim > 1:

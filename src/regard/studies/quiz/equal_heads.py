@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Drawing, chart, figure, heat_map, series
+from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
@@ -86,7 +86,17 @@ def equal_heads(
     yield at_least("the same, equal but for the output", different.distances[-1], 0.05)
     yield informational("loss, drawn apart", apart.loss)
     yield informational("loss, begun equal", equal.loss)
-    yield _figure(found)
+    distances = [
+        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
+        for name, one in found.items()
+    ]
+    yield figure(
+        chart(*distances, title="two heads", x="steps", y="distance of their maps"),
+        heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
+        heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
+        heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
+        columns=2,
+    )
 
 
 def drawn(std: float, seed: int) -> Any:
@@ -128,18 +138,3 @@ def _maps(model: Any, text: Tensor) -> Float[Tensor, "2 n n"]:
 
 def _distance(maps: Float[Tensor, "2 n n"]) -> float:
     return float((maps[0] - maps[1]).abs().sum(-1).mean() / 2)
-
-
-def _figure(found: dict[str, Trained]) -> Drawing:
-    apart, equal = found["drawn apart"], found["begun equal"]
-    distances = [
-        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
-        for name, one in found.items()
-    ]
-    return figure(
-        chart(*distances, title="two heads", x="steps", y="distance of their maps"),
-        heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
-        heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
-        heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
-        columns=2,
-    )

@@ -1,7 +1,6 @@
 """The wrong options of the quiz, each refuted by a number."""
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -37,10 +36,11 @@ from regard.studies.quiz.checked import (
     Draw,
     influence,
 )
-from regard.studies.quiz.probabilities import START, all_texts
+from regard.studies.quiz.probabilities import after_start, all_texts
 from regard.studies.quiz.texts import TEXTS
+from regard.studies.recurrent.one_way_or_both import best
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
@@ -177,8 +177,7 @@ def given_itself(draw: Draw) -> Iterator[Measurement]:
 @torch.inference_mode()
 def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
     """Return what an RNN predicts at `STEP` after each prefix."""
-    prefixes = all_texts(CHOICES, STEP - 1)
-    begun = torch.cat([torch.full_like(prefixes[:, :1], START), prefixes], 1)
+    begun = after_start(all_texts(CHOICES, STEP - 1))
     found: Tensor = draw.model(RNN, tokens=CHOICES)(begun)[:, -1].softmax(-1)
     return found
 
@@ -218,17 +217,14 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
         loss().backward()
         assert weight.grad is not None
         by_autograd = weight.grad.flatten()[:ENTRIES]
-        found[name] = by_autograd, _central_differences(loss, weight.data.view(-1)[:ENTRIES])
+        entries = weight.data.view(-1)[:ENTRIES]
+        found[name] = by_autograd, central_differences(loss, entries, 1e-5)
     return found
 
 
 def only_today() -> Iterator[Measurement]:
-    """Predict moods that depend on three days from the last."""
-    days = torch.tensor(list(product([0, 1], repeat=3)))  # the last of the three is today
-    moods = (days.sum(1) >= 2).double()
-    shares = torch.stack([moods[days[:, 2] == today].mean() for today in (0, 1)])
-    right = torch.maximum(shares, 1 - shares).mean()
-    yield equal("11: moods told by today's weather alone", right, 0.75, within=1e-12)
+    """Predict moods that depend on three days from one of them."""
+    yield equal("11: moods told by today's weather alone", best(2), 0.75, within=1e-12)
 
 
 def redirection(draw: Draw) -> Iterator[Measurement]:
@@ -316,21 +312,6 @@ WRONG_OPTIONS = (
     WrongOption(15, "No truncation", not_truncated),
     WrongOption(16, "One should pad and truncate.", lambda _: padded_ids()),
 )
-
-
-def _central_differences(
-    loss: Callable[[], Tensor], weights: Float[Tensor, " w"], step: float = 1e-5
-) -> Float[Tensor, " w"]:
-    """Return the slope of the loss in each of some weights, which are changed in place."""
-    slopes = torch.zeros_like(weights)
-    with torch.no_grad():
-        for i, value in enumerate(weights.clone()):
-            weights[i] = value + step
-            above = loss()
-            weights[i] = value - step
-            slopes[i] = (above - loss()) / (2 * step)
-            weights[i] = value
-    return slopes
 
 
 def _told(number: Measurement) -> str:

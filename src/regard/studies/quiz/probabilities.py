@@ -18,7 +18,7 @@ def next_tokens(draw: Draw, tokens: int, length: int) -> Check:
     P(y_t | y_1, …, y_{t−1}); the product over t is P(y).
     """
     rows = all_texts(tokens, length)
-    total = _text_log_probabilities(draw.model(RNN, tokens=tokens), rows).exp().sum()
+    total = _chosen(draw.model(RNN, tokens=tokens)(after_start(rows[:, :-1])), rows).exp().sum()
     yield f"Π P(y_t | y_<t), summed over {len(rows)} texts of {length} out of {tokens} tokens"
     yield equal("9: sum of the products", total, 1, within=1e-12)
 
@@ -52,20 +52,18 @@ def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
     return torch.tensor(list(product(range(tokens), repeat=length)))
 
 
-@torch.inference_mode()
-def _text_log_probabilities(model: torch.nn.Module, rows: Tensor) -> Float[Tensor, " texts"]:
-    begun = torch.cat([torch.full_like(rows[:, :1], START), rows[:, :-1]], 1)
-    return _chosen(model(begun), rows)
+def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:
+    """Texts behind the token that begins each."""
+    return torch.cat([torch.full_like(rows[:, :1], START), rows], 1)
 
 
 @torch.inference_mode()
 def _target_probabilities(
     model: torch.nn.Module, source: Int[Tensor, " m"], targets: Int[Tensor, "texts n"]
 ) -> Float[Tensor, " texts"]:
-    begun = torch.cat([torch.full_like(targets[:, :1], START), targets[:, :-1]], 1)
     sources = source.expand(len(targets), -1)
     lengths = torch.full((len(targets),), len(source))
-    return _chosen(model(sources, lengths, begun), targets).exp()
+    return _chosen(model(sources, lengths, after_start(targets[:, :-1])), targets).exp()
 
 
 @torch.inference_mode()

@@ -22,7 +22,7 @@ from regard.studies.quiz.checked import (
     checked,
     influence,
 )
-from regard.studies.tensors import largest
+from regard.studies.tensors import largest, seeded
 
 FAR, NEAR = 48, 6
 """Distances at which the first token's influence is compared."""
@@ -112,9 +112,7 @@ def _nan_after_a_step(w: float, ids: Tensor) -> int:
     config = RecurrentConfig(
         cell="vanilla", activation="identity", n_layers=1, d_model=WIDTH, dropout=0.0
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        body = RecurrentDecoder(config, int(ids.max()) + 1)
+    body = seeded(lambda: RecurrentDecoder(config, int(ids.max()) + 1), seed=0)
     for name, parameter in body.named_parameters():
         if "weight_hh" in name:
             nn.init.eye_(parameter).data.mul_(w)

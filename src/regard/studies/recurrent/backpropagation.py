@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.studies.finding import EvidenceParts, Measurement, Table, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
 from regard.studies.study import study
-from regard.studies.tensors import matrix, vector_text
+from regard.studies.tensors import central_differences, matrix, vector_text
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Rows: TypeAlias = tuple[tuple[Entry, ...], ...]
@@ -154,15 +154,14 @@ def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
 
 def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d"]:
     """∂J/∂W_hh, from J with each entry a little more and a little less."""
+    w_hh = network.w_hh.clone()
+    changed = replace(network, w_hh=w_hh)
 
-    def loss(w_hh: Tensor) -> Tensor:
-        outputs = torch.stack(replace(network, w_hh=w_hh).states(x)[1:]) @ network.w_yh.T
+    def loss() -> Tensor:
+        outputs = torch.stack(changed.states(x)[1:]) @ network.w_yh.T
         return F.cross_entropy(outputs, y, reduction="sum")
 
-    w_hh = network.w_hh
-    steps = _STEP * torch.eye(w_hh.numel(), dtype=w_hh.dtype).view(-1, *w_hh.shape)
-    slopes = [(loss(w_hh + step) - loss(w_hh - step)) / (2 * _STEP) for step in steps]
-    return torch.stack(slopes).view_as(w_hh)
+    return central_differences(loss, w_hh.view(-1), _STEP).view_as(w_hh)
 
 
 def _compared(

@@ -10,17 +10,11 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from msgspec import Meta
 
+from regard.config import override
 from regard.data import IGNORE
 from regard.models.config import CausalConfig, DecoderConfig, FixedWindowConfig, RecurrentConfig
 from regard.positions.config import ShawVectorsConfig
-from regard.runs.recipe import (
-    AdamWConfig,
-    CosineConfig,
-    DataConfig,
-    MuonConfig,
-    Recipe,
-    TrainingConfig,
-)
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import (
@@ -180,20 +174,15 @@ def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
 
 def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Plan:
     """Training on such rows; matrices of RNNs by Muon, by which vanilla cells learn much faster."""
-    recurrent = isinstance(model, RecurrentConfig)
-    recipe = Recipe(
-        seed=seed,
-        data=DataConfig(validation=0.0),
-        model=model,
-        training=TrainingConfig(
-            steps=steps,
-            batch=32,
-            lr=2e-3 if recurrent else 5e-3,
-            optimizer=MuonConfig(muon_lr=2e-2) if recurrent else AdamWConfig(),
-            schedule=CosineConfig(final=0.02),
-            checkpoint_every=-(-steps // CHECKPOINTS),
-        ),
-    )
+    settings = [
+        *(f"seed={seed}", "data.validation=0"),
+        *(f"training.steps={steps}", f"training.checkpoint_every={-(-steps // CHECKPOINTS)}"),
+        *("training.batch=32", "training.lr=5e-3", "training.schedule.final=0.02"),
+    ]
+    if isinstance(model, RecurrentConfig):
+        muon = ("optimizer.kind=muon", "optimizer.muon_lr=2e-2", "lr=2e-3")
+        settings += [f"training.{setting}" for setting in muon]
+    recipe = override(Recipe(model=model), settings)
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
     rows = draw_rows(TRAINING, symbols, seed, 0)
     return plan_numbers(recipe, origin, symbols + len(DISTANCES), rows.ids, rows.labels)

@@ -21,13 +21,6 @@ def overflow() -> Iterable[Measurement]:
 
     So ∂J/∂w = (T−1)·w^(T−2): with w = 2 that passes 2¹²⁸ at T = 124, sooner than J does.
     """
-    yield from _long()
-    yield from _too_long()
-    yield from _infinite()
-    yield from _vanished()
-
-
-def _long() -> Iterable[Measurement]:
     network, loss = backward(2.0, LONG)
     before = gradient(network)
     clip_gradients(network, 1.0, loss, 1)
@@ -38,16 +31,12 @@ def _long() -> Iterable[Measurement]:
     cosine = torch.cosine_similarity(before.double(), after.double(), dim=0, eps=0)
     yield equal("cosine between before and after", cosine, 1, within=1e-6)
 
-
-def _too_long() -> Iterable[Measurement]:
     network, _ = backward(2.0, TOO_LONG)
     infinite = (~gradient(network).isfinite()).sum()
     yield equal(f"w = 2, T = {TOO_LONG}: entries of the gradient that aren't finite", infinite, 0)
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     yield equal("its length, clipped by torch to 1", gradient(network).norm(), 0)
 
-
-def _infinite() -> Iterable[Measurement]:
     network, loss = backward(2.0, INFINITE)
     yield equal(f"w = 2, T = {INFINITE}: log₂ of the loss", log2(loss), INFINITE - 1)
     yield equal("entries of the gradient that are infinite", gradient(network).isinf().sum(), 1)
@@ -58,8 +47,6 @@ def _infinite() -> Iterable[Measurement]:
     torch.optim.SGD(network.parameters(), lr=1e-6).step()
     yield equal("after a step with it, the output is NaN", last_state(network, 3).isnan(), 1)
 
-
-def _vanished() -> Iterable[Measurement]:
     vanished = gradient(backward(0.5, VANISHED)[0])
     yield equal(f"w = ½, T = {VANISHED}: ∂J/∂w", vanished[0], 0)
     yield equal("entries of the gradient that aren't finite", (~vanished.isfinite()).sum(), 0)

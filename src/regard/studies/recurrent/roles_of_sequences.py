@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.models.builders import SequenceToSequence
@@ -106,12 +106,13 @@ def measure(setup: Setup) -> Measured:
         own, source, target = (float(loss(run, one)) for one in (rows, *other))
     forced = (forced_ids(run, rows) == rows.labels)[:, :-1]
     free = (free_ids(run, rows) == rows.labels)[:, :-1]
+    before, now = free[:, :-1], free[:, 1:].double()
     return Measured(
         (own, source, target),
         embedding_mismatches(run, rows),
         forced.double().mean(0),
         free.double().mean(0),
-        _after(free),
+        (float(now[before].mean()), float(now[~before].mean())),
     )
 
 
@@ -167,8 +168,3 @@ def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
     yield at_most(f"{ATTENTION}: right characters, between forced and free", gap, 0.02)
     more = none.after[0] - none.after[1]
     yield at_least(f"{NONE}: right after a right character, less after a wrong one", more, 0.1)
-
-
-def _after(right: Bool[Tensor, "b n"]) -> tuple[float, float]:
-    before, now = right[:, :-1], right[:, 1:].double()
-    return float(now[before].mean()), float(now[~before].mean())

@@ -23,13 +23,7 @@ Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 
 @study()
 def vanishing_and_exploding(
-    radii: Radii = (
-        0.0,
-        0.5,
-        0.9,
-        1.1,
-        1.5,
-    ),
+    radii: Radii = (0.0, 0.5, 0.9, 1.1, 1.5),
     stretches: Annotated[tuple[Stretch, ...], Meta(min_length=1, max_length=6)] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300)] = 200,
 ) -> EvidenceParts:
@@ -78,11 +72,18 @@ def vanishing_and_exploding(
     yield from overflow()
     low, high = min(stretches), max(stretches)
     grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-    over_steps = [one for i, radius in enumerate(radii) for one in _curve(i, radius, high, steps)]
-    over_stretches = [
-        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
-        for radius in radii
-    ]
+    places = range(1, steps + 1)
+    shown = places[:: max(steps // 4, 1)]
+    over_steps, over_stretches = list[Series](), list[Series]()
+    for i, radius in enumerate(radii):
+        norms = [predicted(radius, high, step) or nan for step in places]
+        found = [length(transition(radius, high), step) or nan for step in shown]
+        over_steps += [
+            series(places, norms, f"ρ = {radius:g}", color=i),
+            series(shown, found, style="dots", color=i),
+        ]
+        norms = [predicted(radius, one, steps) or nan for one in grid]
+        over_stretches.append(series(grid, norms, f"ρ = {radius:g}"))
     yield figure(
         _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
         _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
@@ -149,15 +150,3 @@ def _nilpotent() -> Iterable[Measurement]:
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:
     y = "length of the gradient"
     return chart(*curves, Line(y=1), title=title, x=x, y=y, y_scale="log", y_limits=limits)
-
-
-def _curve(color: int, radius: float, stretch: float, steps: int) -> tuple[Series, Series]:
-    """The formula at each step, and what is measured at some."""
-    places = range(1, steps + 1)
-    shown, w_hh = places[:: max(steps // 4, 1)], transition(radius, stretch)
-    norms = [predicted(radius, stretch, step) or nan for step in places]
-    found = [length(w_hh, step) or nan for step in shown]
-    return (
-        series(places, norms, f"ρ = {radius:g}", color=color),
-        series(shown, found, style="dots", color=color),
-    )

@@ -1,9 +1,9 @@
 """Why products are divided by √h."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Drawing, Line, Style, chart, figure, series
+from regard.studies.figure import Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -115,7 +115,31 @@ def scale(
     yield equal(f"gradient with the scale, {size}", last.gradient, gradient, within=0.1)
     yield at_most(f"entropy without, {size}, of ln n", last_plain.entropy / most, 0.1)
     yield at_most(f"gradient without, {size}", last_plain.gradient, 0.2)
-    yield _figure(draw, n, scaled, plain)
+    widths, colors = np.array(WIDTHS), {1: plain, 0: scaled}
+    predicted = np.array([draw.variance(h) for h in WIDTHS])
+    pairs = (draw.pairs(h, 1000) for h in WIDTHS)
+    measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
+    entropies, gradients = (
+        [
+            series(WIDTHS, [getattr(x, name) for x in of], style="line with dots", color=color)
+            for color, of in colors.items()
+        ]
+        for name in ("entropy", "gradient")
+    )
+    uniform, axes = Line(y=most, label="ln n"), {"x": "h", "x_scale": "log"}
+    yield figure(
+        chart(
+            series(WIDTHS, predicted, "q·k", color=1),
+            series(WIDTHS, measured, style="dots", color=1),
+            series(WIDTHS, predicted / widths, "q·k/√h", color=0),
+            series(WIDTHS, measured / widths, style="dots", color=0),
+            title="variance",
+            y_scale="log",
+            **axes,
+        ),
+        chart(*entropies, uniform, title="entropy", y_limits=(0, 1.1 * most), **axes),
+        chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
+    )
 
 
 def moments(
@@ -136,28 +160,3 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
     weights = attention.weights(queries[:, :, :_QUERIES], keys[:, :, :n])
     entropy = torch.special.entr(weights).sum(-1)
     return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
-
-
-def _figure(draw: Draw, n: int, scaled: Sequence[Spread], plain: Sequence[Spread]) -> Drawing:
-    widths = np.array(WIDTHS)
-    predicted = np.array([draw.variance(h) for h in WIDTHS])
-    pairs = (draw.pairs(h, 1000) for h in WIDTHS)
-    measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
-    variances = [
-        series(WIDTHS, predicted, "q·k", color=1),
-        series(WIDTHS, measured, style="dots", color=1),
-        series(WIDTHS, predicted / widths, "q·k/√h", color=0),
-        series(WIDTHS, measured / widths, style="dots", color=0),
-    ]
-    entropies, gradients = [], []
-    for color, spreads in ((1, plain), (0, scaled)):
-        style: Style = "line with dots"
-        entropies.append(series(WIDTHS, [x.entropy for x in spreads], style=style, color=color))
-        gradients.append(series(WIDTHS, [x.gradient for x in spreads], style=style, color=color))
-    uniform, limits = Line(y=math.log(n), label="ln n"), (0, 1.1 * math.log(n))
-    axes: dict[str, Any] = {"x": "h", "x_scale": "log"}
-    return figure(
-        chart(*variances, title="variance", y_scale="log", **axes),
-        chart(*entropies, uniform, title="entropy", y_limits=limits, **axes),
-        chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
-    )

@@ -1,8 +1,7 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -10,8 +9,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.figure import Drawing, figure, heat_map
-from regard.studies.finding import EvidenceParts, Table, at_most, equal, informational, table
+from regard.studies.figure import figure, heat_map
+from regard.studies.finding import EvidenceParts, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import Seed, study
 from regard.studies.tensors import Rows, vector_text
@@ -84,10 +83,25 @@ def designing(
     yield at_most("‖c₂ − u_b‖/β, with matrices", _off(made[1], _unit(1), beta), _ROUNDING)
     off = _off(made[0], _unit(1) - _unit(2), beta)
     yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", off, _ROUNDING)
-    share = error(head, inputs, desired) / _largest(desired)
-    yield at_most("your own targets: largest error, over the largest target", share, 0.01)
-    yield _matrices(head)
-    yield _figure(without / beta, made / beta, head(inputs))
+    size = max(float(target.norm()) for target in desired.values()) or 1.0
+    name = "your own targets: largest error, over the largest target"
+    yield at_most(name, error(head, inputs, desired) / size, 0.01)
+    entries = [
+        (name, i, vector_text(row, ".4g"))
+        for name, matrix in {"Q": head.query, "K": head.key, "V": head.value}.items()
+        for i, row in enumerate(matrix, 1)
+    ]
+    yield table(["matrix", "row", "entries"], entries)
+    own, parts = head(inputs), ["u_a", "u_b", "u_c", "u_d"]
+    most = float(own.abs().max()) or 1.0
+    rows = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
+    course: dict[str, Any] = {"rows": rows[:3], "columns": parts, "unit": "share of β"}
+    names = {"rows": rows[: len(own)], "columns": [str(e + 1) for e in range(own.shape[1])]}
+    yield figure(
+        heat_map(without / beta, title="x for all three", **course),
+        heat_map(made / beta, title="with matrices", **course),
+        heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
+    )
 
 
 def course_head(beta: float) -> Head:
@@ -141,32 +155,3 @@ def _own(x: Rows, targets: Rows) -> tuple[Float[Tensor, "n d"], dict[int, Float[
         raise UserError("designing: x and targets: not all numbers are finite; write finite ones")
     tensors = {i: torch.tensor(target, dtype=torch.float64) for i, target in desired.items()}
     return torch.tensor(x, dtype=torch.float64), tensors
-
-
-def _largest(targets: Mapping[int, Float[Tensor, " e"]]) -> float:
-    return max(float(target.norm()) for target in targets.values()) or 1.0
-
-
-def _matrices(head: Head) -> Table:
-    """The head made to order, row by row."""
-    named = {"Q": head.query, "K": head.key, "V": head.value}
-    rows = [
-        (name, i, vector_text(row, ".4g"))
-        for name, matrix in named.items()
-        for i, row in enumerate(matrix, 1)
-    ]
-    return table(["matrix", "row", "entries"], rows)
-
-
-def _figure(
-    without: Float[Tensor, "3 4"], made: Float[Tensor, "3 4"], own: Float[Tensor, "n e"]
-) -> Drawing:
-    parts, share = ["u_a", "u_b", "u_c", "u_d"], "share of β"
-    most = float(own.abs().max()) or 1.0
-    outputs = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(own), 3))]
-    names = {"rows": outputs[: len(own)], "columns": [str(e + 1) for e in range(own.shape[1])]}
-    return figure(
-        heat_map(without, title="x for all three", rows=outputs[:3], columns=parts, unit=share),
-        heat_map(made, title="with matrices", rows=outputs[:3], columns=parts, unit=share),
-        heat_map(own, title="your own targets", x="entry", most=most, unit="output", **names),
-    )

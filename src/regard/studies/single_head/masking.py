@@ -1,6 +1,5 @@
 """Who may not be looked at."""
 
-from collections.abc import Mapping
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Drawing, figure, heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import EvidenceParts, at_most, equal, informational, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -80,9 +79,13 @@ def masking(
     shown = attend.weights(query, scored_zero)[..., hidden - 1]
     yield informational("weight of the hidden token, score 0: mean", shown.mean())
     yield informational("zero without dividing: least sum over keys", zeroed.sum(-1).min())
+    panels = []
     for name, look in masks.items():
         yield equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
-    yield _figure(masks)
+        rows = "texts" if "padding" in name else "queries"
+        each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
+        panels.append(each)
+    yield figure(*panels, columns=2)
     yield look_inside(
         attend,
         *queries_and_keys(max(targets), size, seed),
@@ -161,12 +164,3 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
             f"masking: hidden = {hidden}, but the longest source has {max(sources)} tokens; hide "
             "one of several"
         )
-
-
-def _figure(masks: Mapping[str, Look]) -> Drawing:
-    panels = []
-    for name, look in masks.items():
-        rows = "texts" if "padding" in name else "queries"
-        each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
-        panels.append(each)
-    return figure(*panels, columns=2)

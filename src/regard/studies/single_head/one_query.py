@@ -196,11 +196,7 @@ def by_keys(
 
 
 def _figure(
-    counts: Iterable[int],
-    predicted: Formula,
-    measured: Dots,
-    chosen: Line,
-    **labels: Any,
+    counts: Iterable[int], predicted: Formula, measured: Dots, chosen: Line, **labels: Any
 ) -> Drawing:
     return one_chart(
         *by_keys(GRID, counts, predicted, measured),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
-from regard.studies.figure import Drawing, bars, chart, figure
+from regard.studies.figure import bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
 from regard.studies.tensors import Rows, matrix, vector_text
@@ -70,7 +70,12 @@ def products(
     rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(soft)))
     columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
     yield table(columns, rows)
-    yield _figure(scores, weights)
+    labels = [f"state {j}" for j in range(1, len(h) + 1)]
+    yield figure(
+        chart(bars(scores), names=labels, title="scores"),
+        chart(bars(weights, color=1), names=labels, title="weights", y_limits=(0, 1.05)),
+        shown=", ".join(f"{score:g}" for score in scores.tolist()),
+    )
     names = [f"h{j}" for j in range(1, len(h) + 1)]
     heads = (x[None, None] for x in (queries, keys, values))
     title = "each state asks all others"
@@ -98,13 +103,3 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
 def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
     """Matrix times vector, by hand: the oracle."""
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def _figure(scores: Tensor, weights: Tensor) -> Drawing:
-    names = [f"state {j + 1}" for j in range(len(scores))]
-    shown = ", ".join(f"{score:g}" for score in scores.tolist())
-    return figure(
-        chart(bars(scores), names=names, title="scores"),
-        chart(bars(weights, color=1), names=names, title="weights", y_limits=(0, 1.05)),
-        shown=shown,
-    )

@@ -15,7 +15,7 @@ from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, at_most, equal, table
 from regard.studies.study import Seed, study
 from regard.text.config import CharactersConfig
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tokenizer import train_tokenizer
 
 TEXT = (
     "The harbour lay still when the old boat came home. Nobody had seen it leave, and nobody "
@@ -28,6 +28,8 @@ TEXT = (
 )
 MASK, FIRST = 1, 2
 """Ids of the mask and of the first character."""
+SHOWN = 40
+"""Tokens of each example in the table."""
 
 
 @study()
@@ -79,7 +81,12 @@ def free_labels(
     yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
     yield equal("share of them that is the masked token", right, 1)
     yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
-    yield table(["objective", "input", "labels"], _shown(tokenizer, document, masked))
+    told = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in masked[1][:SHOWN])
+    rows = [
+        ("next token", *(tokenizer.decode(document[i : i + SHOWN]) for i in (0, 1))),
+        ("masked tokens", tokenizer.decode(masked[0][:SHOWN]), told),
+    ]
+    yield table(["objective", "input", "labels"], rows)
     yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss a character, in nats")
 
 
@@ -107,15 +114,3 @@ def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
         "single tokens": loss(np.broadcast_to(follows.sum(0), follows.shape)),
         "pairs": loss(follows),
     }
-
-
-def _shown(
-    tokenizer: Tokenizer, document: list[int], masked: tuple[list[int], list[int]], n: int = 40
-) -> list[tuple[str, str, str]]:
-    """Beginning of an example of each kind."""
-    ids, labels = masked
-    told = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in labels[:n])
-    return [
-        ("next token", tokenizer.decode(document[:n]), tokenizer.decode(document[1 : n + 1])),
-        ("masked tokens", tokenizer.decode(ids[:n]), told),
-    ]

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import PositionsConfig
-from regard.studies.figure import Drawing, figure, heat_map
+from regard.studies.figure import figure, heat_map
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.positions.permutation import KINDS
 from regard.studies.random_models import untrained
@@ -80,7 +80,15 @@ def masked_autoencoder(
     yield at_least("gap between masks, positions kept", gap(kept), SEEN)
     yield at_least("first output, after the last word changed", sees_the_end(model, row), SEEN)
     yield informational("least loss a mask, positions dropped too, in nats", entropy(behind))
-    yield _figure(kept[:DRAWN], dropped[:DRAWN], behind[:DRAWN])
+    axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
+    maps = {"positions kept": kept, "positions dropped too": dropped}
+    panels = []
+    for title, scores in maps.items():
+        chances = scores[:DRAWN].softmax(-1)
+        most = float(chances.max())
+        panels.append(heat_map(chances, title=title, most=most, unit="probability", **axes))
+    same = "the same" if gap(dropped[:DRAWN]) < ROUNDING else "not the same"
+    yield figure(*panels, same=same)
 
 
 @contextmanager
@@ -143,16 +151,3 @@ def bidirectional(
     sizes: dict[str, Any] = {"context_length": max(n, 8), "n_layers": layers, "d_model": 32}
     config = EncoderConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)
-
-
-def _figure(kept: Scores, dropped: Scores, behind: list[str]) -> Drawing:
-    same = "the same" if gap(dropped) < ROUNDING else "not the same"
-    axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind}
-    maps = {"positions kept": kept.softmax(-1), "positions dropped too": dropped.softmax(-1)}
-    return figure(
-        *(
-            heat_map(chances, title=title, most=float(chances.max()), unit="probability", **axes)
-            for title, chances in maps.items()
-        ),
-        same=same,
-    )

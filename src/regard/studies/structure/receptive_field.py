@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Drawing, Line, one_chart, series
+from regard.studies.figure import Line, Series, one_chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -81,7 +81,23 @@ def receptive_field(
     within = 4 * expected.deviation / math.sqrt(TRIALS)
     yield equal("mean inputs of a node, random pointers", mean, expected.mean, within)
     yield equal("inputs whose key can change a pointer", turners(inputs), inputs)
-    yield _figure(layers, inputs)
+    depth, curves = range(1, layers + 1), list[Series]()
+    for k in (1, 2, 3):
+        reached = [field(paths(planted_pointers(k, n, inputs), "argmax")).max() for n in depth]
+        sizes = [size.mean for size in random_sizes(k, layers, inputs)]
+        curves += [
+            series(depth, [(k + 1) ** n for n in depth], f"k = {k}", color=k - 1),
+            series(depth, reached, style="dots", color=k - 1),
+            series(depth, sizes, style="dashes", color=k - 1),
+        ]
+    yield one_chart(
+        *curves,
+        Line(y=inputs, label="all inputs"),
+        x="layers",
+        y="inputs of a node",
+        y_scale="log",
+        x_ticks=list(depth),
+    )
 
 
 def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers heads n"]:
@@ -141,27 +157,3 @@ def _growth(heads: int, n: int) -> Float[np.ndarray, "before after"]:
         stepped[:, 1:] += (drawing_on * new)[:, :-1]
         chances[still] = stepped
     return chances
-
-
-def _planted(heads: int, layers: int, n: int) -> int:
-    return int(field(paths(planted_pointers(heads, layers, n), "argmax")).max())
-
-
-def _figure(layers: int, inputs: int) -> Drawing:
-    depth = range(1, layers + 1)
-    curves = []
-    for k in (1, 2, 3):
-        expected = [size.mean for size in random_sizes(k, layers, inputs)]
-        curves += [
-            series(depth, [(k + 1) ** n for n in depth], f"k = {k}", color=k - 1),
-            series(depth, [_planted(k, n, inputs) for n in depth], style="dots", color=k - 1),
-            series(depth, expected, style="dashes", color=k - 1),
-        ]
-    return one_chart(
-        *curves,
-        Line(y=inputs, label="all inputs"),
-        x="layers",
-        y="inputs of a node",
-        y_scale="log",
-        x_ticks=list(depth),
-    )

@@ -1,33 +1,16 @@
 """Trained models: architectures for tasks, structures that heads find, and the effect of
 training."""
 
-from typing import Any
-
-from regard.studies.study import Study
+# ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.trained_models.architectures import architectures
 from regard.studies.trained_models.different_widths import different_widths
-from regard.studies.trained_models.head_patterns import head_patterns
-from regard.studies.trained_models.heads_as_filters import heads_as_filters
-from regard.studies.trained_models.linear_probe import linear_probe
-from regard.studies.trained_models.pretrained_heads import pretrained_heads
 from regard.studies.trained_models.several_summaries import several_summaries
-from regard.studies.trained_models.structures import structures
-from regard.studies.trained_models.three_sentences import three_sentences
 from regard.studies.trained_models.two_heads import two_heads
+from regard.studies.trained_models.heads_as_filters import heads_as_filters
+from regard.studies.trained_models.three_sentences import three_sentences
+from regard.studies.trained_models.head_patterns import head_patterns
+from regard.studies.trained_models.pretrained_heads import pretrained_heads
 from regard.studies.trained_models.two_meanings import two_meanings
+from regard.studies.trained_models.structures import structures
+from regard.studies.trained_models.linear_probe import linear_probe
 from regard.studies.trained_models.untrained import untrained
-
-STUDIES: tuple[Study[Any], ...] = (
-    architectures,
-    different_widths,
-    several_summaries,
-    two_heads,
-    heads_as_filters,
-    three_sentences,
-    head_patterns,
-    pretrained_heads,
-    two_meanings,
-    structures,
-    linear_probe,
-    untrained,
-)
