@@ -219,19 +219,15 @@ class Row(NamedTuple):
 def _rows(replications: Sequence[Sequence[Measurement]]) -> tuple[Row, ...]:
     """Gather measurements of the same name over seeds."""
     each = [{number.name: number for number in numbers} for numbers in replications]
-    names = dict.fromkeys(name for numbers in each for name in numbers)
-    return tuple(_row(name, [numbers.get(name) for numbers in each]) for name in names)
-
-
-def _row(name: str, found: Sequence[Measurement | None]) -> Row:
-    present = [number for number in found if number is not None]
-    expected = list(dict.fromkeys(number.expected for number in present))
-    return Row(
-        name=name,
-        values=tuple(number.measured if number else None for number in found),
-        expected=expected[0] + " …" * (len(expected) > 1),
-        held=sum(number.holds for number in present),
-    )
+    rows = []
+    for name in dict.fromkeys(name for numbers in each for name in numbers):
+        found = [numbers.get(name) for numbers in each]
+        present = [number for number in found if number]
+        expected, *others = dict.fromkeys(number.expected for number in present)
+        values = tuple(number.measured if number else None for number in found)
+        held = sum(number.holds for number in present)
+        rows.append(Row(name, values, expected + " …" * bool(others), held))
+    return tuple(rows)
 
 
 class _Stored(Evidence, frozen=True, kw_only=True):

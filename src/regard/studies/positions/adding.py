@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
-from regard.studies.figure import Drawing, one_chart, series
+from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
@@ -92,7 +92,20 @@ def adding(
     yield informational("p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
     within = 4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS)
     yield equal("cross terms beside x₁·x₂ of two different words", cross / words, 1 / sigma, within)
-    yield _figure(sizes, sigma, steps)
+    widths = np.array(WIDTHS)
+    root = widths**0.5
+    yield one_chart(
+        series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
+        series(widths, [_near(width, steps) for width in WIDTHS], f"p·p, {steps} apart", color=2),
+        series(widths, sigma * root, "cross terms, σ√d", color=1),
+        series(widths, sizes.values(), "measured", "dots", color=1),
+        series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
+        x="width d",
+        y="size",
+        x_scale="log",
+        y_scale="log",
+        x_ticks=list(WIDTHS),
+    )
 
 
 def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) -> Pairs:
@@ -168,23 +181,6 @@ def _exponent(sizes: dict[int, float], sigma: float) -> Measurement:
     slope = exponent(list(sizes), [s / (sigma**2 * d) for d, s in sizes.items()])
     error = 1 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
     return equal("they fall as d to the power", slope, -0.5, within=4 * error)
-
-
-def _figure(sizes: dict[int, float], sigma: float, steps: int) -> Drawing:
-    widths = np.array(list(sizes))
-    root = widths**0.5
-    return one_chart(
-        series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
-        series(widths, [_near(d, steps) for d in sizes], f"p·p, {steps} apart", color=2),
-        series(widths, sigma * root, "cross terms, σ√d", color=1),
-        series(widths, sizes.values(), "measured", "dots", color=1),
-        series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
-        x="width d",
-        y="size",
-        x_scale="log",
-        y_scale="log",
-        x_ticks=list(sizes),
-    )
 
 
 def _near(d: int, steps: int) -> float:

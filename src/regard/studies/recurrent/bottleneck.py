@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, Style, chart, figure, heat_map, series
+from regard.studies.figure import Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -99,8 +99,27 @@ def bottleneck(
     yield informational("bits of the state", 32 * width)
     shares = [f"right, {n} characters" for n in setup.lengths]
     columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
-    yield table(columns, _table_rows(setups, measured))
-    yield _figure(measured, weights, setup.lengths)
+    rows = [
+        (
+            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
+            *(found.steps[i], *found.right[i], found.case[i]),
+        )
+        for one, found in zip(setups.values(), measured.values(), strict=True)
+        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]  # half-way and at the end
+    ]
+    yield table(columns, rows)
+    training, by_length = [], []
+    for name, one in measured.items():
+        if name != ATTENTION_LAST and not name.startswith(f"{LAST},"):
+            style: Style = "dashes" if name.startswith(NONE) else "line"
+            training.append(series(one.steps, one.means, name, style))
+            by_length.append(series(setup.lengths, one.right[-1], name, style))
+    axes: dict[str, Any] = {"y": "share of right texts", "y_limits": (-0.03, 1.05)}
+    yield figure(
+        chart(*training, x="steps of training", **axes),
+        chart(*by_length, x="characters", **axes),
+        heat_map(weights, x="characters read", y="characters written", unit="weight"),
+    )
     yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 
 
@@ -198,32 +217,3 @@ def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterable[Measure
         yield at_least(f"{name}: letters in the right case, longest", measured[name].case[-1], 0.95)
     sooner = none.means[-1] - measured[LAST].means[-1]
     yield informational(f"{NONE}: right texts, token first less last", sooner)
-
-
-def _table_rows(
-    setups: Mapping[str, Setup], measured: Mapping[str, Measured]
-) -> Iterable[tuple[Any, ...]]:
-    """Each network after half of its training and at the end."""
-    for setup, one in zip(setups.values(), measured.values(), strict=True):
-        kind = ATTENTION if setup.attention else NONE
-        for i in range(len(one.steps))[:: -CHECKPOINTS // 2][::-1]:
-            shares = (*one.right[i], one.case[i])
-            yield (kind, setup.cell, setup.place, setup.width, one.steps[i], *shares)
-
-
-def _figure(
-    measured: Mapping[str, Measured], weights: Iterable[Tensor], lengths: Sequence[int]
-) -> Drawing:
-    training, by_length = [], []
-    for name, one in measured.items():
-        if name == ATTENTION_LAST or name.startswith(f"{LAST},"):
-            continue
-        style: Style = "dashes" if name.startswith(NONE) else "line"
-        training.append(series(one.steps, one.means, name, style))
-        by_length.append(series(lengths, one.right[-1], name, style))
-    right, limits = "share of right texts", (-0.03, 1.05)
-    return figure(
-        chart(*training, x="steps of training", y=right, y_limits=limits),
-        chart(*by_length, x="characters", y=right, y_limits=limits),
-        heat_map(weights, x="characters read", y="characters written", unit="weight"),
-    )

@@ -16,7 +16,7 @@ from regard.models.config import CausalConfig, DecoderConfig, FixedWindowConfig,
 from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
+from regard.studies.figure import Line, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -100,7 +100,24 @@ def fixed_windows(
     ]
     yield from judged(trained, window, symbols)
     yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
-    yield _figure(trained, window, symbols)
+    guess = log(symbols)
+    over_time = [
+        series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
+        for d in DISTANCES
+    ]
+    loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
+    limit = Line(y=guess, label="guess")
+    yield figure(
+        log_chart(
+            DISTANCES,
+            {name: at_end(by_step).values() for name, by_step in trained.items()},
+            lines=[limit, Line(x=window, label="window")],
+            x="distance of what is repeated, in tokens",
+            y_scale="linear",
+            **loss,
+        ),
+        chart(*over_time, limit, title="RNN", x="steps of training", **loss),
+    )
 
 
 def models(window: int, width: int, cell: CellKind) -> dict[str, CausalConfig]:
@@ -199,24 +216,3 @@ def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     return {
         d: float(loss[(asked == i) & (labels != IGNORE)].mean()) for i, d in enumerate(DISTANCES)
     }
-
-
-def _figure(trained: Trained, window: int, symbols: int) -> Drawing:
-    guess = log(symbols)
-    over_time = [
-        series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
-        for d in DISTANCES
-    ]
-    loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
-    limit = Line(y=guess, label="guess")
-    return figure(
-        log_chart(
-            DISTANCES,
-            {name: at_end(by_step).values() for name, by_step in trained.items()},
-            lines=[limit, Line(x=window, label="window")],
-            x="distance of what is repeated, in tokens",
-            y_scale="linear",
-            **loss,
-        ),
-        chart(*over_time, limit, title="RNN", x="steps of training", **loss),
-    )

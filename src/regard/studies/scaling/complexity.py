@@ -1,7 +1,6 @@
 """What a layer of attention costs."""
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
+from regard.studies.figure import Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
 from regard.studies.study import study
 
@@ -93,7 +92,24 @@ def complexity(
     yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
     yield informational("the same, linear attention", exponent(lengths, linear))
     yield informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e))
-    yield _figure(h, lengths, soft, linear)
+    grid = np.geomspace(h / 8, 64 * h, 40)
+    milliseconds = {
+        f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
+        for name, taken in (("softmax", soft), ("linear kernel", linear))
+    }
+    yield figure(
+        chart(
+            series(grid, 3 * grid * h**2, "projections, 3nh²"),
+            series(grid, 2 * grid**2 * h, "attention, 2n²h"),
+            series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
+            Line(x=1.5 * h, label="n = 1.5h"),
+            title="multiplications",
+            x="n",
+            x_scale="log",
+            y_scale="log",
+        ),
+        log_chart(lengths, milliseconds, title="milliseconds", x="n"),
+    )
 
 
 def layer(n: int, h: int) -> tuple[Part, Part]:
@@ -162,26 +178,3 @@ def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
     """Matrices whose numbers don't matter, small enough for any kernel."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator) / math.sqrt(shape[1]) for shape in shapes]
-
-
-def _figure(
-    h: int, lengths: Sequence[int], soft: Sequence[float], linear: Sequence[float]
-) -> Drawing:
-    grid = np.geomspace(h / 8, 64 * h, 40)
-    times = {
-        f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
-        for name, taken in (("softmax", soft), ("linear kernel", linear))
-    }
-    return figure(
-        chart(
-            series(grid, 3 * grid * h**2, "projections, 3nh²"),
-            series(grid, 2 * grid**2 * h, "attention, 2n²h"),
-            series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
-            Line(x=1.5 * h, label="n = 1.5h"),
-            title="multiplications",
-            x="n",
-            x_scale="log",
-            y_scale="log",
-        ),
-        log_chart(lengths, times, title="milliseconds", x="n"),
-    )

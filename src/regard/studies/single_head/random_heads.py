@@ -1,8 +1,8 @@
 """Attention maps of random queries and keys."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, chart, figure, heat_map, series
+from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -94,15 +94,28 @@ def random_heads(
         keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
         first = maps[0, :SHOWN, :SHOWN]
         panels.append(heat_map(first, title=title, x=keys, y="queries", unit="weight"))
+    lengths, measured = range(2, 145), (4, 16, 36, 64, 100, 144)
+    curves = []
+    for i, count in enumerate(sorted({n, n_beyond})):
+        predicted = [formula_weight(width, count) for width in lengths]
+        closer = [averaged_weight(width, count) for width in lengths[::6]]
+        dots = [own(equal_maps(width, count, seed)) for width in measured]
+        curves += [
+            series(lengths, predicted, f"{count} tokens", color=i),
+            series(lengths[::6], closer, style="dashes", color=i),
+            series(measured, dots, style="dots", color=i),
+        ]
     yield figure(
         *panels,
-        _curves(sorted({n, n_beyond}), seed),
+        chart(*curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03)),
         columns=2,
         most=SHOWN,
         within=_size(h, n),
         beyond=_size(h_beyond, n_beyond),
     )
-    yield _explorer_view(h, n, seed)
+    (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
+    heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
+    yield look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -174,31 +187,5 @@ def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
     return at_least(f"required diagonal weight of a near identity: {size}", own(maps), 0.9)
 
 
-def _explorer_view(h: int, n: int, seed: int) -> dict[str, Any] | None:
-    """One draw of each kind, as two heads."""
-    (query, key), same = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
-    return look_inside(
-        Softmax(),
-        *(torch.cat(both, 1) for both in ((query, same), (key, same), (key, same))),
-        title="head 0, random Q and K; head 1, Q = K",
-    )
-
-
 def _size(h: int, n: int) -> str:
     return f"h = {h}, n = {n}"
-
-
-def _curves(counts: Sequence[int], seed: int) -> Chart:
-    """The weight of a token on itself against h."""
-    lengths, measured = range(2, 145), (4, 16, 36, 64, 100, 144)
-    curves = []
-    for i, count in enumerate(counts):
-        predicted = [formula_weight(h, count) for h in lengths]
-        closer = [averaged_weight(h, count) for h in lengths[::6]]
-        dots = [own(equal_maps(h, count, seed)) for h in measured]
-        curves += [
-            series(lengths, predicted, f"{count} tokens", color=i),
-            series(lengths[::6], closer, style="dashes", color=i),
-            series(measured, dots, style="dots", color=i),
-        ]
-    return chart(*curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03))
