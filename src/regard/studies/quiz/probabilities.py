@@ -54,7 +54,7 @@ def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
 
 def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:
     """Texts behind the token that begins each."""
-    return torch.cat([torch.full_like(rows[:, :1], START), rows], 1)
+    return torch.cat([rows.new_full((len(rows), 1), START), rows], 1)
 
 
 @torch.inference_mode()
