@@ -66,7 +66,7 @@ def test_what_the_claim_requires() -> None:
 def test_most_structures_have_a_head_after_any_training() -> None:
     """Of 18 trainings on two processors, with four or eight heads, each found three or more."""
     finding = structures()
-    bounds = [*finding.numbers, *finding.evidence.outside_condition]
+    bounds = [*finding.numbers, *finding.outside_condition]
     missed = {number.name.partition(":")[0] for number in bounds if not number.holds}
     assert len(missed) <= 2, missed
 
