@@ -230,6 +230,7 @@ def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
     )
     (line,) = failure(arguments, in_step(25, rank, full))
+    assert "full/checkpoints/30: " in line
     assert "File too large" in line
     assert newest(tmp_path / "full") == 20
     launch(2, arguments)

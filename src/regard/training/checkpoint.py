@@ -161,11 +161,13 @@ class CheckpointWriter:
         try:
             with cleared_up(staged, target) if is_first else nullcontext():
                 with in_step(f"{name}/staged", self._abandoned):
-                    stage_folder(staged, packed)
+                    if files:
+                        stage_folder(staged, packed)
                 with in_step(f"{name}/published", self._abandoned):
                     if is_first:
                         self._publish(staged, target)
-        except OSError:
+        except OSError as error:
+            error.filename, error.filename2 = str(target), None
             with self._publishing():  # raises where a newer attempt has removed the files
                 raise
 
