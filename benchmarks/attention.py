@@ -5,7 +5,7 @@ interleaved; then the memory of one call is taken. Prints tables, and writes att
 attention.png into docs/figures.
 
     python benchmarks/attention.py [--lengths 512 1024 …] [--rounds 7] [--device cpu] [--out DIR]
-                                   [--only BigBird]
+                                   [--only BigBird] [--modes forward]
 
 All lengths take some 40 minutes on two cores that do nothing else, and 12 GB of memory. Peers come
 with `pip install 'regard[bench]'`; one that isn't there is left out, and said so.
@@ -121,9 +121,10 @@ class Rates:
 def at_length(
     n: int, mode: Mode, rounds: int, device: torch.device, only: str = ""
 ) -> list[Result]:
-    """All contestants at one length, or those with a word in their names."""
-    inputs = Inputs(n, device)
-    works = {c.name: c.make(inputs) for c in CONTESTANTS if c.runs(n) and only in c.name}
+    """All contestants at one length, or those with a word in their names and their peers."""
+    inputs, peers = Inputs(n, device), {pair.peer for pair in PAIRS if only in pair.ours}
+    chosen = [c for c in CONTESTANTS if c.runs(n) and (only in c.name or c.name in peers)]
+    works = {c.name: c.make(inputs) for c in chosen}
     calls = {name: getattr(work, mode) for name, work in works.items()}
     times = measure.interleaved(calls, rounds, device)
     return [result(name, n, mode, work, times[name], device) for name, work in works.items()]
@@ -314,7 +315,7 @@ def document(
     device = torch.device(arguments.device)
     return {
         "machine": measure.describe(device),
-        "setting": {"rounds": arguments.rounds, "lengths": arguments.lengths},
+        "setting": {name: vars(arguments)[name] for name in ("rounds", "lengths", "modes")},
         "rates": asdict(rates),
         "backends": sdpa_backends(device),
         "notes": notes(arguments.lengths),
@@ -342,7 +343,10 @@ def main() -> None:
     """Measure, print, write."""
     assert get_args(Mode)[:2] == MODES
     parser = measure.options(__doc__, lengths=LENGTHS, rounds=7)
-    parser.add_argument("--only", metavar="WORD", default="", help="those with WORD in their name")
+    parser.add_argument(
+        "--only", metavar="WORD", default="", help="those with WORD in their name, and their peers"
+    )
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="passes to time")
     arguments = measure.parse(parser)
     device, console = torch.device(arguments.device), Console(width=140)
     rates = Rates.of(device)
@@ -354,7 +358,7 @@ def main() -> None:
     results: list[Result] = []
     comparisons: list[Comparison] = []
     for n in arguments.lengths:
-        for mode in MODES:
+        for mode in arguments.modes:
             here = at_length(n, mode, arguments.rounds, device, arguments.only)
             compared = compare(here)
             console.print(time_table(compared), cost_table(here, rates))

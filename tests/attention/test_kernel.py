@@ -57,7 +57,7 @@ def segments(tokens: int | None) -> Iterator[None]:
     """Make kernel attention hold the features of so many tokens at once."""
     with pytest.MonkeyPatch.context() as patch:
         if tokens is not None:
-            patch.setattr("regard.attention.kernel._segment", lambda _: tokens)
+            patch.setattr("regard.attention.kernel._segment", lambda *_: tokens)
         yield
 
 

@@ -108,7 +108,9 @@ def test_attention_measures_draws_and_writes(
     softmax = next(c for c in contestants.CONTESTANTS if c.name == "softmax")
     grown = [attention.growth(softmax, mode, results) for mode in attention.MODES]
     assert all(g.memory < 1.5 for g in grown)
-    arguments = attention.argparse.Namespace(device="cpu", rounds=1, lengths=[64, 128])
+    arguments = attention.argparse.Namespace(
+        device="cpu", rounds=1, lengths=[64, 128], modes=attention.MODES
+    )
     document = attention.document(arguments, rates, results, compared, grown)
     measure.save(tmp_path, "attention", document, attention.figure(results))
     written = json.loads((tmp_path / "attention.json").read_text(encoding="utf-8"))

@@ -278,4 +278,4 @@ def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     if log_factor.requires_grad:
         # The factor is in the scale; here it has its gradient, and no size to lose digits by.
         taken_off = taken_off + (log_factor - log_factor.detach())
-    return (exponents - taken_off[..., None]).exp(), largest - log_factor.detach()
+    return exponents.sub_(taken_off[..., None]).exp_(), largest - log_factor.detach()

@@ -190,9 +190,8 @@ class RecurrentAttention(Attention):
             scores = d * writes * (length * (length + 1) if by_channel else pairs)
             by_query = scores + pairs * writes * e + 2 * length * d * e
             by_state = 2 * length * d * e
-            if erases:  # its scores and triangular system, and the map of each chunk
-                by_state += scores + pairs // 2 * (d + e)
-                by_state += 2 * length * d * (d + e) + 2 * d * d * e
+            if erases:  # its scores and triangular system, and what it reads of the state
+                by_state += scores + pairs // 2 * (d + e) + 2 * length * d * e
             if writes == 2:
                 by_state += pairs * e + 2 * length * d * e
             operations = chunks * (queries * by_query + states * by_state)

@@ -31,9 +31,7 @@ from regard.attention.prefix_sums import (
     Carry,
     Part,
     Tokens,
-    accumulate,
-    key_sums,
-    last,
+    finite,
     merge,
     scan,
     shares_of,
@@ -42,6 +40,9 @@ from regard.attention.prefix_sums import (
 from regard.attention.state import RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Values, Weights
 from regard.errors import NormalizerError
+
+CACHED = 1 << 19
+"""Features that a CPU's cache holds: two megabytes in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,11 +255,11 @@ class KernelAttention(Attention):
         length = min(self.chunk, n)
         tokens = tokens.padded(length)
         within = pattern(tokens.hidden.new_ones(length, length))
-        segment = max(_segment(tokens.key) // length, 1) * length
+        segment = _segment(tokens.query, self.features.size(tokens.key.shape[-1]))
+        segment = max(segment // length, 1) * length
         parts = []
-        for start in range(0, tokens.hidden.shape[1], segment):
-            chunks = tokens.part(start, start + segment).chunks(self.features, length)
-            part, carry = scan(chunks, carry, within)
+        for some in tokens.split(segment):
+            part, carry = scan(some.chunks(self.features, length), carry, within)
             parts.append(Part(*(x.transpose(2, 3).flatten(3, 4) for x in part)))
         sums, maxima = (torch.cat(each, 3)[:, :, :, :n] for each in zip(*parts, strict=True))
         return Part(sums, maxima), carry
@@ -271,12 +272,14 @@ class KernelAttention(Attention):
         with without_autocast(query):
             features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
             of_query, of_key = features.split_with_sizes(sizes, 1)
-            sums, maximum = state.sums, scale[:, sizes[0] :, 0]
+            # The old state is used up: its sums change in place, unless a gradient needs them.
+            sums = state.sums.clone() if torch.is_grad_enabled() else state.sums
+            maximum = scale[:, sizes[0] :, 0]
             if self.features.scaled:
                 scale, maximum = maximum, torch.maximum(state.maximum, maximum)
                 old, new = ((x - maximum).exp()[..., None, None] for x in (state.maximum, scale))
-                sums, of_key = old * sums, new * of_key
-            sums = torch.addcmul(sums, of_key.mT, with_one(at_least_float32(value)))
+                sums, of_key = sums.mul_(old), new * of_key
+            sums.addcmul_(of_key.mT, with_one(at_least_float32(value)))
             read = of_query.reshape(len(query), sizes[1], -1, of_query.shape[-1]) @ sums
         out = self._divide(read.reshape(*query.shape[:3], -1), None).to(query.dtype)
         return out, KernelState(sums, maximum, state.length + 1)
@@ -285,27 +288,25 @@ class KernelAttention(Attention):
         """The sum over all keys."""
         m, (batch, kv_heads, keys, e) = self.features.size(key.shape[-1]), value.shape
         sums = at_least_float32(value).new_zeros(batch, kv_heads, m, e + 1)
-        same = torch.zeros(batch, 2, dtype=torch.long, device=key.device)
-        carry = Carry(sums, sums.new_full((batch, kv_heads), float("-inf")), same[:, 0])
-        for start in range(0, keys, _segment(key)):
-            part = slice(start, start + _segment(key))
-            features, scale = self.features(at_least_float32(key[:, :, None, part]))
-            new_sums, maximum = key_sums(
-                features,
-                scale,
-                with_one(at_least_float32(value[:, :, None, part])),
-                ~hidden[:, None, None, part],
-            )
-            carry = last(accumulate(carry, new_sums, maximum, same))
-        return carry
+        maximum = sums.new_full((batch, kv_heads), float("-inf"))
+        segment = _segment(key, m)
+        parts = (x.split(segment, 2) for x in (key, value, hidden[:, None]))
+        for some_keys, some_values, unseen in zip(*parts, strict=True) if keys else ():
+            features, scale = self.features(at_least_float32(some_keys))
+            scale = scale.masked_fill(unseen, float("-inf"))
+            before, maximum = maximum, torch.maximum(maximum, scale.amax(-1))
+            shares = (scale - finite(maximum)[..., None]).exp()
+            kept = (before - finite(maximum)).exp()
+            added = features.mT @ (shares[..., None] * with_one(at_least_float32(some_values)))
+            sums = torch.addcmul(added, kept[..., None, None], sums)
+        document = torch.zeros(batch, dtype=torch.long, device=key.device)
+        return Carry(sums, maximum, document)
 
     def _read(self, query: Tensor, sums: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
         """Return each query's part of a sum over keys visible to all, and whether it has a key."""
         query = _grouped(query, sums.shape[1])
-        read = []
-        for start in range(0, query.shape[3], _segment(query)):
-            features, _ = self.features(query[:, :, :, start : start + _segment(query)])
-            read.append(features @ sums[:, :, None])
+        parts = query.split(_segment(query, sums.shape[2]), 3)
+        read = [self.features(part)[0] @ sums[:, :, None] for part in parts]
         return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
 
     def _divide(self, sums: Tensor, alive: Tensor | None) -> Tensor:
@@ -317,8 +318,7 @@ class KernelAttention(Attention):
             alive = alive[..., None]
             right, total = right | ~alive, total.masked_fill(~alive, 1.0)
         self._require_right(right)
-        divided = numerator / total
-        return divided if alive is None else divided.masked_fill(~alive, 0.0)
+        return numerator / total
 
     def _require_right(self, right: Tensor) -> None:
         """Raise unless all sums of weights are positive; compiled code counts the others."""
@@ -333,14 +333,13 @@ class KernelAttention(Attention):
             )
 
 
-def _segment(x: Tensor) -> int:
+def _segment(x: Float[Tensor, "*rows n d"], m: int) -> int:
     """Tokens whose features are held at once: as many as fit a CPU's cache.
 
-    512 was fastest of 256 to 4096 for 8 heads and 256 features; all 4096 took twice the time
-    (`benchmarks/attention.py`). A GPU wants as many as possible, of a sum that is quadratic in
-    their number of chunks.
+    A GPU wants as many as possible.
     """
-    return 4096 if x.is_cuda else 512
+    token = max(x.shape[:-2].numel(), 1) * m
+    return 4096 if x.is_cuda else max(CACHED // (64 * token), 1) * 64
 
 
 def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b g r n d"]:

@@ -11,6 +11,7 @@ Letters in shapes: b rows, g key/value heads, r query heads for each, c chunks o
 m features, e the width of a value.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,14 +23,11 @@ from regard.attention.feature_maps import FeatureMap
 
 
 class Carry(NamedTuple):
-    """The sum over the keys before, as far as they are of the same document as the last.
+    """The sum over the keys before, as far as they are of the same document as the last."""
 
-    Or such a sum for each chunk, with one more axis.
-    """
-
-    sums: Float[Tensor, "b g *c m e"]
-    maximum: Float[Tensor, "b g *c"]
-    document: Int[Tensor, "b *c"]
+    sums: Float[Tensor, "b g m e"]
+    maximum: Float[Tensor, "b g"]
+    document: Int[Tensor, " b"]
 
 
 class Part(NamedTuple):
@@ -75,11 +73,11 @@ class Tokens(NamedTuple):
         query, key, value = (x.flip(-2) for x in vectors)
         return Tokens(query, key, value, hidden.flip(1), documents.flip(1))
 
-    def part(self, start: int, stop: int) -> "Tokens":
-        """Some of the tokens."""
+    def split(self, length: int) -> "Iterator[Tokens]":
+        """The same in segments of so many tokens, the last one shorter."""
         *vectors, hidden, documents = self
-        query, key, value = (x[..., start:stop, :] for x in vectors)
-        return Tokens(query, key, value, hidden[:, start:stop], documents[:, start:stop])
+        fields = *(x.split(length, -2) for x in vectors), hidden.split(length, 1)
+        return map(Tokens, *fields, documents.split(length, 1))
 
     def chunks(self, features: FeatureMap, length: int) -> Chunks:
         """Their features and values in chunks of a length that divides their number."""
@@ -95,49 +93,57 @@ def scan(chunks: Chunks, carry: Carry, pattern: Bool[Tensor, "l l"]) -> tuple[Pa
 
     Returns the sums, (b, g, c, r, l, e), and the carry after the last token.
     """
-    documents = chunks.documents
-    same = documents[..., :, None] == documents[..., None, :]
-    inside = _inside(chunks, (same & pattern)[:, None])
-    sums, maximum = key_sums(chunks.key, chunks.scale, chunks.value, same[:, None, :, -1])
-    ends = torch.cat([carry.document[:, None], documents[..., -1]], 1)
-    carries = accumulate(carry, sums, maximum, ends)
-    return merge(inside, _from_before(chunks, carries)), last(carries)
+    before, carry = _before(chunks, carry)
+    return _with_inside(chunks, before, pattern), carry
 
 
-def key_sums(
-    key: Float[Tensor, "b g c l m"],
-    scale: Float[Tensor, "b g c l"],
-    value: Float[Tensor, "b g c l e"],
-    counted: Bool[Tensor, "b #g c l"],
-) -> tuple[Float[Tensor, "b g c m e"], Float[Tensor, "b g c"]]:
-    """Σ φ(k_j) v_jᵀ over the keys of each chunk that are counted, and its maximum."""
-    shares, maximum = shares_of(scale, counted)
-    return key.mT @ (shares[..., None] * value), maximum
+def _before(chunks: Chunks, carry: Carry) -> tuple[Part, Carry]:
+    """The sum over all chunks before each query's own, if it is of the carry's document.
 
-
-def accumulate(
-    carry: Carry,
-    sums: Float[Tensor, "b g c m e"],
-    maximum: Float[Tensor, "b g c"],
-    documents: Int[Tensor, "b c_and_1"],
-) -> Carry:
-    """The carries before each chunk and after the last, from the sums of the chunks themselves.
-
-    `documents` are those of the carry and of the last token of each chunk.
+    Chunk by chunk, so that the carry stays in the cache.
     """
+    query, key, scale, value, documents = chunks
+    ends = torch.cat([carry.document[:, None], documents[..., -1]], 1)
+    counted = torch.where((documents == ends[:, 1:, None])[:, None], scale, float("-inf"))
+    running = _running(torch.cat([carry.maximum[..., None], counted.amax(-1)], -1), ends)
+    now = finite(running[..., 1:])
+    written = (counted - now[..., None]).exp()[..., None] * value
+    same = (ends[:, 1:] == ends[:, :-1])[:, None]
+    kept = torch.where(same, running[..., :-1] - now, float("-inf")).exp()[..., None, None]
+    sums, reads = carry.sums, []
+    each_chunk = (x.unbind(2) for x in (query.flatten(3, 4), key.mT, written, kept))
+    for rows, columns, more, factor in zip(*each_chunk, strict=True):
+        reads.append(rows @ sums)
+        sums = torch.addcmul(columns @ more, factor, sums)
+    reached = (documents == ends[:, :-1, None])[:, None]
+    maximum = torch.where(reached, running[..., :-1, None], float("-inf"))
+    read = torch.stack(reads, 2).unflatten(3, query.shape[3:5])
+    part = Part(read, maximum[:, :, :, None, :, None])
+    return part, Carry(sums, running[..., -1], ends[:, -1])
+
+
+def _with_inside(chunks: Chunks, before: Part, pattern: Bool[Tensor, "l l"]) -> Part:
+    """Add the sum over each query's own chunk."""
+    query, key, scale, value, documents = chunks
+    visible = (documents[..., :, None] == documents[..., None, :]) & pattern
+    counted = torch.where(visible[:, None], scale[..., None, :], float("-inf"))[:, :, :, None]
+    maximum = torch.maximum(counted.amax(-1, keepdim=True), before.maximum)
+    weights = (query.flatten(3, 4) @ key.mT).unflatten(3, query.shape[3:5])
+    weights = weights * (counted - finite(maximum)).exp()
+    inside = (weights.flatten(3, 4) @ value).unflatten(3, query.shape[3:5])
+    kept = (before.maximum - finite(maximum)).exp()
+    return Part(torch.addcmul(inside, kept, before.sums), maximum)
+
+
+def _running(
+    maxima: Float[Tensor, "b g c"], documents: Int[Tensor, "b c"]
+) -> Float[Tensor, "b g c"]:
+    """The maximum so far, of one document."""
     n = documents.shape[1]
-    so_far = torch.ones(n, n, dtype=torch.bool, device=sums.device).tril()
+    so_far = torch.ones(n, n, dtype=torch.bool, device=maxima.device).tril()
     same = documents[:, :, None] == documents[:, None, :]
-    maxima = torch.cat([carry.maximum[..., None], maximum], -1)
-    shares, running = shares_of(maxima[..., None, :], (so_far & same)[:, None])
-    terms = torch.cat([carry.sums[:, :, None], sums], 2)
-    summed = (shares @ terms.flatten(3)).unflatten(3, terms.shape[3:])
-    return Carry(summed, running, documents)
-
-
-def last(carries: Carry) -> Carry:
-    """The carry after the last chunk."""
-    return Carry(carries.sums[:, :, -1], carries.maximum[:, :, -1], carries.document[:, -1])
+    counted = torch.where((so_far & same)[:, None], maxima[..., None, :], float("-inf"))
+    return counted.amax(-1)
 
 
 def merge(first: Part, second: Part) -> Part:
@@ -159,24 +165,6 @@ def shares_of(
 def finite(maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """The maximum, or 0 of no keys: e^(−∞ − 0) is 0, e^(−∞ − −∞) isn't a number."""
     return maximum.masked_fill(maximum == float("-inf"), 0.0)
-
-
-def _inside(chunks: Chunks, visible: Bool[Tensor, "b 1 c l l"]) -> Part:
-    """The sum over each query's own chunk."""
-    shares, maximum = shares_of(chunks.scale[..., None, :], visible)
-    weights = chunks.query.flatten(3, 4) @ chunks.key.mT
-    weights = weights.unflatten(3, chunks.query.shape[3:5]) * shares[:, :, :, None]
-    sums = (weights.flatten(3, 4) @ chunks.value).unflatten(3, chunks.query.shape[3:5])
-    return Part(sums, maximum[:, :, :, None, :, None])
-
-
-def _from_before(chunks: Chunks, carries: Carry) -> Part:
-    """The sum over all chunks before each query's own, if it is of the carry's document."""
-    before = carries.sums[:, :, :-1]
-    sums = (chunks.query.flatten(3, 4) @ before).unflatten(3, chunks.query.shape[3:5])
-    reached = (chunks.documents == carries.document[:, :-1, None])[:, None]
-    maximum = torch.where(reached, carries.maximum[:, :, :-1, None], float("-inf"))
-    return Part(sums, maximum[:, :, :, None, :, None])
 
 
 def with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:

@@ -18,8 +18,10 @@ and in general, what is erased at x is r:
     r_i = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
 
-The first of each is a unit triangular system, solved for all chunks at once but for S. So a chunk
-is one affine map of the state, and only these maps are applied one after the other.
+The first of each is a unit triangular system, solved for all chunks at once but for S. So what a
+chunk writes or erases is an affine map of the state before it; only these maps, and the states that
+follow from them, are computed one after the other. Long rows go segment by segment, so that the
+tensors of a segment fit a CPU's cache.
 
 Decays are multiplied, or their logarithms added, but never divided or subtracted: products that
 underflow are the zeros they should be, and e^(−∞) is a restart.
@@ -28,7 +30,8 @@ Letters in shapes: b rows, g states, r queries that read a state, c chunks of l 
 of a key, e of a value; decays have width 1 (one for all channels) or d.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -66,6 +69,11 @@ class Update(NamedTuple):
         """The same in chunks, the last one filled up by tokens that change nothing."""
         return self.each(lambda x: _chunks(x, length))
 
+    def split(self, length: int) -> "Iterator[Update]":
+        """The same in segments of so many tokens, the last one shorter."""
+        fields = [repeat(None) if x is None else x.split(length, -2) for x in self]
+        return (Update(*segment) for segment in zip(*fields, strict=False))
+
     def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
         """The same with each tensor changed."""
         key, value, log_decay = map(change, self[:3])
@@ -97,8 +105,34 @@ def scan(
 
     `length` is the number of tokens in a chunk.
     """
+    length = min(length, query.shape[3])
+    segment, outputs = _segment(query, length), []
+    for read, part in zip(query.split(segment, 3), update.split(segment), strict=True):
+        out, state = _scan_segment(read, part, state, length)
+        outputs.append(out)
+    return torch.cat(outputs, 3), state
+
+
+CACHED = 1 << 18
+"""Numbers in each of the tensors of a segment: about eight of them share a CPU's cache."""
+
+
+def _segment(query: Float[Tensor, "b g r n d"], length: int) -> int:
+    """Tokens computed side by side, in chunks: as many as fit a CPU's cache, all on a GPU."""
+    batch, states, _, n, d = query.shape
+    if query.is_cuda:
+        return n
+    return max(CACHED // max(batch * states * d * length, 1), 1) * length
+
+
+def _scan_segment(
+    query: Float[Tensor, "b g r n d"],
+    update: Update,
+    state: Float[Tensor, "b g d e"],
+    length: int,
+) -> tuple[Float[Tensor, "b g r n e"], Float[Tensor, "b g d e"]]:
+    """`scan` of tokens whose chunks are all computed side by side."""
     n = query.shape[3]
-    length = min(length, n)
     reads = _chunks(query, length).transpose(2, 3)
     chunked = update.chunks(length)
     since = chunked.log_decay.cumsum(-2).exp()
@@ -152,9 +186,9 @@ def _replacing(
     reads = torch.cat([query, read[:, :, :, None]], 3)
     scores = _scores(reads, key[:, :, :, None], log_decay)[..., 0, :, :]
     alone, by_state = _solve(scores[:, :, :, -1], value, read * since)
-    key_end = (key * rest).mT
-    starts, last = _accumulate_maps(_kept(since, key) - key_end @ by_state, key_end @ alone, state)
-    return _each(scores[:, :, :, :-1], alone - by_state @ starts), starts, last
+    changes = _Changes(since[..., -1:, :].mT, alone, by_state, (key * rest).mT)
+    written, starts, last = changes.accumulate(state)
+    return _each(scores[:, :, :, :-1], written), starts, last
 
 
 def _erasing(
@@ -164,7 +198,7 @@ def _erasing(
     rest: Float[Tensor, "b g c l #d"],
     state: Float[Tensor, "b g d e"],
 ) -> Parts:
-    """Chunks of tokens that erase elsewhere: r = alone + by_state · S."""
+    """Chunks of tokens that erase elsewhere: −r = alone − by_state · S."""
     key, value, log_decay, read, erased = update
     assert read is not None
     assert erased is not None
@@ -174,12 +208,39 @@ def _erasing(
     of_key, of_erased = scores[:, :, :, :-1].unbind(4)
     read_of_key, read_of_erased = _shift_down(scores[:, :, :, -1]).unbind(3)
     at_start = read * _shift_down(since, 1.0)
-    alone, by_state = _solve(read_of_erased, read_of_key @ value, at_start)
-    erased_end = (erased * rest).mT
-    maps = _kept(since, key) - erased_end @ by_state
-    added = (key * rest).mT @ value - erased_end @ alone
-    starts, last = _accumulate_maps(maps, added, state)
-    return _each(of_key, value) - _each(of_erased, alone + by_state @ starts), starts, last
+    alone, by_state = _solve(read_of_erased, -(read_of_key @ value), at_start)
+    added = (key * rest).mT @ value
+    changes = _Changes(since[..., -1:, :].mT, alone, by_state, (erased * rest).mT, added)
+    written, starts, last = changes.accumulate(state)
+    return _each(of_key, value) + _each(of_erased, written), starts, last
+
+
+class _Changes(NamedTuple):
+    """What chunks do to the state S: w = alone − by_state · S, S ← through ⊙ S + ends · w."""
+
+    through: Float[Tensor, "b g c #d 1"]
+    alone: Float[Tensor, "b g c l e"]
+    by_state: Float[Tensor, "b g c l d"]
+    ends: Float[Tensor, "b g c d l"]
+    added: Float[Tensor, "b g c d e"] | None = None
+    """Added to S besides."""
+
+    def accumulate(
+        self, state: Float[Tensor, "b g d e"]
+    ) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]]:
+        """Return w of each chunk, the states before each, and the state after the last."""
+        rows, written, states = state.shape[:2], [], [state.flatten(0, 1)]
+        through, alone, by_state, ends = (x.flatten(0, 1).unbind(1) for x in self[:4])
+        added: Sequence[Tensor | None] = [None] * len(ends)
+        if self.added is not None:
+            added = self.added.flatten(0, 1).unbind(1)
+        for i, more in enumerate(added):
+            written.append(torch.baddbmm(alone[i], by_state[i], states[-1], alpha=-1))
+            decayed = through[i] * states[-1]
+            decayed = decayed if more is None else decayed + more
+            states.append(torch.baddbmm(decayed, ends[i], written[-1]))
+        of_chunks = (torch.stack(x, 1).unflatten(0, rows) for x in (written, states[:-1]))
+        return *of_chunks, states[-1].unflatten(0, rows)
 
 
 def _solve(
@@ -189,18 +250,13 @@ def _solve(
 ) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c l d"]]:
     """Solve x + below · x = first, and = second; only what is below the diagonal counts."""
     below = below.contiguous()  # a slice takes twice as long
+    rows = torch.cat([first, second], -1)
+    # Transposed, both are in the order of LAPACK, which saves copies and half the time.
     both = torch.linalg.solve_triangular(
-        below, torch.cat([first, second], -1), upper=False, unitriangular=True
-    )
+        below.mT, rows.mT, upper=True, left=False, unitriangular=True
+    ).mT
     of_first, of_second = both.split([first.shape[-1], second.shape[-1]], -1)
     return of_first, of_second
-
-
-def _kept(
-    since: Float[Tensor, "b g c l #d"], key: Float[Tensor, "b g c l d"]
-) -> Float[Tensor, "b g c d d"]:
-    """What decay alone makes of the state in each chunk."""
-    return torch.diag_embed(since[..., -1, :].expand(*key.shape[:3], key.shape[-1]))
 
 
 def _each(
@@ -301,16 +357,3 @@ def _accumulate(
     for scale, more in zip(through.unbind(2), added.unbind(2), strict=True):
         states.append(torch.addcmul(more, scale, states[-1]))
     return torch.stack(states[:-1], 2), states[-1]
-
-
-def _accumulate_maps(
-    maps: Float[Tensor, "b g c d d"],
-    added: Float[Tensor, "b g c d e"],
-    state: Float[Tensor, "b g d e"],
-) -> tuple[Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]]:
-    """The states before each chunk, and after the last: S ← map · S + added."""
-    states = [state.flatten(0, 1)]
-    for map_, more in zip(maps.flatten(0, 1).unbind(1), added.flatten(0, 1).unbind(1), strict=True):
-        states.append(torch.baddbmm(more, map_, states[-1]))
-    before = torch.stack(states[:-1], 1).unflatten(0, state.shape[:2])
-    return before, states[-1].unflatten(0, state.shape[:2])

@@ -29,6 +29,7 @@ def _outer(_: Any, rows: Any, columns: Any, *, out_shape: Any, **__: Any) -> int
 TOKEN_PRODUCTS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
     torch.ops.aten.addcmul: _outer,
+    torch.ops.aten.addcmul_: _outer,
 }
 """Products of a single token that the counter doesn't know."""
 
