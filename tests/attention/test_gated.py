@@ -204,6 +204,22 @@ def test_a_row_may_be_read_in_any_parts(
     assert state.bytes == size
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_segments_of_a_row_change_nothing(
+    mechanism: type[RecurrentAttention], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chunk at a time and all at once: the same outputs and gradients."""
+    query, key, value, gates = draw(mechanism, 3 * mechanism.chunk + 1, extremes=(0.0, -30.0))
+    inputs = [x.requires_grad_() for x in (query, key, value, *gates.values())]
+    found = []
+    for cached in (0, 1 << 40):
+        monkeypatch.setattr("regard.attention.recurrence.CACHED", cached)
+        out = mechanism()(query, key, value, mask=CAUSAL, gates=gates)
+        found.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    for one, all_ in zip(*found, strict=True):
+        equal(one, all_)
+
+
 def test_erasing_by_channel_stays_finite_in_long_rows() -> None:
     """Two steps of it may stretch the state by a quarter: it is no contraction."""
     b1, b2 = torch.tensor([1.0, 0.0]).double(), torch.tensor([0.0, 1.0]).double()
