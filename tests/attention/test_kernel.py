@@ -667,7 +667,8 @@ def test_no_tensor_of_tokens_by_features_by_width_is_ever_made(
         # Some twenty rows of each token: far from 128 of features times values.
         assert kept < n * 128 * 128 / 4
     assert two <= 2 * one
-    assert two_kept <= 2 * one_kept
+    # The first chunk keeps no features for the gradient of the empty carry that it reads.
+    assert two_kept <= 2 * one_kept + 64 * 128
 
 
 # The draw
