@@ -228,7 +228,7 @@ class Mixture(Dataset):
     def _places(
         self, indices: Integer[np.ndarray, "*n"]
     ) -> tuple[Integer[np.ndarray, "*n"], Integer[np.ndarray, "*n"]]:
-        pattern, place = np.divmod(indices, PATTERN)
+        pattern, place = np.divmod(indices, len(self._sources))
         dataset = self._sources[place]
         row = pattern * self._counts[dataset] + self._before[place]
         return dataset, row % self._rows[dataset]
