@@ -13,7 +13,8 @@ Recurrent: 64 rows, 64 new tokens, by a GRU of 2 layers of width 256, and by tor
 same weights, called token by token, and over the whole text for each token, as tutorials do. Their
 tokens are checked to be the same.
 
-    python benchmarks/decoding_families.py [--rounds 5] [--device cpu] [--out DIR]
+    python benchmarks/decoding_families.py [--lengths 32 128 …] [--rounds 5] [--device cpu]
+                                           [--out DIR]
 
 Prints a table, and writes decoding-families.json into docs/figures.
 """
@@ -231,10 +232,10 @@ def document(found: list[Compared], device: torch.device) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = measure.parse(measure.options(__doc__, rounds=5))
+    arguments = measure.parse(measure.options(__doc__, lengths=PROMPTS, rounds=5))
     device, rounds, console = torch.device(arguments.device), arguments.rounds, Console(width=140)
     found = [
-        *(beams_after(prompt, rounds, device) for prompt in PROMPTS),
+        *(beams_after(prompt, rounds, device) for prompt in arguments.lengths),
         *(pair(beams, rounds, device) for beams in (1, BEAMS)),
         recurrent(rounds, device),
     ]

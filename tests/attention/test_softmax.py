@@ -554,6 +554,38 @@ def test_selected_rows_go_on_by_themselves(
             assert error(out[row, None], attend(case)[:, :, length:], case) <= 2
 
 
+@brief
+@given(st.data(), st.booleans(), st.integers(1, 3))
+def test_beams_that_change_places_keep_their_tokens(
+    data: st.DataObject, within: bool, beams: int
+) -> None:
+    """Among the beams of their prompt, where the prompt's slots stay, or among all."""
+    rows, lengths = 2 * beams, torch.tensor([3, 2]).repeat_interleave(beams)
+    tokens = [normal(rows, 1, 7, 2, seed=seed) for seed in range(3)]
+    for x in tokens:  # all beams of a prompt have its tokens
+        x.unflatten(0, (2, beams))[:, :, :, :3] = x.unflatten(0, (2, beams))[:, :1, :, :3].clone()
+    state = begin(2, 1, 2, 2, 7, torch.float64)
+    keep = torch.arange(3) < lengths[::beams, None]
+    _, state = Softmax().extend(*(x[::beams, :, :3] for x in tokens), state, attention_mask=keep)
+    state = state.reorder(torch.arange(rows) // beams)
+    histories = [[x[row, :, : lengths[row]] for row in range(rows)] for x in tokens]
+    for step in range(3, 7):
+        new = [x[:, :, step, None] for x in tokens]
+        out, state = Softmax().extend(*new, state)
+        for history, x in zip(histories, new, strict=True):
+            history[:] = [torch.cat([h, x[row]], 1) for row, h in enumerate(history)]
+        for row in range(rows):
+            query, key, value = (history[row][None] for history in histories)
+            case = Case(query=query, key=key, value=value, mask=Mask.causal())
+            assert error(out[row, None], attend(case)[:, :, -1:], case) <= 2
+        groups = [[*range(beams)], [*range(beams, rows)]] if within else [[*range(rows)]] * 2
+        own = torch.tensor(
+            [data.draw(st.sampled_from(groups[row // beams])) for row in range(rows)]
+        )
+        state = state.reorder(own)
+        histories = [[history[row] for row in own.tolist()] for history in histories]
+
+
 # What a mechanism refuses
 
 

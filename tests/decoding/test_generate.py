@@ -1,6 +1,7 @@
 """Generation: a batch is its rows one by one, a cache changes nothing, and it stops."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from math import e, log
 from typing import Any
@@ -174,6 +175,15 @@ def test_it_stops_calling_the_model_when_every_row_has_stopped() -> None:
     assert model.calls == 4
 
 
+@pytest.mark.parametrize("together", [1, 60, 10**6])
+def test_log_probabilities_do_not_depend_on_how_many_are_computed_together(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = generate_ids(Countdown(), [[2], [1, 4]], max_new_tokens=7)
+    monkeypatch.setattr(import_module("regard.decoding.generate"), "SCORED_TOGETHER", together)
+    assert generate_ids(Countdown(), [[2], [1, 4]], max_new_tokens=7) == expected
+
+
 def test_the_last_token_is_not_fed_back() -> None:
     model = Countdown()
     assert generate_ids(model, [[9]], max_new_tokens=3)[0].ids == [8, 7, 6]
@@ -183,7 +193,7 @@ def test_the_last_token_is_not_fed_back() -> None:
 def test_a_stream_asks_the_model_for_no_more_than_is_taken() -> None:
     model = Countdown()
     taken = islice(stream(model, [[9]], max_new_tokens=100), 3)
-    assert [int(token) for token, _ in taken] == [8, 7, 6]
+    assert [int(token) for token in taken] == [8, 7, 6]
     assert model.calls == 3
 
 

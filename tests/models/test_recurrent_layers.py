@@ -85,6 +85,20 @@ def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> 
 
 
 @EVERY_CELL
+@torch.no_grad()
+def test_token_by_token_is_all_at_once(cell: str) -> None:
+    recurrence = tiny(cell)
+    x, states = normal(3, 5, D), normal(*recurrence.init_state(3).shape, seed=1)
+    expected, last = recurrence(x, states)
+    found = []
+    for token in x.split(1, 1):
+        out, states = recurrence(token, states)
+        found.append(out)
+    assert close(torch.cat(found, 1), expected)
+    assert close(states, last)
+
+
+@EVERY_CELL
 @checked
 @given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4))
 @torch.no_grad()

@@ -122,7 +122,7 @@ class Mask:
         blocks = self.blocks and Blocks(self.blocks.size, self.blocks.allowed.to(device))
         return replace(self._each(lambda x: x.to(device)), blocks=blocks)
 
-    def rows(self, rows: slice) -> "Mask":
+    def rows(self, rows: slice | Int[Tensor, " rows"]) -> "Mask":
         """The mask of some rows of the batch."""
         return self._each(lambda x: x if len(x) == 1 else x[rows])
 

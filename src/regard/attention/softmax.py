@@ -137,14 +137,15 @@ class ScoreAttention(Attention):
         return (slots <= positions[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        return Memory(key, value, lengths)
+        return Memory.of(key, value, lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Memory)
-        mask, rows = Mask.lengths(memory.length), (-1, memory.readers)
+        if memory.readers == 1:
+            return self._forward(query, memory.key, memory.value, memory.mask, None)
         # As rows of one source, readers would each read all of it; as its queries, they do so once.
-        together = query.unflatten(0, rows).transpose(1, 2).flatten(2, 3)
-        out = self._forward(together, memory.key, memory.value, mask, None)
+        together = query.unflatten(0, (-1, memory.readers)).transpose(1, 2).flatten(2, 3)
+        out = self._forward(together, memory.key, memory.value, memory.mask, None)
         apart: Tensor = out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
         return apart
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.mask import Mask
+
 
 class State(Protocol):
     """Decoding state of a mechanism: tensors of fixed shape, and numbers."""
@@ -90,6 +92,10 @@ class KeyValueCache(RowState):
     """Of the lengths; bounds of them in compiled code, which can't ask."""
     window_size: int | None = None
     """Farthest token that a query attends to, in positions."""
+    beams: int = 1
+    """Consecutive rows that continue one prompt."""
+    shared: int = 0
+    """First slots, which are equal in all beams of a prompt."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -114,17 +120,26 @@ class KeyValueCache(RowState):
         state = replace(self, behind=self.behind[rows])
         if not self.is_even:
             state = state._tightened()
-        if len(rows) != len(self.length):
+        if len(rows) != len(self.behind):
             keys, values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            return replace(state, keys=keys, values=values)
-        self._move(rows)
-        return state
+            beams, rest = divmod(len(rows), len(self.behind))
+            every = torch.arange(len(self.behind), device=rows.device)
+            together = not rest and torch.equal(rows, every.repeat_interleave(beams))
+            beams, shared = (beams, self.shortest) if together and beams else (1, 0)
+            return replace(state, keys=keys, values=values, beams=beams, shared=shared)
+        return state._moved(rows)
 
-    def _move(self, rows: Int[Tensor, " batch"]) -> None:
+    def _moved(self, rows: Int[Tensor, " batch"]) -> Self:
         """Put other rows in the places of those that are to change: what stays isn't copied."""
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+        place = torch.arange(len(rows), device=rows.device)
+        moved = (rows != place).nonzero().squeeze(1)
+        state = self
+        if self.shared and not torch.equal(rows // self.beams, place // self.beams):
+            state = replace(self, beams=1, shared=0)
         for filled in self.filled():
-            filled.index_copy_(0, moved, filled.index_select(0, rows[moved]))
+            own = filled[:, :, state.shared :]
+            own.index_copy_(0, moved, own.index_select(0, rows[moved]))
+        return state
 
     def append(
         self,
@@ -137,7 +152,16 @@ class KeyValueCache(RowState):
         shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
         if attention_mask is not None:
             shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
-        grown = KeyValueCache(self.keys, self.values, behind, shortest, longest, self.window_size)
+        grown = KeyValueCache(
+            self.keys,
+            self.values,
+            behind,
+            shortest,
+            longest,
+            self.window_size,
+            self.beams,
+            self.shared,
+        )
         if not torch.compiler.is_compiling():
             grown = grown if attention_mask is None else grown._tightened()
             if grown.longest > bin_slot:
@@ -199,7 +223,18 @@ class Memory(RowState):
     key: Float[Tensor, "sources kv_heads keys d"]
     value: Float[Tensor, "sources kv_heads keys e"]
     length: Int[Tensor, " sources"]
+    mask: Mask | None
+    """Leaves out the padding; none where there is no padding."""
     readers: int = 1
+
+    @staticmethod
+    def of(key: Tensor, value: Tensor, length: Tensor) -> "Memory":
+        """Sequences of these lengths. On a CPU their mask is made once, not for each query."""
+        mask: Mask | None = Mask.lengths(length)
+        if key.device.type == "cpu" and not torch.compiler.is_compiling():
+            allowed = torch.arange(key.shape[2]) < length[:, None]
+            mask = None if allowed.all() else Mask.positions(allowed)
+        return Memory(key, value, length, mask)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
         """The beams of a source read it side by side, so that nothing is copied as they move."""
@@ -208,4 +243,5 @@ class Memory(RowState):
         if not rest and readers and torch.equal(sources, every.repeat_interleave(readers)):
             return replace(self, readers=readers)
         key, value, length = self.key[sources], self.value[sources], self.length[sources]
-        return replace(self, key=key, value=value, length=length, readers=1)
+        mask = self.mask and self.mask.rows(sources)
+        return replace(self, key=key, value=value, length=length, mask=mask, readers=1)

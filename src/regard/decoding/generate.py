@@ -242,13 +242,42 @@ def generate_ids(
         sampling=sampling,
         device=device,
     )
-    tokens, scores = zip(*steps, strict=True)
+    tokens: list[Tensor] = []
+    scores: list[Tensor] = []
+    waiting: list[Tensor] = []
+    for token, logits in steps:
+        tokens.append(token)
+        waiting.append(logits)
+        if len(waiting) * logits.numel() >= SCORED_TOGETHER:
+            scores.append(_scores(waiting, tokens[-len(waiting) :]))
+            waiting = []
+    if waiting:
+        scores.append(_scores(waiting, tokens[-len(waiting) :]))
     return [
         _until_stop(row_ids, row_scores, stop_ids)
         for row_ids, row_scores in zip(
-            torch.stack(tokens, 1).tolist(), torch.stack(scores, 1).tolist(), strict=True
+            torch.stack(tokens, 1).tolist(), torch.cat(scores, 1).tolist(), strict=True
         )
     ]
+
+
+SCORED_TOGETHER = 2**20
+"""Logits that are kept until the log-probabilities of their tokens are computed."""
+
+
+def _scores(
+    logits: Sequence[Float[Tensor, "rows vocabulary"]], tokens: Sequence[Int[Tensor, " rows"]]
+) -> Float[Tensor, "rows steps"]:
+    """Log-probabilities of the tokens of several steps.
+
+    Raises:
+        NonFiniteError: a logit is NaN or infinite.
+    """
+    scores = torch.stack(tuple(logits), 1).float().log_softmax(-1)
+    scores = scores.gather(-1, torch.stack(tuple(tokens), 1).unsqueeze(-1)).squeeze(-1)
+    if not scores.isfinite().all():
+        raise NonFiniteError(DAMAGED)
+    return scores
 
 
 def _steps(
@@ -259,41 +288,53 @@ def _steps(
     stop_ids: Sequence[int] = (),
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
-) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
-    """Each row's next token and its log-probability, until all rows have reached a stop id.
+) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, "rows vocabulary"]]]:
+    """Each row's next token and the logits before it, until all rows have reached a stop id.
 
     A finished row is still extended until then.
-
-    Raises:
-        NonFiniteError: a logit is NaN or infinite; at the next stop id that is looked for, or
-            after the last token.
     """
     model = prepare(model)
     logits, states = prefill(model, prompts, max_new_tokens, device)
-    uniforms = sampling.uniforms(len(prompts), max_new_tokens).to(logits.device).unbind(1)
-    stops = torch.tensor(stop_ids, dtype=torch.long, device=logits.device)
-    done = torch.zeros(len(prompts), dtype=torch.bool, device=logits.device)
-    total = torch.zeros(len(prompts), 1, device=logits.device)  # not finite from a damaged one on
-    for step, numbers in enumerate(uniforms, 1):
+    shape = len(prompts), max_new_tokens
+    drawn = sampling.uniforms(*shape) if sampling.temperature else torch.zeros(shape)
+    stops, unfinished = frozenset(stop_ids), set(range(len(prompts)))
+    for step, numbers in enumerate(drawn.to(logits.device).unbind(1), 1):
         token = sampling.choose(logits, numbers)
-        column = token.unsqueeze(1)
-        score = logits.float().log_softmax(-1).gather(-1, column)
-        yield token, score.squeeze(1)
-        total += score
-        if stop_ids:
-            done |= torch.isin(token, stops)
-        if stop_ids or step == max_new_tokens:
-            # Asked together: a GPU stops for each question.
-            ended, damaged = torch.stack([done.all(), ~total.isfinite().all()]).tolist()
-            if damaged:
-                raise NonFiniteError(DAMAGED)
-            if ended or step == max_new_tokens:
-                return
-        logits, states = model.extend(column, states)
+        yield token, logits
+        if stops:
+            unfinished -= {row for row, new in enumerate(token.tolist()) if new in stops}
+        if step == max_new_tokens or not unfinished:
+            return
+        logits, states = model.extend(token.unsqueeze(1), states)
 
 
-stream = torch.inference_mode()(_steps)
-"""`_steps` for those who ask for one step at a time, each in inference mode."""
+@torch.inference_mode()
+def stream(
+    model: Generator,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    stop_ids: Sequence[int] = (),
+    sampling: Sampling = Sampling(),
+    device: torch.device | None = None,
+) -> Iterator[Int[Tensor, " rows"]]:
+    """Each row's next token, one step at a time, until all rows have reached a stop id.
+
+    Raises:
+        NonFiniteError: a logit is NaN or infinite.
+    """
+    steps = _steps(
+        model,
+        prompts,
+        max_new_tokens=max_new_tokens,
+        stop_ids=stop_ids,
+        sampling=sampling,
+        device=device,
+    )
+    for token, logits in steps:
+        if not logits.isfinite().all():
+            raise NonFiniteError(DAMAGED)
+        yield token
 
 
 def prefill(
@@ -306,11 +347,14 @@ def prefill(
 
     The last new token needs no place: nothing comes after it.
     """
-    capacity = max(map(len, prompts)) + max_new_tokens - 1
-    ids = pad_rows(prompts, 0, limit=capacity)  # masked
-    attention_mask = torch.arange(ids.shape[1]) < lengths_of(prompts)[:, None]
+    lengths = lengths_of(prompts)
+    longest = int(lengths.max())
+    capacity = longest + max_new_tokens - 1
+    ids = pad_rows(prompts, 0, limit=capacity if longest > 1 else 1)
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
+    attention_mask = None if real.all() else real.to(device)
     states = model.init_state(len(prompts), capacity)
-    return model.extend(ids.to(device), states, attention_mask.to(device))
+    return model.extend(ids.to(device), states, attention_mask)
 
 
 def _until_stop(ids: list[int], scores: list[float], stop_ids: Sequence[int]) -> Generated:

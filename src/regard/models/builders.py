@@ -123,7 +123,8 @@ class SequenceToSequence(nn.Module):
 
     def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
         """Return a generator of these sources' targets, with a language model's interface."""
-        return ConditionedModel(self, self.body.encode(source, lengths))
+        whole = bool((lengths == source.shape[1]).all())
+        return ConditionedModel(self, self.body.encode(source, None if whole else lengths))
 
 
 @dataclass(frozen=True, eq=False)

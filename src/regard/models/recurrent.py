@@ -68,6 +68,25 @@ class OutputLayer(nn.Module):
         return out, states[torch.arange(len(x), device=x.device), lengths][None]
 
 
+class GatedLayer(OutputLayer):
+    """A layer of gated recurrent units; on a CPU, a token takes fewer operators than torch's."""
+
+    def forward(
+        self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"], lengths: Lengths | None
+    ) -> tuple[Hidden, Float[Tensor, "1 b d"]]:
+        """Outputs, and the state after each row's last real token."""
+        if x.is_cuda or x.shape[1] != 1 or lengths is not None or torch.is_grad_enabled():
+            return super().forward(x, state, lengths)
+        rnn, h, d = self.rnn, state[0], state.shape[2]
+        inputs = F.linear(x[:, 0], rnn.weight_ih_l0, rnn.bias_ih_l0)
+        recurrent = F.linear(h, rnn.weight_hh_l0, rnn.bias_hh_l0)
+        gates = (inputs[:, : 2 * d] + recurrent[:, : 2 * d]).sigmoid_()
+        reset, update = gates.split(d, 1)
+        new = torch.addcmul(inputs[:, 2 * d :], reset, recurrent[:, 2 * d :]).tanh_()
+        h = torch.lerp(new, h, update)
+        return h[:, None], h[None]
+
+
 class CellLayer(nn.Module):
     """A layer of long short-term memory.
 
@@ -182,7 +201,7 @@ def _make_direction(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
         case "vanilla", _:
             return OutputLayer(LinearRNN(d_in, d))
         case "gru", _:  # Cho et al., 2014
-            return OutputLayer(nn.GRU(d_in, d, batch_first=True))
+            return GatedLayer(nn.GRU(d_in, d, batch_first=True))
         case _:  # Hochreiter & Schmidhuber, 1997
             return CellLayer(nn.LSTM(d_in, d, batch_first=True))
 
@@ -275,14 +294,15 @@ class RecurrentEncoder(nn.Module):
         Raises:
             ValueError: the rows are longer than the context.
         """
-        whole = torch.full((len(input_ids),), input_ids.shape[1], device=input_ids.device)
-        hidden, _ = self.encode(input_ids, whole if lengths is None else lengths)
+        hidden, _ = self.encode(input_ids, lengths)
         return hidden
 
     def encode(
-        self, input_ids: TokenIds, lengths: Lengths
+        self, input_ids: TokenIds, lengths: Lengths | None
     ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
         """Hidden states of each row's first `lengths` tokens, and the final states of all layers.
+
+        Without `lengths`, all tokens are real.
 
         Raises:
             ValueError: the rows are longer than the context.

@@ -19,6 +19,7 @@ from regard.models.config import (
     RecurrentEncoderDecoderConfig,
     RecurrentLayersConfig,
 )
+from regard.models.layers import length_mask
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder, RecurrentStates, require_fit
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
@@ -89,10 +90,12 @@ class GlobalAttention(nn.Module):
         self.mechanism.require_support("cross", "key_lengths")
         self.o_proj = nn.Linear(2 * d, d, bias=False)
 
-    def encode_memory(self, source: Float[Tensor, "b m d_source"], lengths: Lengths) -> State:
+    def encode_memory(
+        self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
+    ) -> State:
         """Encoder states, kept for many queries."""
         key, value = self.k_proj(source)[:, None], self.v_proj(source)[:, None]
-        return self.mechanism.encode_memory(key, value, mask=Mask.lengths(lengths))
+        return self.mechanism.encode_memory(key, value, mask=length_mask(lengths))
 
     def forward(self, hidden: Hidden, memory: State) -> Hidden:
         """Decoder states, each with what it gathers."""
@@ -156,7 +159,7 @@ class RecurrentEncoderDecoder(nn.Module):
         )
         return hidden
 
-    def encode(self, source: SourceIds, source_lengths: Lengths) -> EncoderDecoderStates:
+    def encode(self, source: SourceIds, source_lengths: Lengths | None) -> EncoderDecoderStates:
         """All that the decoder gets to know of the source: its first states, and what it looks at.
 
         Raises:
