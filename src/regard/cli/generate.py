@@ -119,30 +119,30 @@ def compile(run: Path, batch: int, device: str, trust_code: bool) -> None:
 
 def _labels(run: "Run", texts: list[str], precision: "Precision") -> Iterator[dict[str, Any]]:
     """Label each text, or two with a tab between them, or tag a text's words."""
-    from regard import api
+    from regard.evaluation.tasks import label as predict
 
     pairs = [text.partition("\t") for text in texts]
     inputs = [(first, second) if tab else first for first, tab, second in pairs]
-    for text, label in zip(texts, api.label(run, inputs, precision=precision), strict=True):
+    for text, label in zip(texts, predict(run, inputs, precision=precision), strict=True):
         yield {"prompt": text, "text": label.text, "probability": label.probability}
 
 
 def _samples(run: "Run", texts: list[str], settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    from regard import api
+    from regard.decoding import generate
 
     n = settings["num_return_sequences"]
     prompts = [text for text in texts for _ in range(n)]
     chosen = {name: settings[name] for name in (*_COMMON, *_SAMPLING, "seed")}
-    for i, text in enumerate(api.generate(run, prompts, **chosen)):
+    for i, text in enumerate(generate(run, prompts, **chosen)):
         yield {"prompt": prompts[i], "sample": i % n, "text": text}
 
 
 def _beams(run: "Run", texts: list[str], settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    from regard import api
+    from regard.decoding.beam_search import beam_search
 
     chosen = {name: settings[name] for name in (*_COMMON, "num_return_sequences", "length_penalty")}
     stopping: dict[str, Any] = {"true": True, "false": False, "never": "never"}
-    found = api.beam_search(
+    found = beam_search(
         run,
         texts,
         num_beams=settings["num_beams"],
