@@ -566,13 +566,14 @@ def test_beams_that_change_places_keep_their_tokens(
         x.unflatten(0, (2, beams))[:, :, :, :3] = x.unflatten(0, (2, beams))[:, :1, :, :3].clone()
     state = begin(2, 1, 2, 2, 7, torch.float64)
     keep = torch.arange(3) < lengths[::beams, None]
-    _, state = Softmax().extend(*(x[::beams, :, :3] for x in tokens), state, attention_mask=keep)
+    query, key, value = (x[::beams, :, :3] for x in tokens)
+    _, state = Softmax().extend(query, key, value, state, attention_mask=keep)
     state = state.reorder(torch.arange(rows) // beams)
     histories = [[x[row, :, : lengths[row]] for row in range(rows)] for x in tokens]
     for step in range(3, 7):
-        new = [x[:, :, step, None] for x in tokens]
-        out, state = Softmax().extend(*new, state)
-        for history, x in zip(histories, new, strict=True):
+        query, key, value = (x[:, :, step, None] for x in tokens)
+        out, state = Softmax().extend(query, key, value, state)
+        for history, x in zip(histories, (query, key, value), strict=True):
             history[:] = [torch.cat([h, x[row]], 1) for row, h in enumerate(history)]
         for row in range(rows):
             query, key, value = (history[row][None] for history in histories)

@@ -250,7 +250,7 @@ def generate_ids(
         waiting.append(logits)
         if len(waiting) * logits.numel() >= SCORED_TOGETHER:
             scores.append(_scores(waiting, tokens[-len(waiting) :]))
-            waiting = []
+            waiting.clear()
     if waiting:
         scores.append(_scores(waiting, tokens[-len(waiting) :]))
     return [
@@ -273,8 +273,8 @@ def _scores(
     Raises:
         NonFiniteError: a logit is NaN or infinite.
     """
-    scores = torch.stack(tuple(logits), 1).float().log_softmax(-1)
-    scores = scores.gather(-1, torch.stack(tuple(tokens), 1).unsqueeze(-1)).squeeze(-1)
+    scores = torch.stack(list(logits), 1).float().log_softmax(-1)
+    scores = scores.gather(-1, torch.stack(list(tokens), 1).unsqueeze(-1)).squeeze(-1)
     if not scores.isfinite().all():
         raise NonFiniteError(DAMAGED)
     return scores
@@ -317,8 +317,8 @@ def stream(
     stop_ids: Sequence[int] = (),
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
-) -> Iterator[Int[Tensor, " rows"]]:
-    """Each row's next token, one step at a time, until all rows have reached a stop id.
+) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
+    """Each row's next token and its log-probability, until all rows have reached a stop id.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
@@ -332,9 +332,7 @@ def stream(
         device=device,
     )
     for token, logits in steps:
-        if not logits.isfinite().all():
-            raise NonFiniteError(DAMAGED)
-        yield token
+        yield token, _scores([logits], [token]).squeeze(1)
 
 
 def prefill(

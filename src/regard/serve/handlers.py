@@ -91,7 +91,7 @@ def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[d
         sampling=Sampling(temperature=request.temperature, seed=request.seed),
         device=run.device,
     )
-    return _lines(prompt, (int(token[0]) for token in tokens), stop_ids)
+    return _lines(prompt, (int(token[0]) for token, _ in tokens), stop_ids)
 
 
 def _lines(
