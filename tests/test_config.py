@@ -256,6 +256,7 @@ TOP += ", training"
         ("pretraining.lr=inf", "pretraining.lr", "<= 1000"),
         ("pretraining.lr=nan", "pretraining.lr", "> 0"),
         ("pretraining.steps=none", "pretraining", "either epochs or steps"),
+        ("pretraining.steps=null", "pretraining.steps", "`int | none`"),
         ("pretraining.optimizer.betas=[0.9]", "pretraining.optimizer.betas", "length 2"),
         ("pretraining.optimizer.betas=[0.9, 2]", "pretraining.optimizer.betas[1]", "< 1"),
         ("data.validation=1", "data.validation", "< 1"),

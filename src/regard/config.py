@@ -109,7 +109,7 @@ def _decode(type_: type, value: Any) -> Any:
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = field.split(".") if field else []
-    message = message[0].lower() + message[1:]
+    message = message[0].lower() + message[1:].replace("| null`", "| none`")  # as in a setting
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)
     elif message.startswith(("invalid value", "invalid enum value")):

@@ -123,6 +123,15 @@ def test_labels_that_training_lacks_are_reported(tmp_path: Path) -> None:
     assert made.facts["training_rows"] == 40
 
 
+def test_labels_absent_from_training_are_reported_with_the_score(
+    regard: Command, run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("review,stars\ngood food,5\nodd food,3\n", "utf-8")
+    scored = regard("evaluate", str(run), str(tmp_path / "a.csv"))
+    assert scored.code == 0, scored.err
+    assert "rows with a label absent from training, scored as wrong: 1\n" in scored.out
+
+
 def test_duplicates_across_the_split_are_reported(tmp_path: Path) -> None:
     made = plan(write_table(tmp_path / "a.csv", n=300))
     assert made.facts["test_rows"] == 30
@@ -132,6 +141,13 @@ def test_duplicates_across_the_split_are_reported(tmp_path: Path) -> None:
 def test_one_label_teaches_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("review,stars\ngood,5\nbad,5\n", "utf-8")
     with pytest.raises(UserError, match="all 2 rows have the label '5', so nothing can be learned"):
+        plan(tmp_path / "a.csv")
+
+
+def test_a_label_for_each_row_is_a_warning(tmp_path: Path) -> None:
+    rows = "\n".join(f"text {i},label{i}" for i in range(12))
+    (tmp_path / "a.csv").write_text(f"review,stars\n{rows}\n", "utf-8")
+    with pytest.warns(UserWarning, match="each row has a label of its own.*--label"):
         plan(tmp_path / "a.csv")
 
 

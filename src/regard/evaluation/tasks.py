@@ -80,10 +80,14 @@ class TaskScore:
     predictions: list[Prediction] = field(default_factory=list)
     cut: int = 0
     """Number of texts truncated to fit the model."""
+    absent: int = 0
+    """Number of rows whose label isn't among those of the model, which can't be right."""
 
     def lines(self) -> list[str]:
         """Return the scores as text, a line for the run and for each baseline."""
         lines = [f"{self.cut} texts don't fit the model and were truncated"] if self.cut else []
+        if self.absent:
+            lines.append(f"rows with a label absent from training, scored as wrong: {self.absent}")
         if not self.scores:
             return [*lines, f"{len(self.predictions)} answers; --predictions FILE writes them"]
         return lines + [
@@ -205,7 +209,15 @@ def score_answers(
         baselines={name: task.score(guess, right, seed) for name, guess in guesses.items()},
         predictions=predictions,
         cut=cut,
+        absent=_count_absent(run, right),
     )
+
+
+def _count_absent(run: Run, answers: Sequence[str]) -> int:
+    head = run.recipe.head
+    if not isinstance(head, ClassificationHeadConfig):
+        return 0
+    return sum(answer not in head.labels for answer in answers)
 
 
 def label(

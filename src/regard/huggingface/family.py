@@ -118,11 +118,11 @@ class Family:
         return [f"model.{name} = {options[name]}" for name in different]
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
-        """Return the head of a model: that of vectors for an encoder that is saved without one."""
+        """Return the head of a model; an encoder that is saved without one pools hidden states."""
         own = {name for ours, name in self.tensors.items() if ours.startswith("head")}
         modules = {self.name_of_today(name).rpartition(".")[0] for name in tensors}
         headless = isinstance(self.head, MaskedLMHeadConfig) and own.isdisjoint(modules)
-        return EmbeddingHeadConfig() if headless else self.head
+        return EmbeddingHeadConfig(width=None) if headless else self.head
 
     def load_weights(
         self, tensors: Mapping[str, Tensor], config: ModelConfig

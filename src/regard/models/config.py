@@ -384,8 +384,8 @@ class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"
 
     pool: Pool = "mean"
     """Pooling of hidden states."""
-    width: Positive = 128
-    """Width of the vector."""
+    width: Positive | None = 128
+    """Width of the vector; with none, hidden states aren't projected."""
     temperature: Annotated[float, Meta(gt=0)] = 0.05
     """Divides similarities in training."""
 

@@ -54,11 +54,14 @@ class ClassificationHead(nn.Module):
 class EmbeddingHead(nn.Module):
     """Vectors of length 1 for whole texts."""
 
-    def __init__(self, d: int, width: int, *, pool: Pool, temperature: float) -> None:
-        """`temperature` is what similarities are divided by in training."""
+    def __init__(self, d: int, width: int | None, *, pool: Pool, temperature: float) -> None:
+        """Without a width, vectors are pooled hidden states.
+
+        `temperature` is what similarities are divided by in training.
+        """
         super().__init__()
         self.pool, self.temperature = pool, temperature
-        self.layer = nn.Linear(d, width, bias=False)
+        self.layer = nn.Identity() if width is None else nn.Linear(d, width, bias=False)
 
     def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b width"]:
         vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))

@@ -48,10 +48,17 @@ def begin_with(start: Run, run: Run) -> None:
     run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
 
 
+def _place(run: Run) -> str:
+    """Return the absolute path of a run, or that of a Hugging Face folder after "hf:"."""
+    source = str(run.path)
+    folder = source.removeprefix("hf:")
+    return source.removesuffix(folder) + str(Path(folder).absolute())
+
+
 def _ancestor(run: Run) -> dict[str, Any]:
-    """Return a run's path and provenance, kept in the origin of those that begin with it."""
+    """Return a run's absolute path and provenance, for the origin of runs that begin with it."""
     facts = ("stage", "steps", "inputs", "fingerprint", "parent_weights")
-    return {"run": str(run.path)} | {name: run.origin[name] for name in facts if name in run.origin}
+    return {"run": _place(run)} | {name: run.origin[name] for name in facts if name in run.origin}
 
 
 def ancestry(path: Path, origin: Mapping[str, Any]) -> list[str]:

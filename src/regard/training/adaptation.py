@@ -68,8 +68,8 @@ def _adapt(run: Run, config: TrainingConfig, title: str) -> None:
         _freeze(run.model, config)
     if not any(parameter.requires_grad for parameter in run.model.parameters()):
         raise UserError(
-            f"{title}.freeze={config.freeze}: nothing is left to train: the head is tied to "
-            f"the embeddings; set {title}.freeze=embeddings, or {title}.lora.rank=8"
+            f"{title}.freeze={config.freeze}: nothing is left to train: the head is tied to the "
+            f"embeddings, or has no weights; set {title}.freeze=embeddings, or {title}.lora.rank=8"
         )
 
 

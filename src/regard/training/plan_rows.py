@@ -1,6 +1,7 @@
 """Plans of training for a task by its name: on a user's rows, or on the task's own examples."""
 
 import dataclasses
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -127,6 +128,12 @@ def _label_facts(
         raise UserError(
             f"{path}: all {len(training)} rows have the label {next(iter(labels))!r}, so nothing "
             "can be learned; choose another column by --label"
+        )
+    if len(labels) == len(training) >= 10:
+        warnings.warn(
+            f"{path}: each row has a label of its own, so none can be learned for other rows; "
+            "choose another column by --label",
+            stacklevel=2,
         )
     return {
         "labels": len(labels),

@@ -21,7 +21,7 @@ from regard.runs.recipe import (
 from regard.runs.run import Run, describe_origin
 from regard.runs.start import begin_with, stage_recipe, start_recipe
 from regard.text.corpus import Corpus, read_documents
-from regard.text.files import detect_documents, find_files
+from regard.text.files import TextFile, detect_documents, find_files, has_records
 from regard.text.tokenize import (
     TextSpec,
     TokenizedText,
@@ -102,6 +102,12 @@ def _plan_files(
     files = inspect_files(find_files(paths), [source, folder] if source else [folder])
     kind = recipe.data.documents
     documents = detect_documents(files) if kind == "auto" else kind
+    kinds = _kinds(files, documents)
+    if (field := recipe.data.table.text) and "records" not in kinds:
+        raise UserError(
+            f"{files[0].path}: has no records with a field {field!r}; leave --text out, or convert "
+            "the text to JSONL or Parquet"
+        )
     spec = TextSpec(
         files=files,
         documents=documents,
@@ -132,10 +138,16 @@ def _plan_files(
         "encoding": ", ".join(
             sorted({_ENCODINGS.get(file.encoding, file.encoding) for file in files})
         ),
-        "documents": f"{text.documents:,} {documents}{detected}",
+        "documents": f"{text.documents:,} {' and '.join(kinds)}{detected}",
     }
     where, chosen = files[0].path, _with_documents(recipe, documents)
     return _plan_tokens(text, out, chosen, origin, where, facts, start=start)
+
+
+def _kinds(files: Sequence[TextFile], documents: str) -> list[str]:
+    """Return the kinds of documents in files; JSONL and Parquet always hold records."""
+    found = {"records" if has_records(file.path) else documents for file in files}
+    return sorted(found, key=lambda kind: kind == "records")
 
 
 _ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
