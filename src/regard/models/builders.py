@@ -223,9 +223,8 @@ class Embedder(nn.Module):
     def __init__(self, body: Body, head: EmbeddingHeadConfig) -> None:
         super().__init__()
         self.body = body
-        self.head = EmbeddingHead(
-            body.width, head.width, pool=head.pool, temperature=head.temperature
-        )
+        width = head.width if head.projection else None
+        self.head = EmbeddingHead(body.width, width, pool=head.pool, temperature=head.temperature)
         initialize(self)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths) -> Float[Tensor, "b width"]:

@@ -384,8 +384,10 @@ class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"
 
     pool: Pool = "mean"
     """Pooling of hidden states."""
-    width: Positive | None = 128
-    """Width of the vector; with none, hidden states aren't projected."""
+    projection: bool = True
+    """Whether the pooled hidden states are projected; otherwise, they are the vector."""
+    width: Positive = 128
+    """Width of the projection."""
     temperature: Annotated[float, Meta(gt=0)] = 0.05
     """Divides similarities in training."""
 
