@@ -191,9 +191,9 @@ CASES = {
         parent=caser,
         task="translation",
         data=lambda _: None,
-        score=task_score,
-        unit="score",
-        settings=("training.steps=1000",),
+        score=lambda run, _: score_task(run, ENVIRONMENT).scores["chrF"].value,
+        unit="chrF",
+        settings=("training.steps=600", "training.batch=16"),
     ),
 }
 
