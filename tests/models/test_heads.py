@@ -61,11 +61,20 @@ def test_labels_are_scored_by_the_formula(pool: Pool) -> None:
 @torch.no_grad()
 def test_vectors_have_length_1_along_the_formula(pool: Pool) -> None:
     head, hidden = sharp(EmbeddingHead(4, 6, pool=pool, temperature=0.1)), normal(2, 5, 4)
+    assert isinstance(head.layer, nn.Linear)
     found = head(hidden, torch.tensor([5, 2]))
     assert close(found.square().sum(1), torch.ones(2, dtype=torch.float64))
     for row, n, vector in zip(hidden, (5, 2), found, strict=True):
         along = head.layer.weight @ pooled(row[:n], pool)
         assert close(vector * along.norm(), along)
+
+
+@POOLS
+def test_vectors_without_a_projection_are_pooled_states(pool: Pool) -> None:
+    hidden = normal(2, 5, 4)
+    found = EmbeddingHead(4, None, pool=pool, temperature=0.1)(hidden, torch.tensor([5, 2]))
+    for row, n, vector in zip(hidden, (5, 2), found, strict=True):
+        assert close(vector * pooled(row[:n], pool).norm(), pooled(row[:n], pool))
 
 
 @pytest.mark.parametrize(
