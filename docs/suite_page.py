@@ -25,10 +25,21 @@ DOCS = Path(__file__).parent
 TITLES = {
     "families": "Families of models, compared",
     "mechanisms": "Mechanisms, compared",
+    "recurrences": "Gated linear recurrences, compared",
     "world": "Ways to learn a world, compared",
 }
 """Titles of pages; others have the suite's name."""
-LEFT_OUT = ("parameters", "operations", "tokens/s", "memory (MB)")
+NOTES = {
+    "mechanisms": "These are the ten decoder mechanisms without gates; those with gates are on the "
+    "page of [gated linear recurrences](recurrences.md).",
+    "recurrences": "Test rows of parity are longer than those of training: positions 41 to 256 "
+    "after rows of 40. One layer without a short convolution sees each token of `mqar` without the "
+    "one before it.",
+}
+"""What a reader has to know of a suite besides."""
+UNTIMED = ("recurrences",)
+"""Suites that shared a machine with other programs, so that their seconds say nothing."""
+LEFT_OUT = ("operations", "tokens/s", "memory (MB)")
 """Columns of `regard compare` that a page has no place for."""
 INTRO = """# {title}
 
@@ -36,8 +47,8 @@ INTRO = """# {title}
 make suite SUITE={suite}
 ```
 
-The suite `{suite}` of [`regard compare`](compare.md#suites): {cells:,} cells, {hours:.1f} hours of
-training in all, one CPU thread per cell. Scores are means over {seeds} seeds with 95 % intervals.
+The suite `{suite}` of [`regard compare`](compare.md#suites): {cells:,} cells, {time}, one CPU
+thread per cell. Scores are means over {seeds} seeds with 95 % intervals; equal means share a rank.
 Tuned values are chosen by validation; *window* lists those whose mean validation score is within
 {within} of the best. A row whose best value is at the edge of the grid is not ranked, and its
 point is hollow. [Statistics](compare.md#statistics)."""
@@ -82,15 +93,16 @@ def require_complete(found: Mapping[str, Comparison]) -> None:
 
 def page(suite: str, grids: Mapping[str, Grid], found: Mapping[str, Comparison]) -> str:
     """Return the page as Markdown: a section for each task."""
+    hours = sum(map(seconds, found.values())) / 3600
     intro = INTRO.format(
         title=TITLES.get(suite, suite),
         suite=suite,
         cells=sum(len(comparison.cells) for comparison in found.values()),
-        hours=sum(map(seconds, found.values())) / 3600,
+        time="not timed" if suite in UNTIMED else f"{hours:.1f} hours of training in all",
         seeds=max(grid.seeds for grid in grids.values()),
         within=max(grid.within for grid in grids.values()),
     )
-    lines = [intro]
+    lines = [intro, *(["", NOTES[suite]] if suite in NOTES else [])]
     for task, comparison in found.items():
         lines += ["", *section(suite, grids[task], comparison)]
     lines += ["", f"*From `{suite}.json`, written by the command above.*"]
@@ -111,7 +123,7 @@ def section(suite: str, grid: Grid, comparison: Comparison) -> list[str]:
         f"![Test {comparison.score} of each row, and validation {comparison.score} by tuned value]"
         f"({figure_name(suite, grid.task)})",
         "",
-        *markdown_table(*narrow(*readable(comparison))),
+        *markdown_table(*narrow(suite, *readable(comparison))),
         *(["", *failures] if failures else []),
     ]
 
@@ -136,10 +148,11 @@ def solved(comparison: Comparison) -> str:
 
 
 def narrow(
-    columns: Sequence[str], rows: Sequence[Sequence[str]]
+    suite: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
     """Return a table without the columns that are left out."""
-    kept = [place for place, name in enumerate(columns) if name not in LEFT_OUT]
+    left_out = (*LEFT_OUT, "seconds") if suite in UNTIMED else LEFT_OUT
+    kept = [place for place, name in enumerate(columns) if name not in left_out]
     return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 

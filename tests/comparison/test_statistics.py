@@ -35,6 +35,17 @@ def test_one_seed_has_no_interval() -> None:
         t_interval([])
 
 
+def test_intervals_end_where_the_scores_do() -> None:
+    values = [0.0, 0.0, 0.95]
+    free, found = t_interval(values), t_interval(values, 0.0, 1.0)
+    assert free.low < 0 < 1 < free.high
+    assert (found.value, found.low, found.high) == (free.value, 0, 1)
+    difference = compare_with(dict.fromkeys(range(3), 1.0), {"a": dict(enumerate(values))}, 1.0)
+    assert difference["a"].mean.low == -1
+    assert difference["a"].mean.high == pytest.approx(free.high - 1)
+    assert difference["a"].p == pytest.approx(stats.ttest_1samp(values, 1).pvalue)
+
+
 @given(VALUES)
 def test_the_paired_test_is_scipys(differences: list[float]) -> None:
     if np.std(differences, ddof=1) < 1e-9:

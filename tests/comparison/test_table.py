@@ -128,6 +128,20 @@ def test_differences_are_paired_and_said_in_words() -> None:
     assert [record["verdict"] for record in other][1:] == ["better", "better", "baseline"]
 
 
+@pytest.mark.parametrize(("score", "highest"), [("accuracy", 1), ("BLEU", 100)])
+def test_intervals_end_where_the_score_does(score: str, highest: float) -> None:
+    tests = (0.0, 0.0, 0.95 * highest)
+    outcomes: Outcomes = {
+        (kind, 1e-3, seed): replace(finished(0, 0), validation={score: 0.5}, test={score: test})
+        for kind, sign in (("softmax", 1), ("elu", -1))
+        for seed, test in enumerate(tests[::sign])
+    }
+    for record in made_up(outcomes).table():
+        assert (record["test low"], record["test high"]) == (0, highest)
+        assert record["rank"] == 1  # equal means share a rank
+    assert (record["difference low"], record["difference high"]) == (-highest, highest)
+
+
 def test_another_score_can_be_compared() -> None:
     with pytest.raises(UserError, match="--score BLEU: no such score; there are: accuracy"):
         made_up(curve("softmax", (0.1, 0.2, 0.1)), score="BLEU").table()

@@ -1,13 +1,10 @@
 """The figure of a comparison: test scores with intervals, and tuning curves."""
 
-from math import isnan
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.comparison.export import short_name
-from regard.comparison.statistics import t_interval
-from regard.comparison.table import Comparison, Row, sort_key
+from regard.comparison.table import Comparison, Record, Row, sort_key
 from regard.drawing import COLORS, panels
 
 
@@ -16,7 +13,8 @@ def draw(comparison: Comparison) -> Figure:
     rows, tuned = comparison.rows, list(comparison.sweep.tune)
     height, width = max(2.6, 0.6 + 0.36 * len(rows)), 4.2 * (1 + len(tuned))
     with panels(1 + len(tuned), height=height, width=width) as (figure, (scores, *curves)):
-        _draw_scores(scores, rows, comparison.score)
+        _draw_scores(scores, rows, comparison.table())
+        scores.set_xlabel(f"test {comparison.score}")
         for axes, path in zip(curves, tuned, strict=True):
             _draw_curves(axes, rows, path)
             axes.set_ylabel(f"validation {comparison.score}")
@@ -32,21 +30,18 @@ def _dash(place: int) -> str:
     return ("-", "--", ":")[place // len(COLORS) % 3]
 
 
-def _draw_scores(axes: Axes, rows: list[Row], score: str) -> None:
+def _draw_scores(axes: Axes, rows: list[Row], records: list[Record]) -> None:
     """A point with its interval for each row, the first on top."""
-    for place, row in enumerate(rows):
-        values = list(row.chosen.by_seed("test").values()) if row.chosen else []
-        if not values:
+    for place, (row, record) in enumerate(zip(rows, records, strict=True)):
+        if record["test"] is None:
             continue
-        found = t_interval(values)
-        if not isnan(found.low):
-            ends = [found.low, found.high]
+        if record["test low"] is not None:
+            ends = [record["test low"], record["test high"]]
             axes.plot(ends, [place, place], color=_color(place), linestyle=_dash(place))
         filled = "none" if row.edges else _color(place)  # hollow: the best may lie beyond the grid
-        axes.plot(found.value, place, "o", color=_color(place), markerfacecolor=filled)
+        axes.plot(record["test"], place, "o", color=_color(place), markerfacecolor=filled)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(f"test {score}")
 
 
 def _draw_curves(axes: Axes, rows: list[Row], path: str) -> None:

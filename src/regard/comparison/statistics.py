@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import inf, nan, sqrt
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from regard.metrics import Interval
 
 LEVEL = 0.05
 """Share of true null hypotheses that may be rejected, in the whole family of comparisons."""
+
+
+HIGHEST = {"BLEU": 100.0, "chrF": 100.0}
+"""Highest values of scores, where it isn't 1; the lowest are 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +34,10 @@ class Difference:
         return self.adjusted_p < LEVEL
 
 
-def t_interval(values: Sequence[float]) -> Interval:
+def t_interval(values: Sequence[float], low: float = -inf, high: float = inf) -> Interval:
     """Return the mean with Student's 95 % interval; its ends are NaN for a single value.
+
+    The interval ends where the range of possible means does, which loses no coverage.
 
     Raises:
         ValueError: there are no values.
@@ -44,7 +50,7 @@ def t_interval(values: Sequence[float]) -> Interval:
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     half = float(stdtrit(n - 1, 0.975)) * float(np.std(values, ddof=1)) / sqrt(n)
-    return Interval(mean, mean - half, mean + half)
+    return Interval(mean, max(low, mean - half), min(high, mean + half))
 
 
 def paired_p(differences: Sequence[float]) -> float:
@@ -78,11 +84,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_with(
-    baseline: Mapping[int, float], others: Mapping[str, Mapping[int, float]]
+    baseline: Mapping[int, float],
+    others: Mapping[str, Mapping[int, float]],
+    largest: float = inf,
 ) -> dict[str, Difference]:
     """Return the difference of each row to the baseline, over the seeds that both have.
 
-    Rows are scores by seed. A row without a common seed is left out.
+    Rows are scores by seed. A row without a common seed is left out. No difference is larger than
+    `largest`, in either direction.
     """
     paired = {
         name: [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]
@@ -92,7 +101,10 @@ def compare_with(
     p_values = [paired_p(differences) for differences in paired.values()]
     return {
         name: Difference(
-            mean=t_interval(differences), p=p, adjusted_p=adjusted, seeds=len(differences)
+            mean=t_interval(differences, -largest, largest),
+            p=p,
+            adjusted_p=adjusted,
+            seeds=len(differences),
         )
         for (name, differences), p, adjusted in zip(
             paired.items(), p_values, holm(p_values), strict=True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.comparison.folder import Cell, Costs, Sweep, load_sweep, read_cells
 from regard.comparison.grid import Values
-from regard.comparison.statistics import Difference, compare_with, t_interval
+from regard.comparison.statistics import HIGHEST, Difference, compare_with, t_interval
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
@@ -168,6 +168,11 @@ class Comparison:
             require_score(chosen, self.scores)
         return chosen
 
+    @property
+    def highest(self) -> float:
+        """Highest possible score; the lowest is 0."""
+        return HIGHEST.get(self.score, 1.0)
+
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, in the order of the axes' values."""
@@ -218,11 +223,11 @@ class Comparison:
             for row in self.rows
             if row.chosen and row is not self.baseline
         }
-        return compare_with(self.baseline.chosen.by_seed("test"), others)
+        return compare_with(self.baseline.chosen.by_seed("test"), others, self.highest)
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """Rank of each row by its mean test score, 1 for the best.
+        """Rank of each row by its mean test score, 1 for the best; equal means share a rank.
 
         Not ranked are rows with a chosen value at the edge of the grid, as a better one may lie
         beyond, and rows whose cells haven't all ended.
@@ -254,7 +259,8 @@ class Comparison:
 
     def _record(self, row: Row) -> Record:
         chosen = row.chosen
-        test = t_interval(list(chosen.by_seed("test").values())) if chosen else None
+        scores = list(chosen.by_seed("test").values()) if chosen else []
+        test = t_interval(scores, 0.0, self.highest) if scores else None
         record: Record = dict(row.values)
         for path in self.sweep.sizes:
             record[path] = (chosen.cells[0].value(path) or None) if chosen else None
@@ -268,7 +274,7 @@ class Comparison:
             "test": test.value if test else None,
             "test low": _or_none(test.low) if test else None,
             "test high": _or_none(test.high) if test else None,
-            "seeds": len(chosen.by_seed("test")) if chosen else 0,
+            "seeds": len(scores),
             "waiting": row.n_waiting,
             "diverged or failed": row.n_lost,
             "at the edge": ", ".join(row.edges) or None,

@@ -150,9 +150,8 @@ function chart({ label, x, y, xName, yName, lines }) {
 
 function legend(rows) {
   const entries = [...new Set(rows)].map((row) => {
-    const dot = element("i");
-    dot.style.background = colorOf(row);
-    return element("li", {}, dot, row.name);
+    const line = drawing("line", { x1: 0, x2: 28, y1: 5, y2: 5, stroke: colorOf(row), "stroke-width": 3, "stroke-dasharray": dashOf(row) });
+    return element("li", {}, drawing("svg", { viewBox: "0 0 28 10", "aria-hidden": "true" }, line), row.name);
   });
   return element("ul", { class: "legend" }, ...entries);
 }
