@@ -75,6 +75,7 @@ def thousand(cell: Path, out: Path) -> None:
     """Write a folder of finished cells, copies of one that differ in three axes."""
     axes = {"model.attention.kind": [f"kind-{n}" for n in range(KINDS)]}
     tuned = {"training.lr": list(map(str, RATES))}
+    out.mkdir()
     save_sweep(out, msgspec.convert({"over": axes, "tune": tuned}, Sweep))
     recipe = parse_toml((cell / "config.toml").read_text("utf-8"), where="config.toml")
     cells = product(axes["model.attention.kind"], RATES, range(SEEDS))

@@ -30,15 +30,17 @@ TITLES = {
 }
 """Titles of pages; others have the suite's name."""
 NOTES = {
-    "mechanisms": "These are the ten decoder mechanisms without gates; those with gates are on the "
-    "page of [gated linear recurrences](recurrences.md).",
-    "recurrences": "Test rows of parity are longer than those of training: positions 41 to 256 "
-    "after rows of 40. One layer without a short convolution sees each token of `mqar` without the "
-    "one before it.",
+    "mechanisms": "These are the ten decoder mechanisms without gates. Those with gates are [gated "
+    "linear recurrences](attention.md#gated-linear-recurrences), compared by the suite "
+    "`recurrences`.",
+    "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
+    "In `mqar`, all states have the same size, and a layer without a short convolution (0) reads "
+    "no token together with its predecessor. The command also trains the mechanisms of the suite "
+    "that are missing here.",
 }
-"""What a reader has to know of a suite besides."""
+"""Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
-"""Suites that shared a machine with other programs, so that their seconds say nothing."""
+"""Suites trained beside other programs, so that their seconds are no measurement."""
 LEFT_OUT = ("operations", "tokens/s", "memory (MB)")
 """Columns of `regard compare` that a page has no place for."""
 INTRO = """# {title}

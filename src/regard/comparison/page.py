@@ -88,8 +88,9 @@ def _curve(row: Row, path: str) -> dict[str, Any]:
 
 
 def _learning(chosen: Candidate | None) -> dict[str, Any]:
-    """Mean training loss over the seeds of the chosen values, by step."""
-    found = [_losses(cell) for cell in chosen.cells] if chosen else []
+    """Mean training loss over the finished seeds of the chosen values, by step."""
+    finished = chosen.by_seed("test") if chosen else {}
+    found = [_losses(cell) for cell in chosen.cells if cell.seed in finished] if chosen else []
     steps = sorted(set.intersection(*map(set, found))) if found else []
     kept = _thinned(steps)
     return {

@@ -188,6 +188,7 @@ function tuning(rows, path, name) {
 
 function learning(rows) {
   const known = rows.filter((row) => row.learning.steps.length);
+  if (!known.length) return "";
   const x = scaleOf(known.flatMap((row) => row.learning.steps), LEFT + 6, right - 24);
   const y = scaleOf(known.flatMap((row) => row.learning.losses), bottom - 6, TOP + 14, true);
   const lines = known.map((row) => ({
