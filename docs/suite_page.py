@@ -2,7 +2,8 @@
 
     python docs/suite_page.py SUITE FOLDER
 
-Writes docs/SUITE.md, a figure for each task, and the tables' numbers as docs/figures/SUITE.json.
+Writes docs/SUITE.md, a figure for each task, and the tables' numbers as
+docs/figures/suite-SUITE.json.
 """
 
 import json
@@ -30,13 +31,12 @@ TITLES = {
 }
 """Titles of pages; others have the suite's name."""
 NOTES = {
-    "mechanisms": "These are the ten decoder mechanisms without gates. Those with gates are [gated "
-    "linear recurrences](attention.md#gated-linear-recurrences), compared by the suite "
-    "`recurrences`.",
+    "mechanisms": "These are the ten decoder mechanisms without gates. Those with gates are on the "
+    "page of [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
-    "In `mqar`, all states have the same size, and a layer without a short convolution (0) reads "
-    "no token together with its predecessor. The command also trains the mechanisms of the suite "
-    "that are missing here.",
+    "In `mqar`, rows with equal `short_conv` have states of equal size; a layer without one (0) "
+    "reads no token together with its predecessor. Not all cells of the suite have been trained: "
+    "the column *seeds* counts those of a row, and the command adds what is missing.",
 }
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
@@ -77,7 +77,7 @@ def main(suite: str, folder: Path, docs: Path = DOCS) -> None:
     for task, comparison in found.items():
         write_file(docs / figure_name(suite, task), to_png(comparison.figure()))
     numbers = json.dumps({task: one.table() for task, one in found.items()}, indent=1)
-    write_file(docs / "figures" / f"{suite}.json", f"{numbers}\n".encode())
+    write_file(docs / "figures" / f"suite-{suite}.json", f"{numbers}\n".encode())
     write_file(docs / f"{suite}.md", page(suite, grids, found).encode())
 
 
@@ -107,7 +107,7 @@ def page(suite: str, grids: Mapping[str, Grid], found: Mapping[str, Comparison])
     lines = [intro, *(["", NOTES[suite]] if suite in NOTES else [])]
     for task, comparison in found.items():
         lines += ["", *section(suite, grids[task], comparison)]
-    lines += ["", f"*From `{suite}.json`, written by the command above.*"]
+    lines += ["", f"*From `suite-{suite}.json`, written by the command above.*"]
     return "\n".join(lines) + "\n"
 
 
@@ -142,7 +142,7 @@ def first_line(task: str) -> str:
 
 def solved(comparison: Comparison) -> str:
     """Return the names of the rows whose mean test score is high."""
-    return ", ".join(
+    return "; ".join(
         row.name
         for row, record in zip(comparison.rows, comparison.table(), strict=True)
         if (record["test"] or 0) >= SOLVED

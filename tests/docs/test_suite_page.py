@@ -48,7 +48,7 @@ def test_the_page_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     assert "Test accuracy of at least 0.99: softmax." in text
     assert "| 1 | softmax | 0.1 | 0.1 | 0.995 [0.995, 0.995] | 2 |" in text
     assert "- argmax, training.lr=0.1, seed 0: diverged" in text.replace(f"{KIND}=", "")
-    numbers = json.loads((docs / "figures" / "two.json").read_text("utf-8"))
+    numbers = json.loads((docs / "figures" / "suite-two.json").read_text("utf-8"))
     assert [row["test"] for row in numbers["copy"]] == [0.995, 0.5, None]
     for figure in re.findall(r"\]\((figures[^)]*)\)", text):
         assert (docs / figure).stat().st_size < 150_000
