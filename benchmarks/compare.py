@@ -68,7 +68,7 @@ def beside_training(ended: list[Path]) -> float:
     """Return the mean seconds from the end of a cell to that of the next, less its training."""
     wall = ended[-1].stat().st_mtime - ended[0].stat().st_mtime
     training = sum(json.loads(path.read_bytes())["costs"]["seconds"] for path in ended[1:])
-    return (wall - training) / (len(ended) - 1)
+    return float(wall - training) / (len(ended) - 1)
 
 
 def thousand(cell: Path, out: Path) -> None:
