@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.runs.claim import newest_claim
 from tiny import MODEL
 from train_many import CASES, train_many
 
@@ -98,7 +99,10 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
     launch(1, command(tmp_path, "alone", settings))
     draw, victims = random.Random(kills), ("one", "launcher", "all")
     for processes, victim in islice(cycle(product((2, 3, 1), victims)), 0, 4 * kills, 4):
-        process = start(processes, command(tmp_path, "killed", settings, "--resume"))
+        arguments = command(tmp_path, "killed", settings, "--resume")
+        if (processes, victim) == (1, "launcher"):  # it trains on, until another has started
+            arguments = prepared(SLOW, arguments)
+        process = start(processes, arguments)
         kill(process, victim, tmp_path / "killed", draw)
         assert newest(tmp_path / "killed") < steps, "it ended before it was killed"
     launch(1, command(tmp_path, "killed", settings, "--resume"))
@@ -254,12 +258,24 @@ def in_step(number: int, rank: int, statements: str) -> str:
     )
 
 
-def failure(arguments: Sequence[str], prepared: str) -> list[str]:
-    """Run two processes, after a statement in each, and return the lines of their failure."""
+SLOW = """
+import time, regard.training.loop as loop
+gradients = loop.accumulate_gradients
+loop.accumulate_gradients = lambda *args: (time.sleep(0.05), gradients(*args))[1]
+"""
+
+
+def prepared(statements: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command that runs statements first."""
     script = Path("prepared.py")
-    lines = ("import os, sys", prepared, "from regard.cli.main import main", "main(sys.argv[1:])")
+    lines = ("import os, sys", statements, "from regard.cli.main import main", "main(sys.argv[1:])")
     script.write_text("\n".join(lines))
-    process = start(2, [str(script), *arguments[2:]])
+    return [str(script), *arguments[2:]]
+
+
+def failure(arguments: Sequence[str], statements: str) -> list[str]:
+    """Run two processes, after statements in each, and return the lines of their failure."""
+    process = start(2, prepared(statements, arguments))
     printed = printed_by(process, timeout=180)
     assert process.returncode
     return [line for line in printed.splitlines() if line.startswith("regard:")]
@@ -316,11 +332,12 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
 
 def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: random.Random) -> None:
     """Kill one process, the launcher or all of them, soon after they have begun to train."""
-    before, deadline = newest(run), time.monotonic() + 120
-    # Those of a launcher that was killed may still write, before the new ones are there.
-    while process.poll() is None and (newest(run) == before or not workers(process.pid)):
+    earlier, before, deadline = claims(run), None, time.monotonic() + 120
+    while process.poll() is None and (before is None or newest(run) == before):
         assert time.monotonic() < deadline
         time.sleep(0.005)
+        if before is None and claims(run) > earlier:  # until then, those of before may still write
+            before = newest(run)
     time.sleep(draw.uniform(0, 0.05))
     match victim:
         case "one":
@@ -330,6 +347,10 @@ def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: rando
         case _:
             kill_all(process)
     process.wait(60)
+
+
+def claims(run: Path) -> int:
+    return newest_claim(run / "checkpoints")
 
 
 def newest(run: Path) -> int:
