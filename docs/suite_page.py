@@ -32,17 +32,18 @@ TITLES = {
 """Titles of pages; others have the suite's name."""
 NOTES = {
     "mechanisms": "These are the ten decoder mechanisms without gates. Those with gates are on the "
-    "page of [gated linear recurrences](recurrences.md).",
+    "page on [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
-    "In `mqar`, rows with equal `short_conv` have states of equal size; a layer without one (0) "
-    "reads no token together with its predecessor. Not all cells of the suite have been trained: "
-    "the column *seeds* counts those of a row, and the command adds what is missing.",
+    "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
+    "convolution (0), a layer can't combine a token with its predecessor. Not all cells of the "
+    "suite have been trained: the column *seeds* counts those of a row, and the command trains the "
+    "missing ones.",
 }
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
 """Suites trained beside other programs, so that their seconds are no measurement."""
 LEFT_OUT = ("operations", "tokens/s", "memory (MB)")
-"""Columns of `regard compare` that a page has no place for."""
+"""Columns of `regard compare` that a page leaves out."""
 INTRO = """# {title}
 
 ```
@@ -112,7 +113,7 @@ def page(suite: str, grids: Mapping[str, Grid], found: Mapping[str, Comparison])
 
 
 def section(suite: str, grid: Grid, comparison: Comparison) -> list[str]:
-    """Return the lines about a task: what it is, who solves it, figure, table, failures."""
+    """Return the lines about a task: description, rows that solve it, figure, table, failures."""
     settings = ", ".join(f"`{setting}`" for setting in grid.settings)
     failures = [f"- {line}" for line in failure_lines(comparison)]
     return [

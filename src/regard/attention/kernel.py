@@ -42,7 +42,7 @@ from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Values, We
 from regard.errors import NormalizerError
 
 CACHED = 1 << 19
-"""Features that a CPU's cache holds: two megabytes in float32."""
+"""Number of features that fit a CPU's cache: two megabytes in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +272,7 @@ class KernelAttention(Attention):
         with without_autocast(query):
             features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
             of_query, of_key = features.split_with_sizes(sizes, 1)
-            # The old state is used up: its sums change in place, unless a gradient needs them.
+            # The old state is not used again: change its sums in place, unless gradients need them.
             sums = state.sums.clone() if torch.is_grad_enabled() else state.sums
             maximum = scale[:, sizes[0] :, 0]
             if self.features.scaled:
@@ -334,9 +334,9 @@ class KernelAttention(Attention):
 
 
 def _segment(x: Float[Tensor, "*rows n d"], m: int) -> int:
-    """Tokens whose features are held at once: as many as fit a CPU's cache.
+    """Return the number of tokens whose features are computed at once.
 
-    A GPU wants as many as possible.
+    On a CPU, their features fit the cache. On a GPU, segments are larger.
     """
     token = max(x.shape[:-2].numel(), 1) * m
     return 4096 if x.is_cuda else max(CACHED // (64 * token), 1) * 64

@@ -23,7 +23,7 @@ from regard.attention.feature_maps import FeatureMap
 
 
 class Carry(NamedTuple):
-    """The sum over the keys before, as far as they are of the same document as the last."""
+    """The sum over earlier keys of the last key's document."""
 
     sums: Float[Tensor, "b g m e"]
     maximum: Float[Tensor, "b g"]
@@ -74,7 +74,7 @@ class Tokens(NamedTuple):
         return Tokens(query, key, value, hidden.flip(1), documents.flip(1))
 
     def split(self, length: int) -> "Iterator[Tokens]":
-        """The same in segments of so many tokens, the last one shorter."""
+        """Return segments of `length` tokens; the last one may be shorter."""
         *vectors, hidden, documents = self
         fields = *(x.split(length, -2) for x in vectors), hidden.split(length, 1)
         return map(Tokens, *fields, documents.split(length, 1))
@@ -98,9 +98,9 @@ def scan(chunks: Chunks, carry: Carry, pattern: Bool[Tensor, "l l"]) -> tuple[Pa
 
 
 def _before(chunks: Chunks, carry: Carry) -> tuple[Part, Carry]:
-    """The sum over all chunks before each query's own, if it is of the carry's document.
+    """Return the sum over the chunks before each query's own, in its document, and the new carry.
 
-    Chunk by chunk, so that the carry stays in the cache.
+    Chunks are processed one after the other, so that the carry stays in the cache.
     """
     query, key, scale, value, documents = chunks
     ends = torch.cat([carry.document[:, None], documents[..., -1]], 1)
@@ -138,7 +138,7 @@ def _with_inside(chunks: Chunks, before: Part, pattern: Bool[Tensor, "l l"]) -> 
 def _running(
     maxima: Float[Tensor, "b g c"], documents: Int[Tensor, "b c"]
 ) -> Float[Tensor, "b g c"]:
-    """The maximum so far, of one document."""
+    """Return the running maximum within each document."""
     n = documents.shape[1]
     so_far = torch.ones(n, n, dtype=torch.bool, device=maxima.device).tril()
     same = documents[:, :, None] == documents[:, None, :]

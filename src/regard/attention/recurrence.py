@@ -18,10 +18,10 @@ and in general, what is erased at x is r:
     r_i = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
 
-The first of each is a unit triangular system, solved for all chunks at once but for S. So what a
-chunk writes or erases is an affine map of the state before it; only these maps, and the states that
-follow from them, are computed one after the other. Long rows go segment by segment, so that the
-tensors of a segment fit a CPU's cache.
+The first of each is a unit triangular system. It is solved for all chunks at once, for any S. So w
+or r of a chunk is an affine map of the state before it. Only these maps, and the states that follow
+from them, are computed one after the other. Long rows are processed in segments whose tensors fit a
+CPU's cache.
 
 Decays are multiplied, or their logarithms added, but never divided or subtracted: products that
 underflow are the zeros they should be, and e^(−∞) is a restart.
@@ -70,7 +70,7 @@ class Update(NamedTuple):
         return self.each(lambda x: _chunks(x, length))
 
     def split(self, length: int) -> "Iterator[Update]":
-        """The same in segments of so many tokens, the last one shorter."""
+        """Return segments of `length` tokens; the last one may be shorter."""
         fields = [repeat(None) if x is None else x.split(length, -2) for x in self]
         return (Update(*segment) for segment in zip(*fields, strict=False))
 
@@ -114,11 +114,11 @@ def scan(
 
 
 CACHED = 1 << 18
-"""Numbers in each of the tensors of a segment: about eight of them share a CPU's cache."""
+"""Size of each tensor of a segment, in numbers: about eight tensors share a CPU's cache."""
 
 
 def _segment(query: Float[Tensor, "b g r n d"], length: int) -> int:
-    """Tokens computed side by side, in chunks: as many as fit a CPU's cache, all on a GPU."""
+    """Return the number of tokens per segment: as many as fit a CPU's cache, all on a GPU."""
     batch, states, _, n, d = query.shape
     if query.is_cuda:
         return n
@@ -131,7 +131,7 @@ def _scan_segment(
     state: Float[Tensor, "b g d e"],
     length: int,
 ) -> tuple[Float[Tensor, "b g r n e"], Float[Tensor, "b g d e"]]:
-    """`scan` of tokens whose chunks are all computed side by side."""
+    """Return `scan` of one segment, with all its chunks computed in parallel."""
     n = query.shape[3]
     reads = _chunks(query, length).transpose(2, 3)
     chunked = update.chunks(length)
@@ -198,7 +198,7 @@ def _erasing(
     rest: Float[Tensor, "b g c l #d"],
     state: Float[Tensor, "b g d e"],
 ) -> Parts:
-    """Chunks of tokens that erase elsewhere: −r = alone − by_state · S."""
+    """Compute chunks that erase at other keys than they write: −r = alone − by_state · S."""
     key, value, log_decay, read, erased = update
     assert read is not None
     assert erased is not None
@@ -216,14 +216,14 @@ def _erasing(
 
 
 class _Changes(NamedTuple):
-    """What chunks do to the state S: w = alone − by_state · S, S ← through ⊙ S + ends · w."""
+    """Effect of chunks on the state S: w = alone − by_state · S, S ← through ⊙ S + ends · w."""
 
     through: Float[Tensor, "b g c #d 1"]
     alone: Float[Tensor, "b g c l e"]
     by_state: Float[Tensor, "b g c l d"]
     ends: Float[Tensor, "b g c d l"]
     added: Float[Tensor, "b g c d e"] | None = None
-    """Added to S besides."""
+    """Also added to S."""
 
     def accumulate(
         self, state: Float[Tensor, "b g d e"]

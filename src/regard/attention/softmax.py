@@ -393,9 +393,10 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """q·k. Of a single query the keys come first: an AMD EPYC reads them in half the time so.
+    """Return q·k, for a single query as keys times query.
 
-    An Intel Xeon takes twice the time (`benchmarks/decoding_step.py`).
+    This takes half the time of query times keys on an AMD EPYC, but twice the time on an Intel Xeon
+    (`benchmarks/decoding_step.py`).
     """
     return (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
 

@@ -93,9 +93,9 @@ class KeyValueCache(RowState):
     window_size: int | None = None
     """Farthest token that a query attends to, in positions."""
     beams: int = 1
-    """Consecutive rows that continue one prompt."""
+    """Number of consecutive rows that continue one prompt."""
     shared: int = 0
-    """First slots, which are equal in all beams of a prompt."""
+    """Number of first slots that are equal in all beams of a prompt."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -224,12 +224,12 @@ class Memory(RowState):
     value: Float[Tensor, "sources kv_heads keys e"]
     length: Int[Tensor, " sources"]
     mask: Mask | None
-    """Leaves out the padding; none where there is no padding."""
+    """Hides the padding; None without padding."""
     readers: int = 1
 
     @staticmethod
     def of(key: Tensor, value: Tensor, length: Tensor) -> "Memory":
-        """Sequences of these lengths. On a CPU their mask is made once, not for each query."""
+        """Return the memory of sequences of these lengths. On a CPU, it holds their mask."""
         mask: Mask | None = Mask.lengths(length)
         if key.device.type == "cpu" and not torch.compiler.is_compiling():
             allowed = torch.arange(key.shape[2]) < length[:, None]

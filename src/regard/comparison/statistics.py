@@ -13,7 +13,7 @@ LEVEL = 0.05
 
 
 HIGHEST = {"BLEU": 100.0, "chrF": 100.0}
-"""Highest values of scores, where it isn't 1; the lowest are 0."""
+"""Highest possible values of scores, by default 1. The lowest are 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Difference:
 def t_interval(values: Sequence[float], low: float = -inf, high: float = inf) -> Interval:
     """Return the mean with Student's 95 % interval; its ends are NaN for a single value.
 
-    The interval ends where the range of possible means does, which loses no coverage.
+    The interval is clipped to the possible means, from `low` to `high`, without loss of coverage.
 
     Raises:
         ValueError: there are no values.
@@ -90,8 +90,8 @@ def compare_with(
 ) -> dict[str, Difference]:
     """Return the difference of each row to the baseline, over the seeds that both have.
 
-    Rows are scores by seed. A row without a common seed is left out. No difference is larger than
-    `largest`, in either direction.
+    Rows are scores by seed. A row without a common seed is left out. Intervals of differences
+    are clipped to ±`largest`.
     """
     paired = {
         name: [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]

@@ -229,8 +229,8 @@ class Comparison:
     def ranks(self) -> dict[str, int]:
         """Rank of each row by its mean test score, 1 for the best; equal means share a rank.
 
-        Not ranked are rows with a chosen value at the edge of the grid, as a better one may lie
-        beyond, and rows whose cells haven't all ended.
+        Rows with a chosen value at the edge of the grid are not ranked, as a better one may lie
+        beyond. Rows with unfinished cells are not ranked either.
         """
         means = {
             row.name: fmean(row.chosen.by_seed("test").values())

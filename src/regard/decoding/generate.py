@@ -262,13 +262,13 @@ def generate_ids(
 
 
 SCORED_TOGETHER = 2**20
-"""Logits that are kept until the log-probabilities of their tokens are computed."""
+"""Number of logits to collect before the log-probabilities of their tokens are computed."""
 
 
 def _scores(
     logits: Sequence[Float[Tensor, "rows vocabulary"]], tokens: Sequence[Int[Tensor, " rows"]]
 ) -> Float[Tensor, "rows steps"]:
-    """Log-probabilities of the tokens of several steps.
+    """Return the log-probabilities of the tokens of several steps.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
@@ -289,7 +289,7 @@ def _steps(
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
 ) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, "rows vocabulary"]]]:
-    """Each row's next token and the logits before it, until all rows have reached a stop id.
+    """Yield each row's next token and the logits before it, until all rows have reached a stop id.
 
     A finished row is still extended until then.
     """
@@ -318,7 +318,7 @@ def stream(
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
 ) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
-    """Each row's next token and its log-probability, until all rows have reached a stop id.
+    """Yield each row's next token and its log-probability, until all rows have reached a stop id.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.

@@ -81,7 +81,7 @@ class TaskScore:
     cut: int = 0
     """Number of texts truncated to fit the model."""
     absent: int = 0
-    """Number of rows whose label isn't among those of the model, which can't be right."""
+    """Number of rows whose label is absent from those of the model; scored as wrong."""
 
     def lines(self) -> list[str]:
         """Return the scores as text, a line for the run and for each baseline."""

@@ -118,7 +118,7 @@ class Family:
         return [f"model.{name} = {options[name]}" for name in different]
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
-        """Return the head of a model; an encoder that is saved without one pools hidden states."""
+        """Return the head of a model; an encoder saved without one gets an embedding head."""
         own = {name for ours, name in self.tensors.items() if ours.startswith("head")}
         modules = {self.name_of_today(name).rpartition(".")[0] for name in tensors}
         headless = isinstance(self.head, MaskedLMHeadConfig) and own.isdisjoint(modules)

@@ -89,7 +89,7 @@ def read_folder(folder: Path, path: Path) -> Run:
     """Return the model and tokenizer of a folder as a run of a path, in evaluation mode, unsaved.
 
     What has no place in a run is listed in the origin, under "dropped". An encoder without a head
-    gets one that makes vectors by pooling.
+    gets an embedding head, which pools its hidden states.
 
     Raises:
         UserError: the folder lacks something, holds another kind of model, or its parts don't fit
@@ -134,7 +134,7 @@ def read_folder(folder: Path, path: Path) -> Run:
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
     run = Run.new(path, recipe, tokenizer, origin)
-    # Complete, except for tied tensors, which are there once.
+    # Complete, except for tied tensors, which are stored once.
     run.model.load_state_dict(weights, strict=False)
     run.model.eval()
     return run

@@ -385,7 +385,7 @@ class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"
     pool: Pool = "mean"
     """Pooling of hidden states."""
     projection: bool = True
-    """Whether the pooled hidden states are projected; otherwise, they are the vector."""
+    """Projection of the pooled hidden states. Without it, they are the vector."""
     width: Positive = 128
     """Width of the projection."""
     temperature: Annotated[float, Meta(gt=0)] = 0.05

@@ -55,9 +55,9 @@ class EmbeddingHead(nn.Module):
     """Vectors of length 1 for whole texts."""
 
     def __init__(self, d: int, width: int | None, *, pool: Pool, temperature: float) -> None:
-        """Without a width, vectors are pooled hidden states.
+        """Project to `width`. Without a width, vectors are pooled hidden states.
 
-        `temperature` is what similarities are divided by in training.
+        Training divides similarities by `temperature`.
         """
         super().__init__()
         self.pool, self.temperature = pool, temperature

@@ -69,7 +69,7 @@ class OutputLayer(nn.Module):
 
 
 class GatedLayer(OutputLayer):
-    """A layer of gated recurrent units, of which a single token is one operator."""
+    """A layer of gated recurrent units; a single token takes one operator."""
 
     rnn: nn.GRU
 

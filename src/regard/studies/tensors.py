@@ -1,4 +1,4 @@
-"""Random tensors and modules, matrices as parameters and as text, differences and their size."""
+"""Random tensors and modules, matrices as parameters and text, numerical derivatives, errors."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -25,7 +25,7 @@ def draw_normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def seeded(make: Callable[[], T], seed: int) -> T:
-    """Return what is drawn with torch's generator at a seed, and leave the generator as it was."""
+    """Return `make()`, drawn with torch's generator at a seed, and restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
@@ -60,7 +60,7 @@ def vector_text(values: Tensor, form: str = "g") -> str:
 def central_differences(
     loss: Callable[[], Tensor], weights: Float[Tensor, " w"], step: float
 ) -> Float[Tensor, " w"]:
-    """Return the slope of the loss in each of some weights, which are changed in place."""
+    """Return the loss's derivative by each weight. Weights are changed in place and restored."""
     slopes = torch.zeros_like(weights)
     for i, value in enumerate(weights.clone()):
         weights[i] = value + step

@@ -89,7 +89,7 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Finish, unless a process was lost: torchrun kills the others before a long write ends."""
+        """Finish the write, unless a process was lost: torchrun soon kills the other processes."""
         waits = error is None or not (
             isinstance(error, LostProcessError | KeyboardInterrupt) or is_lost(error)
         )

@@ -45,7 +45,7 @@ class Result(NamedTuple):
     accuracy: Interval
     """Share of the tokens of new rows that it predicts."""
     losses: Mapping[int, float]
-    """By step."""
+    """Training loss by step."""
 
 
 class Results(NamedTuple):

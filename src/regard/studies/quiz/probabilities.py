@@ -53,7 +53,7 @@ def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
 
 
 def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:
-    """Texts behind the token that begins each."""
+    """Return the texts with the start token prepended."""
     return torch.cat([rows.new_full((len(rows), 1), START), rows], 1)
 
 

@@ -34,7 +34,7 @@ from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 TEXTS = 150
 """New texts, on which heads are chosen and measured."""
 VARIES = "pronoun"
-"""The relation that not every training has a head for."""
+"""Relation without a head in some trainings."""
 
 
 class Structure(NamedTuple):
@@ -59,9 +59,9 @@ def structures(
     r"""Do heads of a trained model find the previous word, the start of the sentence, the subject,
     the verb of an object, and the antecedent of a pronoun?
 
-    Yes, but for the pronoun it depends on the training. In each trained model, for each of the
-    other structures the largest weight of one head is on the right word in at least three of five
-    new texts where the word is needed for prediction, and more often than the right word is at any
+    Yes for all but the pronoun, which depends on the training. For each other structure, every
+    trained model has a head whose largest weight is on the right word in at least three of five new
+    texts where the word is needed for prediction. This is more often than the right word is at any
     fixed distance. Before training, no head comes close.
 
     $$ \mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} = \text{the word that } i
@@ -82,10 +82,10 @@ def structures(
 
     Training decides which head finds what. Of eight trainings (seeds 0 to 7), all have a head for
     each structure but the pronoun, and six have one for the pronoun. With four wider heads per
-    layer (`heads=4`), fewer structures have a head of their own: of ten trainings on another
-    processor, all had one for the previous word and the verb of an object, nine for the start of
+    layer (`heads=4`), fewer structures have their own head. Of ten such trainings on another
+    processor, all had a head for the previous word and the verb of an object, nine for the start of
     the sentence, eight for the subject, and six for the antecedent of a pronoun. Another order of
-    additions is another training, so other processors give other heads.
+    additions gives another training, so other processors give other heads.
 
     A fixed distance is the simplest alternative explanation: the previous word is always at
     distance 1, but subjects, verbs and names are at no one distance.
@@ -114,7 +114,7 @@ def structures(
 
 
 def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measurement]:
-    """Yield the measurements that a claim on these relations depends on."""
+    """Yield the measurements that decide a claim on these relations."""
     for name, s in measured.items():
         yield at_least(f"{name}: best head", s.accuracy, wanted)
         yield at_least(f"{name}: beyond the best before training", s.accuracy - s.untrained, 0.1)
