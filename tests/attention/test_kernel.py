@@ -450,6 +450,15 @@ def test_padding_has_no_normalizer_to_stop_at() -> None:
         attend.extend(x[:, :, 1:], x[:, :, 1:] * 0, x[:, :, 1:], after)
 
 
+def test_padding_gathers_nothing_so_that_half_precision_does_not_overflow() -> None:
+    """What a layer makes of padding is the value of a hidden key in the next, times 0."""
+    x = torch.full((1, 1, 8, 4), 30.0, dtype=torch.float16)
+    attend, real = KernelAttention(Polynomial()), torch.arange(8)[None] < 4
+    state = attend.init_state(1, 1, 4, 4, capacity=8, device=CPU, dtype=x.dtype)
+    out, _ = attend.extend(x, x, x, state, attention_mask=real)
+    assert torch.equal(out, x * real[:, None, :, None])
+
+
 def test_no_new_tokens_leave_the_state_as_it_is() -> None:
     case = stepwise(5, torch.float64)
     _, state = in_steps(case, begin(case), [5])

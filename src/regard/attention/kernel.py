@@ -315,8 +315,8 @@ class KernelAttention(Attention):
         # A subnormal sum has lost its digits, and is no better than zero.
         right = total >= torch.finfo(total.dtype).tiny
         if alive is not None:
-            alive = alive[..., None]
-            right, total = right | ~alive, total.masked_fill(~alive, 1.0)
+            dead = ~alive[..., None]
+            right, total = right | dead, total.masked_fill(dead, float("inf"))
         self._require_right(right)
         return numerator / total
 
