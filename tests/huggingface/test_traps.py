@@ -333,7 +333,7 @@ def test_an_encoder_without_a_head_pools_its_hidden_states(tmp_path: Path) -> No
     }
     save_file(body | {"pooler.dense.weight": torch.ones(16, 16)}, path)
     run = import_folder(folder, tmp_path / "run")
-    assert run.recipe.head == EmbeddingHeadConfig(projection=False)
+    assert run.recipe.head == EmbeddingHeadConfig(width=0)
     assert run.origin["dropped"] == ["bert.pooler.dense.weight"]
     ids = torch.tensor([run.encode("Ada Finch was born")[0]])
     theirs = BertModel.from_pretrained(folder).eval()

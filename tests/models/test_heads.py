@@ -72,7 +72,7 @@ def test_vectors_have_length_1_along_the_formula(pool: Pool) -> None:
 @POOLS
 def test_vectors_without_a_projection_are_pooled_states(pool: Pool) -> None:
     hidden = normal(2, 5, 4)
-    found = EmbeddingHead(4, None, pool=pool, temperature=0.1)(hidden, torch.tensor([5, 2]))
+    found = EmbeddingHead(4, 0, pool=pool, temperature=0.1)(hidden, torch.tensor([5, 2]))
     for row, n, vector in zip(hidden, (5, 2), found, strict=True):
         assert close(vector * pooled(row[:n], pool).norm(), pooled(row[:n], pool))
 

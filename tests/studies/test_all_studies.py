@@ -57,22 +57,25 @@ PROPERTY = settings(
 )
 
 
+def with_any_parameters(study: Study[Any], draws: int) -> None:
+    """Check a study with some of all the parameters that it allows."""
+
+    @given(data=st.data())
+    @settings(PROPERTY, max_examples=draws)
+    def draw_and_check(data: st.DataObject) -> None:
+        check(study, data.draw(parameters(study)))
+
+    draw_and_check()
+
+
 @pytest.mark.parametrize(
     "study", [study for study in STUDIES if study.name not in FEW], ids=lambda study: study.name
 )
-@given(data=st.data())
-@settings(PROPERTY, max_examples=4)
-def test_allowed_parameters_give_a_finding_or_an_error(
-    study: Study[Any], data: st.DataObject
-) -> None:
-    check(study, data.draw(parameters(study)))
+def test_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> None:
+    with_any_parameters(study, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-@given(data=st.data())
-@settings(PROPERTY, max_examples=40)
-def test_many_allowed_parameters_give_a_finding_or_an_error(
-    study: Study[Any], data: st.DataObject
-) -> None:
-    check(study, data.draw(parameters(study)))
+def test_many_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> None:
+    with_any_parameters(study, 10 if study.name in FEW else 40)

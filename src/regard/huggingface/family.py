@@ -122,7 +122,7 @@ class Family:
         own = {name for ours, name in self.tensors.items() if ours.startswith("head")}
         modules = {self.name_of_today(name).rpartition(".")[0] for name in tensors}
         headless = isinstance(self.head, MaskedLMHeadConfig) and own.isdisjoint(modules)
-        return EmbeddingHeadConfig(projection=False) if headless else self.head
+        return EmbeddingHeadConfig(width=0) if headless else self.head
 
     def load_weights(
         self, tensors: Mapping[str, Tensor], config: ModelConfig

@@ -223,8 +223,8 @@ class Embedder(nn.Module):
     def __init__(self, body: Body, head: EmbeddingHeadConfig) -> None:
         super().__init__()
         self.body = body
-        width = head.width if head.projection else None
-        self.head = EmbeddingHead(body.width, width, pool=head.pool, temperature=head.temperature)
+        sizes = body.width, head.width
+        self.head = EmbeddingHead(*sizes, pool=head.pool, temperature=head.temperature)
         initialize(self)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths) -> Float[Tensor, "b width"]:

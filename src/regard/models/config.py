@@ -384,10 +384,8 @@ class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"
 
     pool: Pool = "mean"
     """Pooling of hidden states."""
-    projection: bool = True
-    """Projection of the pooled hidden states. Without it, they are the vector."""
-    width: Positive = 128
-    """Width of the projection."""
+    width: Count = 128
+    """Width of the projection of the pooled hidden states. 0: no projection."""
     temperature: Annotated[float, Meta(gt=0)] = 0.05
     """Divides similarities in training."""
 

@@ -54,14 +54,14 @@ class ClassificationHead(nn.Module):
 class EmbeddingHead(nn.Module):
     """Vectors of length 1 for whole texts."""
 
-    def __init__(self, d: int, width: int | None, *, pool: Pool, temperature: float) -> None:
-        """Project to `width`. Without a width, vectors are pooled hidden states.
+    def __init__(self, d: int, width: int, *, pool: Pool, temperature: float) -> None:
+        """Project to `width`; if it is 0, vectors are pooled hidden states.
 
         Training divides similarities by `temperature`.
         """
         super().__init__()
         self.pool, self.temperature = pool, temperature
-        self.layer = nn.Identity() if width is None else nn.Linear(d, width, bias=False)
+        self.layer = nn.Linear(d, width, bias=False) if width else nn.Identity()
 
     def forward(self, hidden: Hidden, lengths: Lengths) -> Float[Tensor, "b width"]:
         vectors: Tensor = self.layer(pooled_states(hidden, lengths, self.pool))
