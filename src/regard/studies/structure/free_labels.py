@@ -81,10 +81,10 @@ def free_labels(
     yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
     yield equal("share of them that is the masked token", right, 1)
     yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
-    told = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in masked[1][:SHOWN])
+    marked = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in masked[1][:SHOWN])
     rows = [
         ("next token", *(tokenizer.decode(document[i : i + SHOWN]) for i in (0, 1))),
-        ("masked tokens", tokenizer.decode(masked[0][:SHOWN]), told),
+        ("masked tokens", tokenizer.decode(masked[0][:SHOWN]), marked),
     ]
     yield table(["objective", "input", "labels"], rows)
     yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss a character, in nats")
