@@ -16,11 +16,11 @@ from regard.studies.finding import Measurement
 MEASURED = 200
 """Texts of each kind on which heads are chosen and measured."""
 
-_HEAD = """# Exercises: what attention looks at
+_HEAD = """# Exercises: attention of trained models
 
 Homework 8 of UC Berkeley's EECS 182 (fall 2022) has its students look at the attention of GPT and
 BERT and describe it. Here are the same exercises on two models that train in minutes, on {texts}
-texts of a small English in which it is known what each word depends on
+texts of a small English in which the dependencies of each word are known
 (`docs/explorer_pages/sentences.py`). The command above a picture writes the page on which all heads
 can be opened, hovered over and compared.
 

@@ -98,7 +98,7 @@ def rates(sampler: Sampler, positions: int) -> list[float]:
 
 @pytest.mark.parametrize("epochs", [200, 650])
 def test_both_schedules_are_their_formula(epochs: int) -> None:
-    """127 positions a row, over `epochs` times 2 938 rows of 128."""
+    """127 positions a row, over `epochs` times 2,938 rows of 128."""
     sampler = pretraining().sampler
     for i, rate in enumerate(rates(sampler, epochs * 2938 * 128)):
         epoch, part = divmod(50 * i, EPOCH)

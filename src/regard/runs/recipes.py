@@ -72,7 +72,7 @@ _DEFAULT = Recipe(
 
 
 def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
-    """Nothing shuffled, and a schedule for 200 epochs of 2 938 texts, however long it is."""
+    """Nothing shuffled, and a schedule for 200 epochs of 2,938 texts, however long it is."""
     schedule = MinGPTConfig(positions=200 * 2938 * 128)
     return TrainingConfig(epochs=epochs, batch=batch, shuffle=False, lr=lr, schedule=schedule)
 
