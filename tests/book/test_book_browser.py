@@ -172,8 +172,8 @@ def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:
 def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path, scheme: Scheme) -> None:
     with watched(browser, folder / "index.html", scheme=scheme) as tab:
         open_part(tab, "study-products")
-        tab.get_by_text("Look inside: each state asks all others").click()
-        frame = tab.frame_locator("iframe[title='each state asks all others']")
+        tab.get_by_text("Look inside: attention of each state to all states").click()
+        frame = tab.frame_locator("iframe[title='attention of each state to all states']")
         frame.get_by_role("button", name="Step by step").click()
         frame.get_by_text("q·k").first.wait_for()
 

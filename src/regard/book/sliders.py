@@ -19,13 +19,13 @@ from regard.studies.kernels.fourier_features import (
 )
 from regard.studies.positions.relative_bias import count
 from regard.studies.recurrent.vanishing import predicted
-from regard.studies.single_head.noisy_keys import A, B, attended, noisy_keys, toward, two_heads
-from regard.studies.single_head.one_query import pair_weights
+from regard.studies.single_head.noisy_keys import A, B, noisy_keys, outputs, query_along, two_heads
+from regard.studies.single_head.one_query import key_weights
 from regard.studies.single_head.random_heads import (
     averaged_weight,
+    diagonal_weight,
     equal_maps,
     formula_weight,
-    own,
 )
 
 DRAWS = 100
@@ -71,14 +71,14 @@ def _rounded(number: float) -> float | None:
 
 
 def _averaging(n: float, t: float) -> Sequence[float]:
-    weights = pair_weights(int(n), t)
+    weights = key_weights(int(n), t, selected=2)
     return float(weights[0]), float(weights[1]), float(weights[2:].sum())
 
 
 def _noisy_keys(n: float, t: float, alpha: float, gamma: float) -> Sequence[float]:
     keys = _keys(int(n), alpha).clone()
     keys[:, A, A] += gamma - 1
-    one, two = attended(keys, toward(int(n), t, A, B)).mean(0), two_heads(keys, t).mean(0)
+    one, two = outputs(keys, query_along(int(n), t, A, B)).mean(0), two_heads(keys, t).mean(0)
     return tuple(float(c[i]) for c in (one, two) for i in (A, B))
 
 
@@ -89,7 +89,7 @@ def _keys(n: int, alpha: float) -> Float[Tensor, "draws n n"]:
 
 def _equal_heads(h: float, n: float) -> Sequence[float]:
     size = int(h), int(n)
-    return own(equal_maps(*size, seed=0)), formula_weight(*size), averaged_weight(*size)
+    return diagonal_weight(equal_maps(*size, seed=0)), formula_weight(*size), averaged_weight(*size)
 
 
 def _fourier(d: float, m: float) -> Sequence[float]:

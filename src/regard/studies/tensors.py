@@ -1,4 +1,4 @@
-"""Random tensors and modules, matrices as parameters and text, numerical derivatives, errors."""
+"""Tensors of studies: random draws, matrices as parameters, numerical derivatives, errors."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -25,34 +25,45 @@ def draw_normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def seeded(make: Callable[[], T], seed: int) -> T:
-    """Return `make()`, drawn with torch's generator at a seed, and restore the generator."""
+    """Return `make()` with torch's global generator seeded, and restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
 
 
 def matrix(
-    where: str, rows: Sequence[Sequence[float]], height: int | None = None, width: int | None = None
+    where: str,
+    rows: Sequence[Sequence[float]],
+    height: int | None = None,
+    width: int | None = None,
+    limit: int = 1000,
 ) -> Float64[Tensor, "n m"]:
     """Return a parameter as a matrix.
 
     Raises:
-        UserError: its rows differ in length, or it hasn't the size that fits the others.
+        UserError: it has entries that aren't finite, rows that are empty, longer than `limit` or
+            of different length, or another size than `height` and `width`.
     """
-    if len({len(row) for row in rows}) > 1 or not rows[0]:
-        raise UserError(f"{where}: rows are empty or differ in length; make them the same")
     found = (len(rows), len(rows[0]))
+    if any(len(row) != found[1] for row in rows) or not 1 <= found[1] <= limit:
+        raise UserError(
+            f"{where}: rows of {', '.join(str(len(row)) for row in rows)} numbers; write 1 to "
+            f"{limit} in each, equally many"
+        )
     fitting = (height or found[0], width or found[1])
     if found != fitting:
         raise UserError(
             f"{where}: is {found[0]}×{found[1]}, which doesn't fit the others; make it "
             f"{fitting[0]}×{fitting[1]}"
         )
-    return torch.tensor(rows, dtype=torch.float64)
+    values = torch.tensor(rows, dtype=torch.float64)
+    if not values.isfinite().all():
+        raise UserError(f"{where}: not all numbers are finite; write finite ones")
+    return values
 
 
 def vector_text(values: Tensor, form: str = "g") -> str:
-    """Return the numbers of a vector in brackets."""
+    """Return the entries of a vector in brackets."""
     return "[" + ", ".join(f"{value:{form}}" for value in values.tolist()) + "]"
 
 
@@ -60,15 +71,15 @@ def vector_text(values: Tensor, form: str = "g") -> str:
 def central_differences(
     loss: Callable[[], Tensor], weights: Float[Tensor, " w"], step: float
 ) -> Float[Tensor, " w"]:
-    """Return the loss's derivative by each weight. Weights are changed in place and restored."""
-    slopes = torch.zeros_like(weights)
+    """Return the derivative of a loss by each weight; weights are changed in place and restored."""
+    gradient = torch.zeros_like(weights)
     for i, value in enumerate(weights.clone()):
         weights[i] = value + step
         above = loss()
         weights[i] = value - step
-        slopes[i] = (above - loss()) / (2 * step)
+        gradient[i] = (above - loss()) / (2 * step)
         weights[i] = value
-    return slopes
+    return gradient
 
 
 def largest(x: Tensor) -> float:
@@ -77,5 +88,5 @@ def largest(x: Tensor) -> float:
 
 
 def relative_error(found: Tensor, exact: Tensor) -> float:
-    """Return ‖found − exact‖/‖exact‖, over all entries."""
+    """Return ‖found − exact‖/‖exact‖ over all entries."""
     return float((found - exact).norm() / exact.norm())

@@ -81,7 +81,7 @@ def test_what_the_document_leaves_out_changes_the_gradients() -> None:
     [
         ("w_hh=[[1]]", "w_hh: is 1×1, which doesn't fit the others; make it 4×4"),
         ("w_yh=[[1,2]]", "make it 1×4"),
-        ("x=[[1,2],[1]]", "rows are empty or differ"),
+        ("x=[[1,2],[1]]", "rows of 2, 1 numbers"),
         ("x=[[1,2]]", "make it 1×3"),
         ("y=[[1],[0],[0]]", "make it 3×2"),
         ("y=[[1,0]]", "y: is 1×2, .*; make it 3×2"),

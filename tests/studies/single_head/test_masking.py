@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.single_head.masking import four_masks, masking, pairs
+from regard.studies.single_head.masking import four_masks, masking
 from tiny_studies import verdict
 
 TEXTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4)
@@ -27,10 +27,10 @@ def test_the_maps_are_what_their_names_say(
         "decoder self-attention": [[j <= i and j < target for j in m] for i in m],
     }
     masks = four_masks(sources, targets, row)
-    assert {name: look.map().tolist() for name, look in masks.items()} == expected
-    for name, look in masks.items():
-        assert (look.weights() > 0).equal(look.map())
-        assert int(look.map().sum()) == pairs(sources, targets, row)[name]
+    assert {name: pairs.map().tolist() for name, pairs in masks.items()} == expected
+    for pairs in masks.values():
+        assert (pairs.weights() > 0).equal(pairs.map())
+        assert int(pairs.map().sum()) == pairs.allowed
 
 
 @pytest.mark.parametrize("seed", [f"seed={seed}" for seed in range(3)])
@@ -42,9 +42,9 @@ def test_the_verdict(seed: str) -> None:
 
 def test_other_ways_of_hiding_hide_too_little() -> None:
     measured = {number.name: number.measured for number in masking().numbers}
-    assert measured["weight of the hidden token, score −∞"] == 0
-    assert measured["weight of the hidden token, score 0: mean"] > 0.05
-    assert measured["zero without dividing: least sum over keys"] < 0.9
+    assert measured["weight of the masked token, score −∞"] == 0
+    assert measured["mean weight of the masked token, score 0"] > 0.05
+    assert measured["smallest sum over keys, not renormalized"] < 0.9
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from regard.studies.single_head.noisy_keys import (
     A,
     B,
-    attended,
-    evenly_drawn,
-    misplaced,
+    gamma_quantiles,
     noisy_keys,
-    normal,
+    outputs,
+    query_along,
     share,
-    toward,
+    weight_outside,
     without_noise,
 )
 
@@ -27,9 +25,9 @@ LENGTHS = st.floats(0.1, 20)
 def test_without_noise_the_formula_is_what_attention_does(
     n: int, t: float, means: tuple[int, ...], seed: int
 ) -> None:
-    keys, query = noisy_keys(100, n, 1e-30, 0.5, seed), toward(n, t, *means)
+    keys, query = noisy_keys(100, n, 1e-30, 0.5, seed), query_along(n, t, *means)
     expected = without_noise(keys[:, A, A], query)
-    torch.testing.assert_close(attended(keys, query), expected, rtol=0, atol=1e-11)
+    torch.testing.assert_close(outputs(keys, query), expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(("alpha", "stretch"), [(0.01, 0.5), (1.0, 0.0)])
@@ -53,23 +51,18 @@ def test_the_same_seed_gives_the_same_noise_in_another_size() -> None:
 
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=9))
-def test_misplaced_weight_is_a_share(scores: list[float]) -> None:
+def test_the_weight_outside_is_a_share(scores: list[float]) -> None:
     weights = torch.tensor([scores], dtype=torch.float64).softmax(-1)
-    found = float(misplaced(weights))
+    found = float(weight_outside(weights))
     kept = weights[0, [A, B]].clamp(max=0.5).sum()
     assert 0 <= found <= 1
     assert found == pytest.approx(1 - float(kept), abs=1e-12)
 
 
 def test_gamma_without_chance_has_the_moments_asked_for() -> None:
-    gamma = evenly_drawn(0.5)
+    gamma = gamma_quantiles(0.5)
     assert gamma.mean() == pytest.approx(1)
     assert gamma.var() == pytest.approx(0.5, rel=1e-3)
-
-
-@given(st.floats(-6, 6))
-def test_the_normal_distribution(x: float) -> None:
-    assert normal(x) == pytest.approx(norm.cdf(x), rel=1e-9)
 
 
 def test_a_share_may_differ_by_four_standard_errors() -> None:

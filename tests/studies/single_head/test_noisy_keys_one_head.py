@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.noisy_keys import chosen_share, evenly_drawn, noisy_keys_one_head
+from regard.studies.single_head.noisy_keys import chosen_share, gamma_quantiles, noisy_keys_one_head
 from tiny_studies import verdict
 
 
 @settings(max_examples=30)
 @given(st.floats(0.5, 100), st.floats(0.01, 4))
 def test_how_often_one_is_chosen_follows_from_the_sigmoid(t: float, stretch: float) -> None:
-    gamma = evenly_drawn(stretch, 2001)
+    gamma = gamma_quantiles(stretch, 2001)
     s = torch.sigmoid(t * (gamma - 1))
     measured = ((s < 0.1) | (s > 0.9)).double().mean()
     assert chosen_share(t, 0, stretch) == pytest.approx(float(measured), abs=2 / len(gamma))
@@ -23,10 +23,10 @@ def test_how_often_one_is_chosen_follows_from_the_sigmoid(t: float, stretch: flo
 
 def test_the_numbers_of_the_specification() -> None:
     measured = {number.name: number for number in noisy_keys_one_head().numbers}
-    assert measured["deviation of the scores, keys alike"].predicted == pytest.approx(
+    assert measured["standard deviation of the scores, equal noise"].predicted == pytest.approx(
         8 * math.sqrt(2e-6)
     )
-    assert measured["draws with s below 0.1 or above 0.9"].predicted == pytest.approx(
+    assert measured["share of draws with s below 0.1 or above 0.9"].predicted == pytest.approx(
         0.698, abs=1e-3
     )
 

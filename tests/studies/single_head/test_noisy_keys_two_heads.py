@@ -11,10 +11,10 @@ from regard.studies.finding import Verdict
 from regard.studies.single_head.noisy_keys import (
     A,
     distances,
-    evenly_drawn,
     found_share,
+    gamma_quantiles,
     noisy_keys_two_heads,
-    toward,
+    query_along,
     without_noise,
 )
 from tiny_studies import verdict
@@ -23,8 +23,8 @@ from tiny_studies import verdict
 @settings(max_examples=30)
 @given(st.integers(3, 40), st.floats(0.5, 100), st.floats(0.01, 4))
 def test_how_often_v_a_is_found_follows_from_the_weights(n: int, t: float, stretch: float) -> None:
-    gamma = evenly_drawn(stretch, 2001)
-    found = (without_noise(gamma, toward(n, t, A))[:, A] > 0.5).double().mean()
+    gamma = gamma_quantiles(stretch, 2001)
+    found = (without_noise(gamma, query_along(n, t, A))[:, A] > 0.5).double().mean()
     assert found_share(n, t, stretch) == pytest.approx(float(found), abs=2 / len(gamma))
 
 
@@ -32,7 +32,7 @@ def test_the_numbers_of_the_specification() -> None:
     assert found_share(10, 8, 0.5) == pytest.approx(0.848, abs=1e-3)
     assert found_share(10, math.inf, 0.5) == pytest.approx(0.921, abs=5e-4)
     measured = {number.name: number.measured for number in noisy_keys_two_heads().numbers}
-    assert measured["draws in which α_a > ½"] == pytest.approx(0.848, abs=0.025)
+    assert measured["share of draws with α_a > ½"] == pytest.approx(0.848, abs=0.025)
     assert measured["variance of c, two heads"] < measured["variance of c, one head"] / 10
 
 

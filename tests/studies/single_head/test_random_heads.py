@@ -8,9 +8,9 @@ from regard.studies.finding import Verdict
 from regard.studies.single_head.random_heads import (
     averaged_weight,
     diagonal_numbers,
+    diagonal_weight,
     equal_maps,
     formula_weight,
-    own,
     random_heads,
     random_maps,
 )
@@ -34,8 +34,8 @@ def test_the_formulas_are_near_what_is_measured(h: int, n: int, seed: int) -> No
 
 
 def test_the_numbers_of_the_specification() -> None:
-    assert own(equal_maps(64, 20, seed=0)) == pytest.approx(0.98, abs=0.005)
-    assert own(equal_maps(8, 128, seed=0)) == pytest.approx(0.12, abs=0.006)
+    assert diagonal_weight(equal_maps(64, 20, seed=0)) == pytest.approx(0.98, abs=0.005)
+    assert diagonal_weight(equal_maps(8, 128, seed=0)) == pytest.approx(0.12, abs=0.006)
     assert averaged_weight(64, 20) == pytest.approx(0.98, abs=0.005)
     assert averaged_weight(8, 128) == pytest.approx(0.12, abs=0.006)
 

@@ -1,4 +1,4 @@
-"""Who may not be looked at."""
+"""Masks of an encoder–decoder, and the ways to apply them."""
 
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
 Lengths: TypeAlias = tuple[int, ...]
-Vectors: TypeAlias = Float[Tensor, "1 heads n d"]
 HEADS, D = 4, 16
 _CPU = torch.device("cpu")
 
@@ -29,27 +28,27 @@ def masking(
     size: Annotated[float, Meta(gt=0, le=1000)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""How are positions masked, and which?
+    r"""Which positions does attention mask, and how?
 
     A score of −∞ gives the same weights as a column set to zero and rows renormalized; padding and
-    future positions get exactly no weight.
+    future positions get a weight of exactly 0.
 
     $$ \frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} = \mathrm{softmax}(s
     + \ln b)_j, \quad b_j \in \{0, 1\} $$
 
-    e^−∞ is 0: a key whose score is −∞ takes no part in the sum that softmax divides by. Setting
-    its weight to zero after the softmax, and dividing each row by what is left, gives the same,
-    because a common divisor cancels. A score of 0 doesn't hide a key: e^0 is 1. And zero without
-    dividing again leaves rows that add up to less than 1.
+    e^−∞ is 0: a key with a score of −∞ adds nothing to the sum that softmax divides by. Setting its
+    weight to zero after the softmax and renormalizing each row gives the same weights, since a
+    common divisor cancels. A score of 0 doesn't mask a key, since e^0 is 1. And without
+    renormalization, rows sum to less than 1.
 
-    Equal in theory isn't equal on a computer. If the hidden key has nearly all the weight, what is
-    left is rounded away and can't be divided by; try size = 1000. That is why it is the scores that
-    are masked.
+    The two are equal in theory, but not in floating point. If the masked key has nearly all the
+    weight, the rest is lost to rounding, and the row can't be renormalized; try size = 1000. For
+    this reason implementations mask the scores.
 
-    Four masks are all that an encoder–decoder needs. Padding at the ends of texts is hidden from
-    everyone, in the encoder and in the decoder. In cross-attention every query of the decoder sees
-    the real tokens of the source. In the decoder's self-attention a token sees the real ones up to
-    itself.
+    An encoder–decoder needs four masks. Padding at the ends of texts is masked for all queries, in
+    the encoder and in the decoder. In cross-attention, every query of the decoder attends to the
+    real tokens of the source. In the decoder's self-attention, a token attends to the real tokens
+    up to itself.
 
     Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
     padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of
@@ -58,97 +57,82 @@ def masking(
     Args:
         sources: lengths of the encoder's texts
         targets: lengths of the decoder's texts
-        row: which text is drawn alone, from 1
-        hidden: which token is hidden, from 1
+        row: index of the text in the lower panels, from 1
+        hidden: index of the masked token, from 1
         size: size of queries and keys
     """
     _require(sources, targets, row, hidden)
-    query, key = queries_and_keys(max(sources), size, seed)
+    query, key = size * normal(seed, 2, 1, HEADS, max(sources), D)
     keep = torch.ones(1, max(sources), dtype=torch.bool)
     keep[0, hidden - 1] = False
     attend = Softmax()
-    barred, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
+    masked, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
     zeroed = plain * keep
-    divided = zeroed / zeroed.sum(-1, keepdim=True)
+    renormalized = zeroed / zeroed.sum(-1, keepdim=True)
     scored_zero = key * keep[..., None]  # a key of zeros has the score 0
-    masks, allowed = four_masks(sources, targets, row), pairs(sources, targets, row)
-    # Where nothing was left to divide by, all is wrong.
-    difference = (barred - divided).abs().nan_to_num(1.0).max()
-    yield at_most("largest difference of −∞ from zero and divide", difference, 1e-12)
-    yield equal("weight of the hidden token, score −∞", barred[..., hidden - 1].max(), 0)
+    # A row that can't be renormalized counts as a difference of 1.
+    difference = (masked - renormalized).abs().nan_to_num(1.0).max()
+    yield at_most("largest difference between −∞ and renormalization", difference, 1e-12)
+    yield equal("weight of the masked token, score −∞", masked[..., hidden - 1].max(), 0)
     shown = attend.weights(query, scored_zero)[..., hidden - 1]
-    yield informational("weight of the hidden token, score 0: mean", shown.mean())
-    yield informational("zero without dividing: least sum over keys", zeroed.sum(-1).min())
-    panels = []
-    for name, look in masks.items():
-        yield equal(f"pairs with any weight: {name}", (look.weights() > 0).sum(), allowed[name])
+    yield informational("mean weight of the masked token, score 0", shown.mean())
+    yield informational("smallest sum over keys, not renormalized", zeroed.sum(-1).min())
+    panels, masks = [], four_masks(sources, targets, row)
+    for name, pairs in masks.items():
+        yield equal(f"pairs with any weight: {name}", (pairs.weights() > 0).sum(), pairs.allowed)
         rows = "texts" if "padding" in name else "queries"
-        each = heat_map(look.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
+        each = heat_map(pairs.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
         panels.append(each)
     yield figure(*panels, columns=2)
     yield look_inside(
         attend,
-        *queries_and_keys(max(targets), size, seed),
+        *(size * normal(seed, 2, 1, HEADS, max(targets), D)),
         torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
         mask=masks["decoder self-attention"].mask,
-        title=f"the decoder's self-attention, of text {row} with its padding",
+        title=f"self-attention of the decoder, text {row} with its padding",
     )
 
 
-class Look(NamedTuple):
-    """A mask, and for how many queries and keys."""
+class MaskedPairs(NamedTuple):
+    """A mask for a number of queries and keys."""
 
     mask: Mask
     queries: int
     keys: int
+    allowed: int
+    """Allowed pairs in all texts, counted by real tokens."""
 
     def map(self) -> Bool[Tensor, "rows keys"]:
-        """The mask; if there are several texts with a query each, a text is a row."""
+        """Return the mask; for several texts with one query each, a row per text."""
         dense = self.mask.to_dense(self.queries, self.keys, _CPU)
         return dense.expand(-1, -1, self.queries, self.keys).flatten(0, 2)
 
     def weights(self) -> Float[Tensor, "rows keys"]:
-        """What attention gives to each key if all scores are equal."""
+        """Return the weights for equal scores."""
         texts = 1 if self.mask.key_lengths is None else len(self.mask.key_lengths)
         query, key = (torch.zeros(texts, 1, count, 1) for count in (self.queries, self.keys))
         return Softmax().weights(query, key, mask=self.mask).flatten(0, 2)
 
 
-def queries_and_keys(n: int, size: float, seed: int) -> tuple[Vectors, Vectors]:
-    """Random queries and keys."""
-    query, key = size * normal(seed, 2, 1, HEADS, n, D)
-    return query, key
-
-
-def four_masks(sources: Lengths, targets: Lengths, row: int) -> dict[str, Look]:
-    """The four masks by name: two of all texts, and two of one row of them."""
-    n, m = max(sources), max(targets)
+def four_masks(sources: Lengths, targets: Lengths, row: int) -> dict[str, MaskedPairs]:
+    """Return the masks by name: two for all texts, and two for one of them."""
+    n, m, real = max(sources), max(targets), targets[row - 1]
     source, target = (Mask.lengths(torch.tensor(lengths)) for lengths in (sources, targets))
     one = slice(row - 1, row)
+    causal, lower = Mask.causal() & target.rows(one), real * (real + 1) // 2 + (m - real) * real
     return {
-        "encoder padding": Look(source, 1, n),
-        "decoder padding": Look(target, 1, m),
-        "cross-attention": Look(source.rows(one), m, n),
-        "decoder self-attention": Look(Mask.causal() & target.rows(one), m, m),
-    }
-
-
-def pairs(sources: Lengths, targets: Lengths, row: int) -> dict[str, int]:
-    """How many pairs each of them allows, by counting real tokens."""
-    m, real = max(targets), targets[row - 1]
-    return {
-        "encoder padding": sum(sources),
-        "decoder padding": sum(targets),
-        "cross-attention": m * sources[row - 1],
-        "decoder self-attention": real * (real + 1) // 2 + (m - real) * real,
+        "encoder padding": MaskedPairs(source, 1, n, sum(sources)),
+        "decoder padding": MaskedPairs(target, 1, m, sum(targets)),
+        "cross-attention": MaskedPairs(source.rows(one), m, n, m * sources[row - 1]),
+        "decoder self-attention": MaskedPairs(causal, m, m, lower),
     }
 
 
 def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
-    """Refuse lengths that don't fit.
+    """Check that lengths and indices fit.
 
     Raises:
-        UserError: says which.
+        UserError: one doesn't; says which.
     """
     for name, lengths in (("sources", sources), ("targets", targets)):
         if not all(1 <= length <= 64 for length in lengths):
@@ -158,9 +142,11 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
             f"masking: targets: {len(targets)} for {len(sources)} sources; give as many lengths"
         )
     if row > len(sources):
-        raise UserError(f"masking: row = {row}, but there are {len(sources)} texts; name one")
+        raise UserError(
+            f"masking: row = {row}, but there are {len(sources)} texts; use at most {len(sources)}"
+        )
     if max(sources) < 2 or hidden > max(sources):
         raise UserError(
-            f"masking: hidden = {hidden}, but the longest source has {max(sources)} tokens; hide "
-            "one of several"
+            f"masking: hidden = {hidden}, but the longest source has {max(sources)} tokens; use "
+            "at least 2 tokens and the index of one of them"
         )

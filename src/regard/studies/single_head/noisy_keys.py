@@ -1,7 +1,7 @@
-"""The average of two values if the keys are noisy, by one head and by two.
+"""Averages of two values by one head and by two, if the keys are noisy.
 
-Keys are drawn around orthonormal means. The values are the unit vectors: the output c is then the
-weights themselves.
+Keys are drawn around orthonormal means. The values are unit vectors, so that the output c equals
+the weights.
 """
 
 import math
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from msgspec import Meta
+from scipy.stats import norm
 from torch import Tensor
 
 from regard.attention import Softmax
@@ -32,9 +33,9 @@ NoisyKeys: TypeAlias = Float[Tensor, "draws n n"]
 Outputs: TypeAlias = Float[Tensor, "draws n"]
 """The output c of each draw: a weight for each value."""
 A, B = 0, 1
-"""The keys that are looked for."""
+"""Indices of k_a and k_b."""
 
-Keys: TypeAlias = Annotated[int, Meta(ge=3, le=48, description="keys")]
+Keys: TypeAlias = Annotated[int, Meta(ge=3, le=48, description="number of keys")]
 Length: TypeAlias = Annotated[
     float, Meta(gt=0, le=10_000, description="length of a query along each mean")
 ]
@@ -42,9 +43,9 @@ Noise: TypeAlias = Annotated[
     float, Meta(gt=0, le=1, description="α, the variance of each key in every direction")
 ]
 Stretch: TypeAlias = Annotated[
-    float, Meta(gt=0, le=4, description="variance of k_a along its mean, beyond α")
+    float, Meta(gt=0, le=4, description="variance of k_a along its mean, in addition to α")
 ]
-Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="draws of all keys")]
+Draws: TypeAlias = Annotated[int, Meta(ge=100, le=8000, description="number of draws of all keys")]
 
 
 @study()
@@ -58,62 +59,65 @@ def noisy_keys_one_head(
 ) -> EvidenceParts:
     r"""Does one head still average two values if the keys are noisy?
 
-    Yes while ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
+    Yes, if ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
     sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.
 
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
     - 1)}} $$
 
-    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b).
-    Noise of variance α in every direction moves each score by t√(2α). That is little if t is far
-    below 1/√α; and t must be far above ln n, so that the other keys get no weight. Small noise
-    leaves room between the two.
+    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b). Noise
+    of variance α in every direction changes each score by t√(2α). This is small if t is far below
+    1/√α. And t must be far above ln n, so that the other keys get no weight. If α is small, t can
+    meet both conditions.
 
-    Noise along the mean is another matter. If k_a is γ times as long as usual, its score is tγ and
-    that of k_b is t. Softmax doesn't see that both are large; it sees the difference t(γ − 1),
-    which is of the order of t. So the same long query that silences the other keys makes the head
-    choose: γ a little above 1 gives v_a, a little below 1 gives v_b. The average comes out right
-    only as the average over many draws.
+    Noise along the mean has a larger effect. If k_a is γ times as long as usual, its score is tγ,
+    and that of k_b is t. Softmax depends on the difference t(γ − 1), which is of the order of t. So
+    the long query that suppresses the other keys also makes the head select one of the two: γ
+    slightly above 1 gives v_a, slightly below 1 gives v_b. Only the mean over many draws is the
+    average of the two values.
 
-    Figure. Left: if all keys have the same noise, the average is right for queries between ln n and
-    1/√α (dotted), and wrong for shorter and for longer ones; dots: measured. Right: if the norm of
-    k_a varies, most values of s at t = {t:g} are near 0 or near 1.
+    Figure. Left: equal noise in all keys. The average is accurate for queries between ln n and 1/√α
+    (dotted), and inaccurate for shorter and longer ones. Dots: measured. Right: varying norm of
+    k_a. Most values of s at t = {t:g} are near 0 or near 1.
     """
-    query = toward(n, t, A, B)
-    alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
+    query = query_along(n, t, A, B)
+    equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
     deviation = t * math.sqrt(2 * alpha)
-    c = attended(uneven, query)
-    s = attended(uneven[:, [A, B]], query)[:, 0]  # the other keys dropped
-    limit = torch.sigmoid(t * (uneven[:, A, A] - 1))
+    c = outputs(varying, query)
+    s = outputs(varying[:, [A, B]], query)[:, 0]  # without the other keys
+    limit = torch.sigmoid(t * (varying[:, A, A] - 1))
     chosen = (s - 0.5).abs() > 0.4
-    noise, error = (alike @ query - query).std(), deviation / math.sqrt(2 * draws * n)
-    outside = misplaced(attended(alike, query)).mean()
+    noise, error = (equal_noise @ query - query).std(), deviation / math.sqrt(2 * draws * n)
+    outside = weight_outside(outputs(equal_noise, query)).mean()
     others = 1 - c[:, [A, B]].sum(-1).mean()
-    yield equal("deviation of the scores, keys alike", noise, deviation, within=4 * error)
-    yield at_most("weight outside of ½(v_a + v_b), keys alike, mean", outside, 0.02)
-    yield at_most("weight of all other values, k_a varying, mean", others, 0.02)
-    # γ is read off k_a; its noise along μ_b and that of k_b remain, of variance 3α, and
-    # the slope of the sigmoid is ¼ at most.
+    name = "standard deviation of the scores, equal noise"
+    yield equal(name, noise, deviation, within=4 * error)
+    yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
+    yield at_most("mean weight of all other values, varying k_a", others, 0.02)
+    # γ is read off k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
+    # the slope of the sigmoid is at most ¼.
     within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
-    yield at_most("largest difference of s from sigmoid(t(γ − 1))", (s - limit).abs().max(), within)
-    yield share("draws with s below 0.1 or above 0.9", chosen, chosen_share(t, alpha, stretch))
-    yield at_least("the same, wanted for “most”", chosen.double().mean(), 0.5)
+    yield at_most("largest |s − sigmoid(t(γ − 1))|", (s - limit).abs().max(), within)
+    name = "share of draws with s below 0.1 or above 0.9"
+    yield share(name, chosen, chosen_share(t, alpha, stretch))
+    yield at_least("the same share, required for “most”", chosen.double().mean(), 0.5)
     lengths = np.geomspace(0.5, 10_000, 30)
-    errors = [misplaced(attended(alike[:500], toward(n, x, A, B))).mean() for x in lengths]
+    few = equal_noise[:500]
+    errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
     yield figure(
         chart(
             series(lengths, errors, style="line with dots"),
             Line(x=math.log(n), label="ln n"),
             Line(x=1 / math.sqrt(alpha), label="1/√α"),
-            title="keys alike",
+            title="equal noise",
             x="t",
-            y="weight outside of the average",
+            y="weight outside the average",
             x_scale="log",
             y_scale="log",
         ),
         chart(
             histogram(s, [i / 20 for i in range(21)], color=1),
-            title="the norm of k_a varies",
+            title="varying norm of k_a",
             x="s, the share of v_a",
             y="draws",
         ),
@@ -121,11 +125,11 @@ def noisy_keys_one_head(
 
 
 def chosen_share(t: float, alpha: float, stretch: float) -> float:
-    """How often s is below 0.1 or above 0.9, by the formula.
+    """Return the probability that s is below 0.1 or above 0.9, by the formula.
 
-    The difference of the two scores is normal, of variance t²(stretch + 4α).
+    The difference of the two scores is normal, with variance t²(stretch + 4α).
     """
-    return 2 * normal(-math.log(9) / (t * math.sqrt(stretch + 4 * alpha)))
+    return 2 * float(norm.cdf(-math.log(9) / (t * math.sqrt(stretch + 4 * alpha))))
 
 
 @study()
@@ -137,67 +141,69 @@ def noisy_keys_two_heads(
     draws: Draws = 4000,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What do two heads gain over one if the norm of a key varies?
+    r"""What is the advantage of two heads over one if the norm of a key varies?
 
-    With q₁ = tμ_a and q₂ = tμ_b the output stays near ½(v_a + v_b) in four of five draws, and its
+    With q₁ = tμ_a and q₂ = tμ_b the output is near ½(v_a + v_b) in four of five draws, and its
     variance is at most a quarter of that of one head.
 
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    Each head looks for one key, and the output is the mean of what they find. k_a and k_b no
-    longer compete in one softmax. However long k_a is, the first head gives v_a as long as tγ
-    exceeds ln(n − 1); and the second head never sees k_a, which is orthogonal to its query.
+    Each head attends to one key, and the output is the mean of both heads. k_a and k_b no longer
+    compete in one softmax. The first head gives v_a if tγ exceeds ln(n − 1), however long k_a is.
+    The second head is independent of γ, since its query is orthogonal to k_a.
 
-    The first head fails in two cases. If γ < 0, the key points the wrong way, and a longer query
-    makes it worse: Φ(−√2), 8 % of the draws, which the course lets us ignore. If γ lies between 0
-    and ln(n − 1)/t, the key is too short for this query, which the course doesn't mention; a
-    longer query mends that. When the first head fails it gives the average of the other values,
-    and the second still gives v_b: the output is half wrong, never all wrong.
+    The first head fails in two cases. If γ < 0, the key points in the opposite direction, and a
+    longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course excludes. If
+    γ lies between 0 and ln(n − 1)/t, the key is too short for this query, and a longer query helps;
+    the course doesn't mention this case. When the first head fails, it returns the average of the
+    other values, and the second head still returns v_b: half of the output is right.
 
-    Figure. Left: histograms of the weight outside of the average; with one head most draws are near
-    ½, with two heads nearly all are near 0. Right: how often the first head finds v_a rises with t,
-    later if there are more keys. Lines: formula; dots: measured with {n} keys; dotted: the limit,
-    and t.
+    Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
+    with two heads nearly all are near 0. Right: share of draws in which the first head gives v_a,
+    against t. More keys need a larger t. Lines: formula. Dots: measured with {n} keys. Dotted: the
+    limit, and t.
     """
-    alike, uneven = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
-    one, two = attended(uneven, toward(n, t, A, B)), two_heads(uneven, t)
-    finds = attended(uneven, toward(n, t, A))[:, A] > 0.5
-    gamma, even = uneven[:, A, A], evenly_drawn(stretch)
-    of_one = without_noise(even, toward(n, t, A, B))
-    of_two = (without_noise(even, toward(n, t, A)) + without_noise(even, toward(n, t, B))) / 2
-    outside = misplaced(two_heads(alike, t)).mean()
-    yield at_most("weight outside of ½(v_a + v_b), keys alike, mean", outside, 0.02)
-    yield share("draws in which α_a > ½", finds, found_share(n, t, stretch))
-    yield share("the same as t → ∞: draws with γ > 0", gamma > 0, normal(1 / math.sqrt(stretch)))
-    right_way = finds[gamma > 0].double().mean()
-    yield informational("draws in which α_a > ½, of those with γ > 0", right_way)
-    near_one, near_two = ((misplaced(c) < 0.25).double().mean() for c in (one, two))
-    name = "draws with at most a quarter of the weight outside, two heads"
-    yield at_least(name, near_two, 0.8)
-    yield informational("the same, one head", near_one)
-    yield variance_number("variance of c, one head", one, of_one)
-    yield variance_number("variance of c, two heads", two, of_two)
+    equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
+    first, second, both = (query_along(n, t, *keys) for keys in ((A,), (B,), (A, B)))
+    one, two = outputs(varying, both), two_heads(varying, t)
+    finds = outputs(varying, first)[:, A] > 0.5
+    gamma, quantiles = varying[:, A, A], gamma_quantiles(stretch)
+    of_one = without_noise(quantiles, both)
+    of_two = (without_noise(quantiles, first) + without_noise(quantiles, second)) / 2
+    outside = weight_outside(two_heads(equal_noise, t)).mean()
+    limit = found_share(n, math.inf, stretch)
+    yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
+    yield share("share of draws with α_a > ½", finds, found_share(n, t, stretch))
+    yield share("the same share as t → ∞: draws with γ > 0", gamma > 0, limit)
+    positive = finds[gamma > 0].double().mean()
+    yield informational("share of draws with α_a > ½ among those with γ > 0", positive)
+    near_one, near_two = ((weight_outside(c) < 0.25).double().mean() for c in (one, two))
+    name = "share of draws with less than a quarter of the weight outside"
+    yield at_least(f"{name}, two heads", near_two, 0.8)
+    yield informational(f"{name}, one head", near_one)
+    yield variance("variance of c, one head", one, of_one)
+    yield variance("variance of c, two heads", two, of_two)
     ratio = distances(two).mean() / distances(one).mean()
-    yield at_most("variance of two heads over that of one", ratio, 0.25)
+    yield at_most("variance of two heads / variance of one", ratio, 0.25)
     lengths, bins = np.geomspace(1, 100, 60).tolist(), [i / 20 for i in range(13)]
     measured = {
-        x: (attended(uneven[:1000], toward(n, x, A))[:, A] > 0.5).double().mean()
+        x: (outputs(varying[:1000], query_along(n, x, A))[:, A] > 0.5).double().mean()
         for x in lengths[::6]
     }
     yield figure(
         chart(
-            histogram(misplaced(one), bins, "one head"),
-            histogram(misplaced(two), bins, "two heads"),
-            x="weight outside of the average",
+            histogram(weight_outside(one), bins, "one head"),
+            histogram(weight_outside(two), bins, "two heads"),
+            x="weight outside the average",
             y="draws",
         ),
         chart(
             *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
-            Line(y=normal(1 / math.sqrt(stretch)), label="limit"),
+            Line(y=limit, label="limit"),
             Line(x=t, label=f"t = {t:g}"),
             x="t",
-            y="draws in which α_a > ½",
+            y="share of draws with α_a > ½",
             x_scale="log",
             y_limits=(0, 1),
         ),
@@ -205,32 +211,32 @@ def noisy_keys_two_heads(
 
 
 def two_heads(keys: NoisyKeys, t: float) -> Outputs:
-    """½(c₁ + c₂), draw by draw."""
-    n = keys.shape[-1]
-    return (attended(keys, toward(n, t, A)) + attended(keys, toward(n, t, B))) / 2
+    """Return ½(c₁ + c₂) of each draw."""
+    first, second = (outputs(keys, query_along(keys.shape[-1], t, key)) for key in (A, B))
+    return (first + second) / 2
 
 
 def found_share(n: int, t: float, stretch: float) -> float:
-    """How often the first head gives v_a more than half of its weight, as α → 0."""
-    return normal((1 - math.log(n - 1) / t) / math.sqrt(stretch))
+    """Return the probability that the first head gives v_a more than half the weight, as α → 0."""
+    return float(norm.cdf((1 - math.log(n - 1) / t) / math.sqrt(stretch)))
 
 
 def distances(c: Outputs) -> Float[Tensor, " draws"]:
-    """‖c − mean c‖², draw by draw; their mean is the variance of c."""
+    """Return ‖c − mean c‖² of each draw; their mean is the variance of c."""
     return (c - c.mean(0)).square().sum(-1)
 
 
-def variance_number(name: str, c: Outputs, predicted: Outputs) -> Measurement:
-    """The variance of c must be that of the formula, to within four standard errors."""
+def variance(name: str, c: Outputs, predicted: Outputs) -> Measurement:
+    """Return the variance of c, which must equal the formula's within four standard errors."""
     squares = distances(c)
     error = float(squares.std()) / math.sqrt(len(squares))
     return equal(name, squares.mean(), distances(predicted).mean(), within=4 * error)
 
 
 def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> NoisyKeys:
-    """k_i ~ N(μ_i, αI), but k_a ~ N(μ_a, αI + stretch·μ_a μ_aᵀ); the means are unit vectors.
+    """Draw k_i ~ N(μ_i, αI), but k_a ~ N(μ_a, αI + stretch·μ_a μ_aᵀ); the means are unit vectors.
 
-    With the same seed, other variances give the same noise in another size.
+    With the same seed, other variances rescale the same noise.
     """
     generator = torch.Generator().manual_seed(seed)
     noise, along = draw_normal(generator, draws, n, n), draw_normal(generator, draws)
@@ -239,47 +245,41 @@ def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> N
     return keys
 
 
-def toward(n: int, t: float, *means: int) -> Float[Tensor, " n"]:
-    """The query t·(the sum of some means)."""
+def query_along(n: int, t: float, *means: int) -> Float[Tensor, " n"]:
+    """Return the query of length t along each of some means."""
     query = torch.zeros(n, dtype=torch.float64)
     query[list(means)] = t
     return query
 
 
-def attended(
+def outputs(
     keys: Float[Tensor, "draws keys n"], query: Float[Tensor, " n"]
 ) -> Float[Tensor, "draws keys"]:
-    """c, draw by draw."""
+    """Return c of each draw."""
     queries = query.expand(len(keys), 1, 1, len(query))
     return Softmax(scaled=False).weights(queries, keys[:, None])[:, 0, 0]
 
 
 def without_noise(gamma: Float[Tensor, " draws"], query: Float[Tensor, " n"]) -> Outputs:
-    """c by the formula as α → 0: k_a = γμ_a, and every other key is its mean."""
+    """Return the formula's c as α → 0: k_a = γμ_a, and every other key is its mean."""
     scores = query.repeat(len(gamma), 1)
     scores[:, A] *= gamma
     return scores.softmax(-1)
 
 
-def evenly_drawn(stretch: float, count: int = 20_001) -> Float[Tensor, " count"]:
-    """γ ~ N(1, stretch) without chance: as many quantiles, for averages over it."""
+def gamma_quantiles(stretch: float, count: int = 20_001) -> Float[Tensor, " count"]:
+    """Return quantiles of γ ~ N(1, stretch), for averages over it."""
     below = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     gamma: Tensor = 1 + math.sqrt(stretch) * torch.special.ndtri(below)
     return gamma
 
 
-def misplaced(c: Outputs) -> Float[Tensor, " draws"]:
-    """The share of the weight that is elsewhere than in ½(v_a + v_b)."""
-    wanted = toward(c.shape[-1], 0.5, A, B)
-    return (c - wanted).abs().sum(-1) / 2
+def weight_outside(c: Outputs) -> Float[Tensor, " draws"]:
+    """Return the share of the weight that is not in ½(v_a + v_b)."""
+    return (c - query_along(c.shape[-1], 0.5, A, B)).abs().sum(-1) / 2
 
 
 def share(name: str, happened: Bool[Tensor, " draws"], p: float) -> Measurement:
-    """A share of draws that must be p, to within four standard errors and one draw."""
+    """Return a share of draws, which must equal p within four standard errors and one draw."""
     error = math.sqrt(p * (1 - p) / len(happened))
     return equal(name, happened.double().mean(), p, within=4 * error + 1 / len(happened))
-
-
-def normal(x: float) -> float:
-    """Φ, the distribution function of the normal distribution."""
-    return math.erfc(-x / math.sqrt(2)) / 2

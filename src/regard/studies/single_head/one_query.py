@@ -1,8 +1,8 @@
-"""One query that finds one key, or two."""
+"""Queries that select one key or two."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, SupportsFloat
+from typing import Annotated, Any, SupportsFloat, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -16,12 +16,16 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
 KEYS = (4, 10, 100, 1000)
-"""Numbers of keys that are drawn."""
+"""Numbers of keys in the figures."""
 DRAWS = 100
-"""How often random keys and values are drawn."""
+"""Number of draws of random keys and values."""
 GRID = [i / 4 for i in range(61)]
-"""Margins and lengths that are drawn."""
+"""Margins and lengths in the figures."""
 ATTEND = Softmax(scaled=False)
+Head: TypeAlias = tuple[
+    Float[Tensor, "draws 1 1 d"], Float[Tensor, "draws 1 n d"], Float[Tensor, "draws 1 n e"]
+]
+"""Query, keys and values."""
 
 
 @study()
@@ -33,71 +37,65 @@ def copying(
 ) -> EvidenceParts:
     r"""When does attention copy one of its values?
 
-    When q·k_j exceeds all other products by enough that the n − 1 other keys together get at most a
-    hundredth of the weight: c ≈ v_j.
+    When q·k_j exceeds all other products by a margin at which the n − 1 other keys together get at
+    most a hundredth of the weight: c ≈ v_j.
 
     $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
     $$
 
-    Each other key has a weight at least e^m times smaller than that of k_j, because softmax
-    turns differences of scores into ratios of weights. How large the products are doesn't matter,
-    only by how much the best one leads; and it doesn't matter which values there are.
+    Softmax turns differences of scores into ratios of weights: each other key has a weight at least
+    e^m times smaller than that of k_j. Only the margin of the largest product matters, neither the
+    size of the products nor the values.
 
-    What is left to the others is at most (n − 1)e^−m, and exactly that share where all of them have
-    the same product. The output is off by that share of the way to the farthest other value, or by
-    less. So the margin has to grow like the logarithm of the number of keys: m = ln n + 5 will do.
+    The other keys together get at most (n − 1)e^−m of the weight. The bound of the formula is
+    reached if their products are equal. The distance of the output from v_j is at most this share
+    of the distance to the farthest other value. So the margin has to grow with the logarithm of the
+    number of keys: m = ln n + 5 is enough.
 
-    Figure. The error of the copy falls exponentially with the margin; the more keys, the later.
-    Lines: bound of the formula; dots, all below their line: largest error of {draws} draws of {n}
-    random keys; dotted: a hundredth, and the margin.
+    Figure. Error of the copy against the margin. It falls exponentially; more keys need a larger
+    margin. Lines: bound of the formula. Dots, all below their line: largest error in {draws} draws
+    of {n} random keys. Dotted: a hundredth, and the margin.
 
     Args:
-        n: keys
+        n: number of keys
         m: margin of k_j·q over the others
         d: length of keys and values
     """
-    bound, alike = least_weight(n, m), weight_among_equals(n, m)
-    drawn = draw_heads(n, d, seed)
-    weights, errors = copied(drawn, m)
-    yield equal("weight of v_j, the others alike", alike, bound, within=1e-12)
-    yield at_most("weight of all others, the others alike", 1 - alike, 0.01)
-    yield at_least("least weight of v_j, random keys", weights.min(), bound - 1e-8)
-    name = "largest ‖c − v_j‖, random keys, over the distance of the farthest value"
+    bound, weight = least_weight(n, m), key_weights(n, m, selected=1)[0]
+    query, key, value = heads = draw_heads(n, d, seed)
+    weights, errors = copied(heads, m)
+    yield equal("weight of v_j, other scores equal", weight, bound, within=1e-12)
+    yield at_most("weight of all others, other scores equal", 1 - weight, 0.01)
+    yield at_least("smallest weight of v_j, random keys", weights.min(), bound - 1e-8)
+    name = "largest ‖c − v_j‖ relative to the farthest value, random keys"
     yield at_most(name, errors.max(), 0.01)
     yield _figure(
         {*KEYS, n},
         lambda count, s: 1 - least_weight(count, s),
-        {n: {s: copied(drawn, s)[1].max() for s in GRID[::4]}},
+        {n: {s: copied(heads, s)[1].max() for s in GRID[::4]}},
         Line(x=m, label=f"margin {m:g}"),
         x="margin",
         y="error of the copy",
         values={"draws": DRAWS},
     )
-    yield _look_inside(
-        (m * drawn.query[:1], drawn.key[:1], drawn.value[:1]),
-        f"a query that leads to one of {n} random keys by {m:g}",
-    )
+    title = f"a query with a margin of {m:g} for one of {n} random keys"
+    yield _look_inside((m * query[:1], key[:1], value[:1]), title)
 
 
-class RandomHeads(NamedTuple):
-    """Keys and values drawn at random, and queries that lead to the first key by a margin of 1."""
+def draw_heads(n: int, d: int, seed: int) -> Head:
+    """Draw keys and values, and make queries whose product with k₁ has a margin of 1.
 
-    query: Float[Tensor, "draws 1 1 d"]
-    key: Float[Tensor, "draws 1 n d"]
-    value: Float[Tensor, "draws 1 n d"]
-
-
-def draw_heads(n: int, d: int, seed: int) -> RandomHeads:
-    """Keys of length 1, so that none has a greater product with k₁ than k₁ itself."""
+    Keys have length 1, so that k₁ has the largest product with itself.
+    """
     key, value = normal(seed, 2, DRAWS, 1, n, d)
     key = key / key.norm(dim=-1, keepdim=True)
     first = key[:, :, :1]
-    lead = 1 - (first @ key[:, :, 1:].mT).amax(-1, keepdim=True)
-    return RandomHeads(first / lead, key, value)
+    margin = 1 - (first @ key[:, :, 1:].mT).amax(-1, keepdim=True)
+    return first / margin, key, value
 
 
-def copied(heads: RandomHeads, m: float) -> tuple[Float[Tensor, " draws"], Float[Tensor, " draws"]]:
-    """With margin m: the weight of v₁, and how far c is from it, over the farthest value's way."""
+def copied(heads: Head, m: float) -> tuple[Float[Tensor, " draws"], Float[Tensor, " draws"]]:
+    """Return the weight of v₁ at margin m, and ‖c − v₁‖ relative to the farthest value."""
     query, key, value = heads
     first = value[:, 0, 0]
     farthest = (value[:, 0] - first[:, None]).norm(dim=-1).amax(-1)
@@ -105,14 +103,8 @@ def copied(heads: RandomHeads, m: float) -> tuple[Float[Tensor, " draws"], Float
     return ATTEND.weights(m * query, key)[:, 0, 0, 0], error / farthest
 
 
-def weight_among_equals(n: int, m: float) -> float:
-    """What the query m·k₁ gives to k₁, of n orthonormal keys."""
-    keys = torch.eye(n, dtype=torch.float64)[None, None]
-    return float(ATTEND.weights(m * keys[:, :, :1], keys)[0, 0, 0, 0])
-
-
 def least_weight(n: int, m: float) -> float:
-    """The formula: what the best of n keys gets at least, if it leads by m."""
+    """Return the formula's lower bound for the weight of a key with margin m among n."""
     return 1 / (1 + (n - 1) * math.exp(-m))
 
 
@@ -128,30 +120,29 @@ def averaging(
 
     $$ \alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2} $$
 
-    The query has the same product t with both keys and 0 with all others, so that both get the
-    same weight, and each of the others e^t times less.
+    The query has the product t with both keys and 0 with all others. So both get the same weight,
+    and each other key e^t times less.
 
-    It is not enough that t is more than 0: the others are n − 2, and together they take
-    (n − 2)/(2e^t + n − 2) of the weight. The more keys there are, the longer the query has to be,
-    but only as the logarithm of n: t = ln n + 4 always does.
+    A positive t is not enough: the n − 2 other keys together get (n − 2)/(2e^t + n − 2) of the
+    weight. More keys need a longer query, but only by the logarithm of n: t = ln n + 4 is enough.
 
-    Figure. The weight of all values other than the two falls exponentially with t; the more keys,
-    the later. Lines: formula; dots: measured; dotted: a hundredth, and t.
+    Figure. Weight of all other values against t. It falls exponentially; more keys need a larger t.
+    Lines: formula. Dots: measured. Dotted: a hundredth, and t.
 
     Args:
-        n: keys
+        n: number of keys
         t: length of the query along each key
     """
-    weights = pair_weights(n, t)
+    weights = key_weights(n, t, selected=2)
     predicted, counts = pair_weight(n, t), {*KEYS, n}
-    query, key = pair(n, t)
+    query, key = orthonormal_keys(n, t, selected=2)
     yield equal("weight of v_a", weights[0], predicted, within=1e-12)
     yield equal("weight of v_b", weights[1], predicted, within=1e-12)
     yield at_most("weight of all others", weights[2:].sum(), 0.01)
     yield _figure(
         counts,
         lambda count, s: 1 - 2 * pair_weight(count, s),
-        {count: {s: pair_weights(count, s)[2:].sum() for s in GRID[::8]} for count in counts},
+        {count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in counts},
         Line(x=t, label=f"t = {t:g}"),
         x="t",
         y="weight of all other values",
@@ -159,20 +150,21 @@ def averaging(
     yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")
 
 
-def pair(n: int, t: float) -> tuple[Float[Tensor, "1 1 1 n"], Float[Tensor, "1 1 n n"]]:
-    """The query t(k₁ + k₂), and n orthonormal keys."""
-    keys = torch.eye(n, dtype=torch.float64)
-    query = t * (keys[0] + keys[1])
-    return query.view(1, 1, 1, n), keys.view(1, 1, n, n)
+def orthonormal_keys(
+    n: int, t: float, selected: int
+) -> tuple[Float[Tensor, "1 1 1 n"], Float[Tensor, "1 1 n n"]]:
+    """Return n orthonormal keys, and a query of length t along each of the first, `selected`."""
+    keys = torch.eye(n, dtype=torch.float64)[None, None]
+    return t * keys[:, :, :selected].sum(2, keepdim=True), keys
 
 
-def pair_weights(n: int, t: float) -> Float[Tensor, " n"]:
-    """What that query gives to each of the keys."""
-    return ATTEND.weights(*pair(n, t)).flatten()
+def key_weights(n: int, t: float, selected: int) -> Float[Tensor, " n"]:
+    """Return the weights of these keys."""
+    return ATTEND.weights(*orthonormal_keys(n, t, selected)).flatten()
 
 
 def pair_weight(n: int, t: float) -> float:
-    """The same of one of the two keys, by the formula."""
+    """Return the formula's weight of one of two selected keys."""
     return 1 / (2 + (n - 2) * math.exp(-t))
 
 
@@ -185,7 +177,7 @@ Dots = Mapping[int, Mapping[float, SupportsFloat]]
 def by_keys(
     x: Sequence[float], counts: Iterable[int], predicted: Formula, measured: Dots
 ) -> list[Series]:
-    """Return a line of predictions for each number of keys, with dots where it was measured."""
+    """Return a line of predictions for each number of keys, with dots for measured values."""
     curves = []
     for i, count in enumerate(sorted(counts)):
         line = [predicted(count, value) for value in x]
@@ -208,9 +200,6 @@ def _figure(
     )
 
 
-def _look_inside(
-    head: tuple[Float[Tensor, "1 1 1 d"], Float[Tensor, "1 1 n d"], Float[Tensor, "1 1 n e"]],
-    title: str,
-) -> dict[str, Any] | None:
+def _look_inside(head: Head, title: str) -> dict[str, Any] | None:
     keys = [f"k{i}" for i in range(1, head[1].shape[2] + 1)]
     return look_inside(ATTEND, *head, queries=["q"], keys=keys, title=title)

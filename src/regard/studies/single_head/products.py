@@ -1,6 +1,6 @@
-"""Queries, keys and values, product by product."""
+"""Queries, keys and values of one head, computed step by step."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 from torch import Tensor
@@ -14,18 +14,19 @@ from regard.studies.tensors import Rows, matrix, vector_text
 
 _STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
 _QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
-"""The numbers of the course."""
+"""The course's states and matrices."""
+Matrix: TypeAlias = Annotated[Rows, Meta(min_length=1)]
 
 
 @study()
 def products(
-    h: Annotated[Rows, Meta(min_length=1)] = _STATES,
-    w_q: Annotated[Rows, Meta(min_length=1)] = _QUERY,
-    w_k: Annotated[Rows, Meta(min_length=1)] = _KEY,
-    w_v: Annotated[Rows, Meta(min_length=1)] = _VALUE,
+    h: Matrix = _STATES,
+    w_q: Matrix = _QUERY,
+    w_k: Matrix = _KEY,
+    w_v: Matrix = _VALUE,
     i: Annotated[int, Meta(ge=1)] = 2,
 ) -> EvidenceParts:
-    r"""What does a head compute for the second of three states, step by step?
+    r"""What is the output of a head for the second of three states, step by step?
 
     Softmax over these scores equals argmax: the largest score gets all the weight except a
     billionth, and the output is its value.
@@ -33,21 +34,21 @@ def products(
     $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
     h_j\right) $$
 
-    Each state h_j gives a key W_k h_j and a value W_v h_j; the one that asks gives a query
-    W_q h_i. The score of j is the product of query and key; softmax turns scores into weights, and
-    the output is the values' average by these weights.
+    Each state h_j has a key W_k h_j and a value W_v h_j, and state i has the query W_q h_i. The
+    score of j is the product of query and key. Softmax turns scores into weights, and the output is
+    the average of the values with these weights.
 
-    Scores that are hundreds apart leave softmax nothing to divide: e^−202 is 0 for all purposes,
-    and its gradient too. That is why products are divided by √d, and why weights start small.
+    If scores differ by hundreds, all other weights vanish: e^−202 is practically 0, and so is its
+    gradient. For this reason products are divided by √d, and initial weights are small.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
 
     Args:
-        h: states, in brackets each
-        w_q: W_q, a row in brackets for each output
-        w_k: W_k, a row in brackets for each output
-        w_v: W_v, a row in brackets for each output
-        i: which state asks, from 1
+        h: states, each in brackets
+        w_q: W_q, each row in brackets
+        w_k: W_k, each row in brackets
+        w_v: W_v, each row in brackets
+        i: state of the query, from 1
     """
     states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
     scores = keys @ queries[i - 1]
@@ -55,8 +56,7 @@ def products(
     weights = Softmax(scaled=False).weights(query, key).flatten()
     soft = Softmax(scaled=False)(query, key, value).flatten()
     hard = Argmax(scaled=False)(query, key, value).flatten()
-    asking = _times(w_q, h[i - 1])
-    expected = [sum(q * k for q, k in zip(asking, _times(w_k, x), strict=True)) for x in h]
+    expected = _times(tuple(_times(w_k, x) for x in h), _times(w_q, h[i - 1]))
     best = max(range(len(h)), key=expected.__getitem__)
     for j in range(len(h)):
         yield equal(f"score of state {j + 1}", scores[j], expected[j])
@@ -78,21 +78,21 @@ def products(
     )
     names = [f"h{j}" for j in range(1, len(h) + 1)]
     heads = (x[None, None] for x in (queries, keys, values))
-    title = "each state asks all others"
+    title = "attention of each state to all states"
     yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:
-    """States, queries, keys and values, a row each.
+    """Return states, queries, keys and values as rows.
 
     Raises:
         UserError: the sizes don't fit.
     """
     if i > len(h):
-        raise UserError(f"products: i = {i}, but there are {len(h)} states; name one of them")
+        raise UserError(f"products: i = {i}, but there are {len(h)} states; use at most {len(h)}")
     if len(w_q) != len(w_k):
         raise UserError(
-            f"products: w_q gives {len(w_q)} entries, w_k {len(w_k)}; make them the same"
+            f"products: w_q has {len(w_q)} rows and w_k {len(w_k)}; give both the same number"
         )
     states = matrix("products: h", h)
     named, width = {"w_q": w_q, "w_k": w_k, "w_v": w_v}, states.shape[1]
@@ -100,6 +100,6 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
     return states, *(states @ each.T for each in maps)
 
 
-def _times(matrix: Rows, vector: tuple[float, ...]) -> list[float]:
-    """Matrix times vector, by hand: the oracle."""
-    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+def _times(matrix: Rows, vector: tuple[float, ...]) -> tuple[float, ...]:
+    """Return matrix times vector, computed without tensors."""
+    return tuple(sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix)

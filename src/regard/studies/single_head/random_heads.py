@@ -26,9 +26,9 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 DRAWS = 50
-"""How many random heads are measured."""
+"""Number of random heads."""
 SHOWN = 64
-"""How many tokens of a map are drawn."""
+"""Largest number of tokens in a heat map."""
 NEAR = 0.011
 """Largest error of the formula for 18 pairs of h, from 8 to 256, and n, from 20 to 512."""
 
@@ -41,51 +41,54 @@ def random_heads(
     n_beyond: Annotated[int, Meta(ge=2, le=512)] = 128,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What do the attention maps of random Q and K look like, and what if Q = K?
+    r"""Which attention maps do random Q and K have, and which if Q = K?
 
-    Weights add up to 1 over the keys, not over the queries. If Q = K, each query gives nearly all
-    of its weight to its own key, and the map is close to the identity.
+    Weights sum to 1 over the keys, not over the queries. If Q = K, each query gives nearly all of
+    its weight to its own key, and the map is close to the identity.
 
     $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
     \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
 
-    Softmax divides by a sum over keys, so each query has a weight of 1 to give away. Nothing
-    sees to it that each key receives as much.
+    Softmax divides by a sum over keys, so the weights of each query sum to 1. Nothing constrains
+    the total weight of a key.
 
-    If Q = K, a query's product with its own key is ‖q‖², about h, and so its score is about √h. Its
-    scores with the other keys are normal with variance about 1, and the mean of e^s is then √e. So
-    the own key weighs e^√h against (n − 1)√e: the weight is σ(m), the logistic function of
-    m = √h − ½ − ln(n − 1). But ‖q‖² is χ² distributed with h degrees of freedom and deviates by
-    √(2h) from h, so that the logarithm of the ratio deviates by s = √2(1 − 1/(2√h)) from m. The
-    mean of σ over a normal distribution is near σ(m/√(1 + πs²/8)): that is the formula, within
-    0.011 where it was compared, h = 8 to 256 and n = 20 to 512. The second prediction
-    averages over the quantiles of ‖q‖² instead, and is closer.
+    If Q = K, the product of a query with its own key is ‖q‖², about h, so its score is about √h.
+    Its scores with the other keys are normal with variance about 1, and the mean of e^s is then √e.
+    So the ratio of the own key to the others is e^√h to (n − 1)√e, and the weight is σ(m), the
+    logistic function of m = √h − ½ − ln(n − 1).
 
-    With h = 64 and 20 tokens the map is nearly the identity, and the outputs are nearly the values.
-    It isn't for short queries or many tokens: √h has to grow like ln n.
+    ‖q‖² is χ² distributed with h degrees of freedom and standard deviation √(2h), so that the
+    logarithm of the ratio has the standard deviation s = √2(1 − 1/(2√h)) around m. The mean of σ
+    over a normal distribution is near σ(m/√(1 + πs²/8)). This is the formula; its error is at most
+    0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512. The second prediction averages
+    over the quantiles of ‖q‖² instead and is more accurate.
 
-    Figure. Maps of weights, of the first {most} tokens at most. With independent queries and keys
-    the weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and
-    less so for {beyond}. The curves of the own weight rise with h, later if there are more tokens.
-    Lines: formula; dashes: averaged over ‖q‖²; dots: measured.
+    With h = 64 and 20 tokens, the map is nearly the identity, and the outputs nearly equal the
+    values. This doesn't hold for short queries or many tokens: √h has to grow like ln n.
+
+    Figure. Maps of weights, at most the first {most} tokens. With independent queries and keys the
+    weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and less
+    so for {beyond}. The diagonal weight rises with h; more tokens need a larger h. Lines: formula.
+    Dashes: averaged over ‖q‖². Dots: measured.
 
     Args:
         h: length of queries and keys
-        n: tokens
-        h_beyond: length where the condition isn't met
-        n_beyond: tokens where the condition isn't met
+        n: number of tokens
+        h_beyond: length for which the condition isn't met
+        n_beyond: number of tokens for which the condition isn't met
     """
-    apart, same = random_maps(h, n, seed), equal_maps(h, n, seed)
+    independent, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
-    yield at_most("sum over keys, farthest from 1", largest(apart.sum(-1) - 1), 1e-12)
-    yield at_least("sum over queries, farthest from 1", largest(apart.sum(-2) - 1), 0.1)
+    name = "largest deviation from 1 of a sum over"
+    yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
+    yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
     yield from diagonal_numbers(same, h)
     yield from diagonal_numbers(beyond, h_beyond)
     yield _near_identity(same, h)
-    yield at_most("‖o_i − v_i‖ over ‖v_i‖, mean", output_error(same, seed), 0.1)
+    yield at_most("mean of ‖o_i − v_i‖/‖v_i‖", output_error(same, seed), 0.1)
     yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
     shown = {
-        f"Q, K random, {_size(h, n)}": apart,
+        f"Q, K random, {_size(h, n)}": independent,
         f"Q = K, {_size(h, n)}": same,
         f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
     }
@@ -98,16 +101,16 @@ def random_heads(
     curves = []
     for i, count in enumerate(sorted({n, n_beyond})):
         predicted = [formula_weight(width, count) for width in lengths]
-        closer = [averaged_weight(width, count) for width in lengths[::6]]
-        dots = [own(equal_maps(width, count, seed)) for width in measured]
+        averaged = [averaged_weight(width, count) for width in lengths[::6]]
+        dots = [diagonal_weight(equal_maps(width, count, seed)) for width in measured]
         curves += [
             series(lengths, predicted, f"{count} tokens", color=i),
-            series(lengths[::6], closer, style="dashes", color=i),
+            series(lengths[::6], averaged, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
     yield figure(
         *panels,
-        chart(*curves, title="own weight, Q = K", x="h", y_limits=(0, 1.03)),
+        chart(*curves, title="diagonal weight, Q = K", x="h", y_limits=(0, 1.03)),
         columns=2,
         most=SHOWN,
         within=_size(h, n),
@@ -119,51 +122,51 @@ def random_heads(
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
-    """The weights of independent queries and keys with entries from N(0, 1)."""
+    """Return the weights of independent queries and keys with entries from N(0, 1)."""
     query, key = normal(seed, 2, DRAWS, 1, n, h)
     return Softmax().weights(query, key)[:, 0]
 
 
 def equal_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
-    """The same where the queries are the keys."""
+    """Return the weights of queries that equal the keys."""
     key = normal(seed, DRAWS, 1, n, h)
     return Softmax().weights(key, key)[:, 0]
 
 
-def own(maps: Float[Tensor, "draws n n"]) -> float:
-    """What a token gives to itself, on average."""
+def diagonal_weight(maps: Float[Tensor, "draws n n"]) -> float:
+    """Return the mean weight of a query's own key."""
     return float(maps.diagonal(dim1=-2, dim2=-1).mean())
 
 
 def output_error(maps: Float[Tensor, "draws n n"], seed: int) -> float:
-    """How far outputs are from their own values, which are as random as the keys."""
+    """Return the mean relative distance of outputs from their own values, drawn from N(0, 1)."""
     draws, n, _ = maps.shape
     value = normal(seed + 1, draws, n, 64)
     return float(((maps @ value - value).norm(dim=-1) / value.norm(dim=-1)).mean())
 
 
 def formula_weight(h: int, n: int) -> float:
-    """The formula: the mean of a logistic function of a normal number."""
+    """Return the formula's diagonal weight: the mean of a logistic function of a normal number."""
     mean = math.sqrt(h) - 0.5 - math.log(n - 1)
     deviation = math.sqrt(2) * (1 - 1 / (2 * math.sqrt(h)))
     return 1 / (1 + math.exp(-mean / math.sqrt(1 + math.pi * deviation**2 / 8)))
 
 
 def averaged_weight(h: int, n: int) -> float:
-    """Average over ‖q‖²: score ‖q‖²/√h against mean weights e^(‖q‖²/2h)."""
+    """Return the mean diagonal weight over the distribution of ‖q‖²."""
     return float(_by_length(h, n)[1].mean())
 
 
 def _by_length(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
-    """As many quantiles of ‖q‖², and the own weight at each."""
+    """Return quantiles of ‖q‖², and the diagonal weight at each, with the others at their mean."""
     squares = chi2.ppf((np.arange(count) + 0.5) / count, h)
     return squares, 1 / (1 + (n - 1) * np.exp(squares / (2 * h) - squares / math.sqrt(h)))
 
 
 def _remainder(h: int, n: int) -> float:
-    """About what a sum that differs from its mean adds to the own weight a: a(1 − a)²·v,
+    """Return the approximate effect of a random sum of the other weights: a(1 − a)²·v.
 
-    where v = (e^(‖q‖²/h) − 1)/(n − 1) is the relative variance of the sum of the other weights.
+    a is the diagonal weight, and v = (e^(‖q‖²/h) − 1)/(n − 1) the relative variance of the sum.
     """
     squares, weight = _by_length(h, n)
     variance = np.expm1(squares / h) / (n - 1)
@@ -171,20 +174,20 @@ def _remainder(h: int, n: int) -> float:
 
 
 def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measurement]:
-    """The own weight and both predictions, each to within four standard errors."""
-    n = maps.shape[-1]
+    """Yield the diagonal weight with both predictions, each within four standard errors."""
+    n, measured = maps.shape[-1], diagonal_weight(maps)
     each = maps.diagonal(dim1=-2, dim2=-1).mean(-1)
     error = float(each.std()) / math.sqrt(len(each))
     rest = _remainder(h, n)
-    name = f"own weight by the {{}}: {_size(h, n)}"
-    yield equal(name.format("formula"), own(maps), formula_weight(h, n), within=NEAR + 4 * error)
+    name = f"diagonal weight by the {{}}: {_size(h, n)}"
+    yield equal(name.format("formula"), measured, formula_weight(h, n), within=NEAR + 4 * error)
     averaged = averaged_weight(h, n) + rest / 2
-    yield equal(name.format("average over ‖q‖²"), own(maps), averaged, within=4 * error + rest)
+    yield equal(name.format("average over ‖q‖²"), measured, averaged, within=4 * error + rest)
 
 
 def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
-    size = _size(h, maps.shape[-1])
-    return at_least(f"required diagonal weight of a near identity: {size}", own(maps), 0.9)
+    name = f"required diagonal weight of a near identity: {_size(h, maps.shape[-1])}"
+    return at_least(name, diagonal_weight(maps), 0.9)
 
 
 def _size(h: int, n: int) -> str:
