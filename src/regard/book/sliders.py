@@ -154,7 +154,7 @@ SLIDERS = {
         logarithmic=True,
     ),
     "vanishing-and-exploding": Slider(
-        "Length of the gradient, T steps back",
+        "Norm of the gradient, T steps back",
         (
             Axis("ρ", "spectral radius", (0.0, 0.3, 0.5, 0.7, 0.9, 0.95, 1.0, 1.05, 1.1, 1.5), 0.9),
             Axis("σ", "largest singular value", (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0), 2.0),

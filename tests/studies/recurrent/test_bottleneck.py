@@ -12,10 +12,10 @@ from regard.studies.recurrent.bottleneck import (
     LAST,
     Measured,
     bottleneck,
+    error_by_hand,
     judged,
     near_diagonal,
     networks,
-    off_by_hand,
 )
 from regard.studies.recurrent.casing import ATTENTION, NONE, Setup, right_case, right_texts
 from regard.tasks.examples import Example
@@ -102,7 +102,7 @@ def test_texts_are_new_and_of_one_length(place: str) -> None:
 
 def test_attention_by_hand_is_the_models() -> None:
     setup = Setup(attention=True, width=16, longest=8)
-    assert off_by_hand(setup.plan().run, setup.texts(8, 5)) < 1e-5
+    assert error_by_hand(setup.plan().run, setup.texts(8, 5)) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_what_the_claim_requires() -> None:
 def test_with_no_day_ahead_nothing_is_gained() -> None:
     same = dict.fromkeys(WELL.accuracy, 1.0)
     failed = [n.name for n in judged(WELL._replace(accuracy=same), ahead=0) if not n.holds]
-    assert failed == ["future: gain by both ways"]
+    assert failed == ["future: both ways minus one way"]
 
 
 def test_training_is_what_makes_the_difference(
@@ -78,7 +78,7 @@ def test_training_is_what_makes_the_difference(
     measured = {number.name: number.measured for number in finding.numbers}
     # Exact: the shapes are the same, and each state is made of those before it.
     assert measured["one way: change by later days"] == 0
-    assert measured["past, one way: scores read day by day, off by"] < 1e-4
+    assert measured["past, one way: error of scores read day by day"] < 1e-4
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 4
 
 

@@ -12,10 +12,10 @@ from regard.studies.recurrent.probing import (
     ENCODER,
     UNTRAINED,
     Measured,
+    classified,
     explained,
     judged,
     probing,
-    told_apart,
 )
 
 READ = {(side, what): 1.0 for side in (ENCODER, DECODER) for what in ("place", "task", "character")}
@@ -42,10 +42,10 @@ def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
     task = torch.randint(2, (90, 1), generator=generator).expand(90, 10)
     both, none = states_with(place, task), states_with(torch.zeros(90, 10))
     assert explained(both, place) > 0.99
-    assert told_apart(both, task) == 1
+    assert classified(both, task) == 1
     assert explained(none, place) < 0.1
     # A coin told 300 times, in 30 rows of ten: four standard errors of 30 coins.
-    assert told_apart(none, task) < 0.5 + 4 * 0.5 / 30**0.5
+    assert classified(none, task) < 0.5 + 4 * 0.5 / 30**0.5
 
 
 def test_what_the_claim_requires() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.overflow import backward, gradient, overflow
-from regard.studies.recurrent.vanishing import length, predicted, transition
+from regard.studies.recurrent.vanishing import gradient_norm, predicted, transition
 from regard.studies.recurrent.vanishing import vanishing_and_exploding as study
 
 
@@ -22,7 +22,7 @@ def test_radius_and_singular_value_are_set_apart(radius: float, stretch: float) 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0, 2), st.floats(0.1, 10), st.integers(1, 20))
 def test_the_formula_is_what_autograd_finds(radius: float, stretch: float, steps: int) -> None:
-    measured = length(transition(radius, stretch), steps)
+    measured = gradient_norm(transition(radius, stretch), steps)
     assert measured == pytest.approx(predicted(radius, stretch, steps), rel=1e-9, abs=1e-30)
 
 
@@ -43,8 +43,8 @@ def test_the_numbers_of_the_specification() -> None:
     # A singular value is off by a few roundings of the largest.
     ten = pytest.approx(10, rel=8 * torch.finfo(torch.float64).eps)
     assert measured["[[0, 10], [0, 0]]: σ"] == ten
-    assert measured["its ‖∂h₁/∂h₀‖"] == ten
-    assert measured["its ‖∂h₂/∂h₀‖"] == 0
+    assert measured["[[0, 10], [0, 0]]: ‖∂h₁/∂h₀‖"] == ten
+    assert measured["[[0, 10], [0, 0]]: ‖∂h₂/∂h₀‖"] == 0
 
 
 def test_the_verdict() -> None:

@@ -1,4 +1,4 @@
-"""The gradient of a recurrent network, by formula, by autograd and by differences."""
+"""The gradient of a recurrent network by formula, by autograd and by finite differences."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ Inputs: TypeAlias = Float[Tensor, "steps d_in"]
 Labels: TypeAlias = Float[Tensor, "steps out"]
 _WHERE = "backpropagation-through-time: "
 _STEP = 1e-7
-"""Of the differences."""
+"""Step of the finite differences."""
 _HX = ((0.5, -0.2, 0.1), (0.3, 0.8, -0.5), (-0.6, 0.4, 0.2), (0.1, -0.3, 0.7))
 _HH = ((0.2, -0.5, 0.3, 0.1), (0.4, 0.6, -0.1, 0.2), (-0.3, 0.1, 0.5, -0.4), (0.1, 0.2, -0.2, 0.3))
 _YH = ((0.7, -0.4, 0.2, 0.5), (-0.1, 0.6, -0.3, 0.8))
@@ -46,36 +46,36 @@ def backpropagation_through_time(
     r"""How does the gradient of each step's loss propagate through a recurrent network?
 
     If y_t sums to 1 and there is no activation, ∂J_t/∂o_t = ŷ_t − y_t. It reaches h_t through
-    W_yhᵀ, and earlier states through one factor W_hhᵀ per step; the gradient of W_hh is the sum of
-    products with the preceding states.
+    W_yhᵀ, and earlier states through one factor W_hhᵀ per step. The gradient of W_hh is a sum of
+    outer products with the preceding states.
 
     $$ \frac{\partial J_t}{\partial h_i} = (W_{hh}^\top)^{t-i} W_{yh}^\top (\hat y_t - y_t) \;\; (i
     \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
     J_t}{\partial h_i} h_{i-1}^\top $$
 
-    Unrolled in time, the network is a graph without loops, and each loss J_t is reached from h_i
-    in one way only: along the states h_i, h_(i+1), …, h_t, then through o_t. Each step of that way
-    multiplies the gradient by W_hhᵀ. A later state has no part in J_t, so its gradient is 0.
+    Unrolled in time, the network is a graph without loops. Only one path leads from h_i to each
+    loss J_t: through the states h_i, h_(i+1), …, h_t, then through o_t. Each step of this path
+    multiplies the gradient by W_hhᵀ. J_t doesn't depend on later states, so their gradient is 0.
 
-    W_hh is one matrix that is used at each step. Its gradient is a sum over all uses: the gradient
-    of the state that was made, times the state that it was made from. The first use adds nothing,
-    for h₀ = 0; begun with another h₀, it adds a term.
+    The same matrix W_hh is used at each step. Its gradient is a sum over these uses: the gradient
+    of the new state, times the previous state. The first use adds nothing if h₀ = 0; with another
+    h₀, it adds a term.
 
-    Softmax and cross-entropy together give ŷ − y only where the entries of y sum to 1; else it is
-    (Σy)·ŷ − y. With an activation, each step would have a factor ψ′ too.
+    Softmax and cross-entropy together give ŷ − y only if the entries of y sum to 1; otherwise the
+    gradient is (Σy)·ŷ − y. With an activation, each step has an additional factor ψ′.
 
-    Figure. The computation graph. In each step an arrow leads from x to z, to h, to o, to ŷ and to
-    that step's loss; from h another one, in color, leads to the z of the next step, with W_hh. The
+    Figure. The computation graph. In each step, arrows lead from x to z, to h, to o, to ŷ and to
+    the loss of that step. A colored arrow leads from h to the z of the next step, with W_hh. The
     losses add up to J. Gradients flow against the arrows. Shapes: x has {d_in} entries, z and h
     {d}, o, ŷ and y {d_out}; W_hx is {d}×{d_in}, W_hh {d}×{d}, W_yh {d_out}×{d}.
 
     Args:
-        w_hx: W_hx, in rows
-        w_hh: W_hh, in rows
-        w_yh: W_yh, in rows
-        x: inputs, one a step
-        y: labels, maybe soft
-        activation: of the states
+        w_hx: rows of W_hx
+        w_hh: rows of W_hh
+        w_yh: rows of W_yh
+        x: inputs, one per step
+        y: labels, one-hot or soft
+        activation: activation of the states
     """
     hx = matrix(_WHERE + "w_hx", w_hx)
     d, d_in = hx.shape
@@ -102,7 +102,7 @@ class Network:
     h_0: Float[Tensor, " d"]
 
     def states(self, x: Inputs) -> list[Float[Tensor, " d"]]:
-        """h₀, h₁, …, each made from the one before."""
+        """Return h₀, h₁, …, each computed from the previous one."""
         states = [self.h_0]
         for row in x:
             states.append(self.activation(self.w_hh @ states[-1] + self.w_hx @ row))
@@ -110,7 +110,7 @@ class Network:
 
 
 class Gradients(NamedTuple):
-    """Of each step's loss, J_t."""
+    """Gradients of each step's loss, J_t."""
 
     outputs: Float[Tensor, "steps out"]
     """∂J_t/∂o_t."""
@@ -121,7 +121,7 @@ class Gradients(NamedTuple):
 
 
 def by_formula(network: Network, x: Inputs, y: Labels) -> Gradients:
-    """As derived by hand."""
+    """Return the gradients by the derived formulas."""
     h = torch.stack(network.states(x))
     outputs = (h[1:] @ network.w_yh.T).softmax(-1) - y
     states = x.new_zeros(len(x), len(x), h.shape[1])
@@ -135,7 +135,7 @@ def by_formula(network: Network, x: Inputs, y: Labels) -> Gradients:
 
 
 def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
-    """As torch has them from the graph."""
+    """Return the gradients by automatic differentiation."""
     w_hh = network.w_hh.clone().requires_grad_()
     states = replace(network, w_hh=w_hh).states(x)[1:]
     outputs = [network.w_yh @ state for state in states]
@@ -153,7 +153,7 @@ def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
 
 
 def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d"]:
-    """∂J/∂W_hh, from J with each entry a little more and a little less."""
+    """Return ∂J/∂W_hh by central differences."""
     w_hh = network.w_hh.clone()
     changed = replace(network, w_hh=w_hh)
 
@@ -167,7 +167,7 @@ def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d
 def _compared(
     formula: Gradients, measured: Gradients, differences: Tensor
 ) -> Iterator[Measurement]:
-    """Largest differences; what rounding may add is in proportion to the largest gradient."""
+    """Yield the largest differences; tolerances are relative to the largest gradient."""
     scale = max(1.0, float(measured.weights.abs().max()), float(measured.states.abs().max()))
     later = torch.triu(torch.ones(measured.states.shape[:2], dtype=torch.bool), diagonal=1)
 
@@ -184,7 +184,7 @@ def _compared(
 
 
 def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
-    """Errors of the formulas if labels sum to 2, and if h₀ isn't 0, against their predictions."""
+    """Yield errors of the formulas if labels sum to 2 or h₀ = 1, with their predictions."""
     doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
     probabilities = by_formula(network, x, y).outputs + y
     begun = replace(network, h_0=torch.ones_like(network.h_0))
@@ -199,7 +199,7 @@ def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
 
 
 def _written(gradients: Gradients) -> Table:
-    """Each gradient as a formula and as numbers."""
+    """Return a table of each gradient as a formula and as numbers."""
     steps, rows = len(gradients.outputs), []
     for t in range(steps):
         now = t + 1
@@ -215,7 +215,7 @@ def _written(gradients: Gradients) -> Table:
 
 
 def _shown(values: Tensor) -> str:
-    """A vector in brackets, a matrix row by row."""
+    """Return a vector in brackets, or a matrix with rows separated by semicolons."""
     if values.ndim == 2:
         return "[" + "; ".join(_shown(row).strip("[]") for row in values) + "]"
     return vector_text(values, ".3f")

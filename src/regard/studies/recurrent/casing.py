@@ -1,4 +1,4 @@
-"""Case change by recurrent networks: what all studies of the bottleneck train and measure."""
+"""Case change by recurrent networks, as trained and measured by several studies."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -37,30 +37,30 @@ NONE, ATTENTION = "no attention", "attention"
 SHORTEST = 4
 """Characters of the shortest text."""
 TEXTS = 100
-"""Of each length that is asked."""
+"""Number of test texts of each length."""
 TOKEN = len(next(iter(CASES))) + 1
-"""Characters that a task token takes, with its space."""
+"""Number of characters of a task token, with its space."""
 RATE = 2e-3
-"""Learning rate at which each cell learns; at 1e-2, some vanilla ones lose the task."""
+"""Learning rate for all cells; at 1e-2, some vanilla networks don't retain the task."""
 CHECKPOINTS = 8
-"""Times in a training at which the network is measured."""
+"""Number of times in a training at which the network is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is trained: an encoder that reads one way, a decoder, and attention between, or none."""
+    """A network to train: a one-way encoder, a decoder, and optionally attention between them."""
 
     cell: CellKind = "vanilla"
     attention: bool = False
     width: int = 64
     place: Place = "first"
-    """Of the task token."""
+    """Place of the task token."""
     longest: int = 12
     steps: int = 3200
     seed: int = 0
 
     def plan(self) -> Plan:
-        """Its training."""
+        """Return the plan of the training."""
         settings = [
             f"seed={self.seed}",
             f"task.shortest={SHORTEST}",
@@ -82,7 +82,7 @@ class Setup:
         return plan_task(Path("unused"), override(RECIPES["casing"], settings))
 
     def runs(self) -> dict[int, Run]:
-        """Return the network after each checkpoint, by step, trained on the first call."""
+        """Return the network after each checkpoint, by step; trained on the first call."""
         return cached_checkpoints(self.plan())
 
     def run(self) -> Run:
@@ -90,21 +90,21 @@ class Setup:
         return self.runs()[self.steps]
 
     def with_attention(self) -> "Setup":
-        """Return the same with attention, trained for a quarter of the steps."""
+        """Return the setup with attention, trained for a quarter of the steps."""
         return replace(self, attention=True, steps=max(1, self.steps // 4))
 
     @property
     def lengths(self) -> list[int]:
-        """Of the texts that it is asked: from the shortest to the longest."""
+        """Lengths of the test texts, from the shortest to the longest."""
         return [*range(SHORTEST, self.longest, 4), self.longest]
 
     @property
     def shift(self) -> int:
-        """How much farther back a character stands in the question than in the answer."""
+        """Offset of a character's position in the question from that in the answer."""
         return TOKEN if self.place == "first" else 0
 
     def texts(self, length: int, count: int = TEXTS) -> list[Example]:
-        """New ones of one length."""
+        """Return new texts of one length."""
         sizes = {"shortest": length, "longest": length, "training": 1, "test": count}
         config = CasingConfig(place=self.place, **sizes)
         return list(config.make(self.seed + 10_000 + length).test)
@@ -136,25 +136,25 @@ class Rows:
 
 
 def body_of(run: Run) -> RecurrentEncoderDecoder:
-    """Without the head."""
+    """Return the model's encoder–decoder, without the head."""
     assert isinstance(run.model, SequenceToSequence)
     assert isinstance(run.model.body, RecurrentEncoderDecoder)
     return run.model.body
 
 
 def answers(run: Run, questions: Sequence[Example]) -> list[str]:
-    """What the model writes by itself."""
+    """Return the answers that the model generates."""
     predictions, _ = predict(run, questions, ExecutionEnvironment.choose("cpu", "float32"))
     return [prediction.text for prediction in predictions]
 
 
 def right_texts(given: Sequence[str], questions: Sequence[Example]) -> float:
-    """The share of answers that are right in every character."""
+    """Return the share of answers that are right in every character."""
     return _mean(text == question.answer for text, question in zip(given, questions, strict=True))
 
 
 def right_case(given: Sequence[str], questions: Sequence[Example]) -> float:
-    """The share of written letters that are in the case that was asked for."""
+    """Return the share of generated letters that are in the required case."""
     return _mean(
         letter.isupper() == (question.answer or "").isupper()
         for text, question in zip(given, questions, strict=True)
@@ -164,7 +164,10 @@ def right_case(given: Sequence[str], questions: Sequence[Example]) -> float:
 
 
 def loss(run: Run, rows: Rows, memory: EncoderDecoderStates | None = None) -> Float[Tensor, ""]:
-    """Of the right answers, in nats per character, given them or what encodes their sources."""
+    """Return the loss of the right answers, in nats per character.
+
+    `memory` is the encoded source; it is computed if not given.
+    """
     body = body_of(run)
     memory = body.encode(rows.source, rows.lengths) if memory is None else memory
     hidden, _ = body.extend(rows.ids, memory)
@@ -173,7 +176,7 @@ def loss(run: Run, rows: Rows, memory: EncoderDecoderStates | None = None) -> Fl
 
 @torch.inference_mode()
 def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n n_source"]:
-    """How much of each character of the question each of the answer gathers, the answer given."""
+    """Return the weights from each character of the right answer to each of the question."""
     rows = Rows.of(run, questions)
     return body_of(run).attention_weights(rows.source, rows.lengths, rows.ids)[:, 0]
 

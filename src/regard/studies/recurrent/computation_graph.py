@@ -1,17 +1,17 @@
-"""A recurrent network as a graph without loops."""
+"""Computation graph of an unrolled recurrent network."""
 
 from regard.studies.figure import Arrow, Drawing, Graph, Node, figure
 
 _LEVELS = ("x", "z", "h", "o", "ŷ", "J")
-"""What a step computes, from below."""
+"""Variables of a step, from the bottom up."""
 _WEIGHTS = {"z": "W_hx", "h": "ψ", "o": "W_yh", "ŷ": "softmax"}
-"""What leads to a node from the one below it."""
+"""Labels of the arrows that lead to a variable from the one below it."""
 _DIGITS = "₀₁₂₃₄₅"
 _H = _LEVELS.index("h")
 
 
 def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Drawing:
-    """Return what each step computes, unrolled: at most five steps, of states of width d."""
+    """Return the graph, unrolled over at most five steps, for states of width d."""
     nodes = [Node(-1.2, _H, "h₀"), Node(steps - 1, len(_LEVELS), "J")]
     arrows: list[Arrow] = []
     before = 0

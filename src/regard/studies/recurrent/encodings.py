@@ -1,4 +1,4 @@
-"""One-hot and sine positions at the input of a recurrent encoder."""
+"""One-hot and sinusoidal positions at the input of a recurrent encoder."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,17 +33,17 @@ from regard.studies.recurrent.casing import (
     right_texts,
 )
 from regard.studies.study import Seed, study
-from regard.studies.tensors import draw_normal
+from regard.studies.tensors import draw_normal, largest
 
 Encoding: TypeAlias = OneHot | Sinusoidal
 Columns: TypeAlias = Float[Tensor, " places"]
-"""How far training turned the column of weights of each place."""
+"""Change of the direction of each place's column of weights by training."""
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
 SINES_WIDTH, BASE = 16, 10_000.0
 BEYOND = 8
-"""Characters by which some texts are longer than all in training."""
+"""Number of characters by which some test texts are longer than those in training."""
 PLACES, INPUTS, ROWS = 12, 6, 8
-"""Of the two layers in float64."""
+"""Sizes of the two layers in float64."""
 
 
 @study(trains=True)
@@ -58,25 +58,25 @@ def encodings(
     learned?
 
     With either, the network learns the task. A one-hot vector selects a column of the input
-    weights, which is trained exactly like a learned vector; sinusoids need no more width for longer
+    weights, which is trained exactly like a learned vector. Sinusoids need no more width for longer
     texts.
 
     $$ W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad \mathrm{PE}(t) =
     \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad \omega_k = 10000^{-2k/d} $$
 
-    An encoder that reads one character after the other can count, and so find out by itself
-    where each stands; here it manages without positions, after half as many steps. A one-hot vector
-    has as many entries as there are places; sines and cosines of several frequencies tell any
-    number of places apart with a width that one chooses.
+    A recurrent encoder reads one character after the other, so it can count and needs no positions;
+    here it learns the task without them in half as many steps. A one-hot vector has as many entries
+    as there are places. Sines and cosines of several frequencies distinguish any number of places
+    at a fixed width.
 
-    A linear layer that reads a one-hot vector adds one of its columns to its output. It learns
-    these columns as it learns all else: with learned vectors, added instead of read, outputs and
-    gradients are the same to the last digit, and so is all training. What can't be learned either
-    way are places that never occur in training.
+    A linear layer that reads a one-hot vector adds one of its columns to the output. These columns
+    are trained like all other weights. A learned vector that is added instead gives the same
+    outputs and the same gradients, to the last digit, so training is the same too. Neither is
+    trained at places that never occur in training.
 
-    Figure. How far training turned the column of weights that reads each one-hot place: far at all
-    places that occur, not at all beyond the dotted line, at places that no text of the training
-    has.
+    Figure. Change of direction, by training, of the weights that read each one-hot place. It is
+    large at all places that occur, and 0 beyond the dotted line, at places that occur in no
+    training text.
 
     Args:
         width: width of the states
@@ -95,23 +95,22 @@ def encodings(
         name: {length: right_texts(answers(run, texts), texts) for length, texts in asked.items()}
         for name, run in runs.items()
     }
-    turned = turned_columns(placed, runs[ONE_HOT], places)
-    yield from judged(right, turned, seen)
+    change = change_of_columns(placed, runs[ONE_HOT], places)
+    yield from judged(right, change, seen)
     yield from wavelengths(places)
     yield from one_hot_is_learned(seed)
     yield one_chart(
-        bars(turned),
-        Line(x=seen - 0.5, label="end of the longest text"),
+        bars(change),
+        Line(x=seen - 0.5, label="end of the longest training text"),
         x="place in the source",
-        y="column turned, 1 − cosine",
+        y="change of the column, 1 − cosine",
     )
 
 
 def placed_run(setup: Setup, name: str, encoding: Encoding) -> Run:
-    """A run whose encoder's input has positions.
+    """Return a trained run whose encoder reads positions.
 
-    They are fixed, so they have no weights to be saved; what comes back from its folder gets them
-    anew.
+    Positions are fixed and not saved with the weights, so they are added again after loading.
     """
     plan = setup.plan()
     plan.run.origin["positions"] = f"{name} {encoding.vectors.shape[1]}"
@@ -122,7 +121,7 @@ def placed_run(setup: Setup, name: str, encoding: Encoding) -> Run:
 
 
 def add_positions(run: Run, encoding: Encoding) -> None:
-    """Beside what the encoder reads, in place of the embeddings' last entries."""
+    """Replace the last entries of the encoder's embeddings by positions."""
 
     def placed(_: nn.Module, given: tuple[Tensor], embedded: Tensor) -> Tensor:
         places = torch.arange(given[0].shape[1])  # padding may reach beyond the last
@@ -133,52 +132,52 @@ def add_positions(run: Run, encoding: Encoding) -> None:
     body_of(run).encoder.embedding.register_forward_hook(placed)
 
 
-def turned_columns(setup: Setup, run: Run, places: int) -> Columns:
-    """How far training turned the weights that read each one-hot place: 1 − cosine.
+def change_of_columns(setup: Setup, run: Run, places: int) -> Columns:
+    """Return 1 − the cosine of each place's weights before and after training.
 
-    Weight decay makes all of them shorter; only a gradient turns them.
+    Weight decay shortens all of them; only a gradient changes their direction.
     """
     before, after = (
         next(body_of(one).encoder.recurrence.parameters()).detach()[:, -places:]
         for one in (setup.plan().run, run)
     )
-    turned: Tensor = 1 - torch.cosine_similarity(before, after, dim=0)
-    return turned
+    change: Tensor = 1 - torch.cosine_similarity(before, after, dim=0)
+    return change
 
 
 Right: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Share of right texts, by encoding and by their length."""
+"""Share of right texts, by encoding and length."""
 
 
-def judged(right: Right, turned: Columns, seen: int) -> Iterable[Measurement]:
-    """What the claim requires of the networks."""
+def judged(right: Right, change: Columns, seen: int) -> Iterable[Measurement]:
+    """Yield the measurements that the claim depends on."""
     for name, shares in right.items():
         within, beyond = shares.values()
         yield at_least(f"{name}: right texts, longest", within, 0.9)
         yield informational(f"{name}: right texts, longer than in training", beyond)
-    learned = "one-hot: columns turned by training, least (0 if they couldn't be learned)"
-    yield at_least(learned, turned[:seen].min(), 0.1)
-    never = turned[seen:].max()
-    yield at_most("one-hot: columns of places never seen, turned at most", never, 1e-4)
+    learned = "one-hot: least change of a column by training, 1 − cosine (0 if not learned)"
+    yield at_least(learned, change[:seen].min(), 0.1)
+    never = change[seen:].max()
+    yield at_most("one-hot: largest change of a column that no training text reads", never, 1e-4)
 
 
 def wavelengths(places: int) -> Iterable[Measurement]:
-    """How far each pair of a sine and a cosine turns from place to place."""
+    """Yield measurements of the angle of each sine–cosine pair between places."""
     vectors = Sinusoidal(length=places, d=SINES_WIDTH, base=BASE).vectors
     turns = torch.view_as_complex(vectors.flip(-1).unflatten(-1, (-1, 2)).contiguous())
     angles = (turns[1:] / turns[:-1]).angle()
     longest, top = 2 * pi / angles[0].min(), 2 * pi * BASE
     exact = top * BASE ** (-2 / SINES_WIDTH)
-    yield equal("sines: longest wavelength by 2π·10000^(1 − 2/d)", longest / exact, 1, 1e-9)
-    yield at_most("sines: longest wavelength by 10000·2π", longest / top, 0.9)
-    change = (angles - angles[0]).abs().max()
-    yield at_most("sines: change of a frequency from place to place", change, 1e-12)
+    yield equal("sines: longest wavelength / 2π·10000^(1 − 2/d)", longest / exact, 1, 1e-9)
+    yield at_most("sines: longest wavelength / 2π·10000", longest / top, 0.9)
+    change = largest(angles - angles[0])
+    yield at_most("sines: largest change of a frequency between places", change, 1e-12)
 
 
 def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
-    """The same output and the same gradient of two layers, in float64.
+    """Yield differences in outputs and gradients of two equivalent layers, in float64.
 
-    One reads input and one-hot place side by side; the other reads the input alone, and adds a
+    One reads input and one-hot place, concatenated; the other reads the input alone and adds a
     learned vector of the place. The last place never occurs.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -195,10 +194,10 @@ def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
         for output, weights in ((reading, both), (adding, learned.vectors))
     )
     columns = columns[:, INPUTS:].T
-    apart = {"outputs": reading - adding, "gradients of columns and vectors": columns - vectors}
-    for name, difference in apart.items():
-        largest = difference.detach().abs().max()
-        yield at_most(f"one-hot read, learned added: {name} apart", largest, 1e-12)
+    differences = {"outputs": reading - adding, "gradients": columns - vectors}
+    for name, one in differences.items():
+        name = f"one-hot read and learned added: largest difference of {name}"
+        yield at_most(name, largest(one.detach()), 1e-12)
     least = columns[:-1].norm(dim=-1).min()
-    yield at_least("gradient of a column, least (0 if it couldn't be learned)", least, 1e-3)
-    yield equal("gradient of the column of the place that never occurs", columns[-1].norm(), 0)
+    yield at_least("least gradient of a column (0 if it couldn't be learned)", least, 1e-3)
+    yield equal("gradient of the column of a place that never occurs", columns[-1].norm(), 0)

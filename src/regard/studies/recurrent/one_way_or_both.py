@@ -1,4 +1,4 @@
-"""What a network gains by reading from both sides, and what that costs."""
+"""Benefits and costs of bidirectional networks."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -24,12 +24,12 @@ from regard.studies.study import Seed, study
 from regard.training.plan import Plan
 
 SPAN = 3
-"""Days that a mood depends on."""
+"""Number of days that a mood depends on."""
 TRAINING, TEST = 4000, 400
-"""Rows of days."""
+"""Number of rows of days."""
 WAYS = ("one way", "both ways")
 Weather = Bool[np.ndarray, "rows days"]
-"""Sunny or not."""
+"""Whether each day is sunny."""
 
 
 @study(trains=True)
@@ -39,32 +39,32 @@ def one_way_or_both(
     steps: Annotated[int, Meta(ge=1, le=2000)] = 200,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Should a network read in one direction or in both?
+    r"""Should a recurrent network be unidirectional or bidirectional?
 
-    Where a label depends on later input, the bidirectional network is always right, and the other
-    as often as the known days allow; where the past suffices, one direction is as good, and answers
-    day by day.
+    If a label depends on later input, the bidirectional network is always right, and the
+    unidirectional one only as often as the known days allow. If the past suffices, one direction is
+    as good, and it answers day by day.
 
     $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
     \mathrm{ahead} $$
 
-    A crab is in a good mood where at least two of three days are sunny; a coin decides each
-    day's weather. If the three are today and the two days before, all that matters has been read.
-    If tomorrow is among them, a network that reads one way knows two of three: where they differ,
-    which is half of the time, it can only guess, and is right 3 times in 4.
+    A crab is in a good mood if at least two of three days are sunny; each day's weather is a coin
+    flip. If the three days are today and the two days before, the past suffices. If tomorrow is one
+    of them, a unidirectional network has seen two of three. If these two differ, which is half of
+    the time, it can only guess, so it is right 3 times in 4.
 
-    Reading both ways helps where the future matters, as in a sentence that is read as a whole. It
-    never makes gradients more accurate. And it has a price: each answer has to wait for the last
-    day, while a network that reads one way needs but its state and today's weather.
+    A second direction helps if labels depend on later input, for instance if a whole sentence is
+    available. It never makes gradients more accurate. Its cost is delay: each answer has to wait
+    for the last day, whereas a unidirectional network needs only its state and today's weather.
 
-    Figure. Bars: accuracy; crosses: the best that is possible without the future. Where the mood
-    depends on the past, both networks are right. Where it depends on days to come, only the one
-    that reads both ways is.
+    Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
+    depends on the past, both networks are right. If it depends on later days, only the
+    bidirectional network is.
 
     Args:
-        ahead: days that the mood is ahead of the weather
-        days: days of a row
-        steps: steps of training
+        ahead: number of days after today that the mood depends on
+        days: days per row
+        steps: training steps
     """
     shifts = {"past": 0, "future": ahead}
     runs = {
@@ -78,7 +78,7 @@ def one_way_or_both(
             (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
             for (task, ways), run in runs.items()
         },
-        online=off_day_by_day(runs["past", "one way"], sunny),
+        online=online_difference(runs["past", "one way"], sunny),
         hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
     )
     yield from judged(measured, ahead)
@@ -92,38 +92,39 @@ def one_way_or_both(
     yield bar_chart(
         bars,
         series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
-        y="share of right moods",
+        y="accuracy",
         y_limits=(0, 1.05),
     )
 
 
 class Measured(NamedTuple):
-    """Of the networks, by what the label depends on and how they read."""
+    """Measurements of the networks, by task and by directions."""
 
     accuracy: dict[tuple[str, str], float]
     online: float
-    """How far scores are off where days are read one by one."""
+    """Largest difference of the scores if days are read one by one."""
     hindsight: dict[str, float]
-    """How far scores change with what comes later."""
+    """Change of scores by later days."""
 
 
 def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
-    """What the claim requires of them."""
+    """Yield the measurements that the claim depends on."""
     future, past = (
         {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")
     )
     yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
     yield equal("future: accuracy, one way", future["one way"], best(ahead), within=0.02)
-    yield at_least("future: gain by both ways", future["both ways"] - future["one way"], 0.2)
+    yield at_least("future: both ways minus one way", future["both ways"] - future["one way"], 0.2)
     yield at_least("past: accuracy, one way", past["one way"], 0.99)
-    yield equal("past: gain by both ways", past["both ways"] - past["one way"], 0, within=0.01)
-    yield at_most("past, one way: scores read day by day, off by", measured.online, 1e-4)
+    gain = past["both ways"] - past["one way"]
+    yield equal("past: both ways minus one way", gain, 0, within=0.01)
+    yield at_most("past, one way: error of scores read day by day", measured.online, 1e-4)
     yield equal("one way: change by later days", measured.hindsight["one way"], 0)
     yield at_least("both ways: change by later days", measured.hindsight["both ways"], 1e-3)
 
 
 def best(ahead: int) -> float:
-    """The highest accuracy possible with the weather up to today."""
+    """Return the highest accuracy that is possible with the weather up to today."""
     good = np.array([2 * sum(days) > SPAN for days in product((0, 1), repeat=SPAN)])
     known = SPAN - min(ahead, SPAN)
     share = good.reshape(2**known, -1).mean(1)  # for each weather of the known days
@@ -131,14 +132,14 @@ def best(ahead: int) -> float:
 
 
 def draw_weather(rows: int, days: int, *seed: int) -> Weather:
-    """A coin for each day."""
+    """Return random weather, an independent fair coin flip for each day."""
     return np.random.default_rng(seed).random((rows, days)) < 0.5
 
 
 def moods(sunny: Weather, ahead: int) -> Int[np.ndarray, "rows days"]:
-    """1 where at least two are sunny of the three days up to so many ahead.
+    """Return 1 where at least two of the three days up to `ahead` days later are sunny, else 0.
 
-    IGNORE where one of these days isn't among those of the row.
+    IGNORE if one of the three days is outside of the row.
     """
     three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1).sum(-1)
     first = np.arange(sunny.shape[1]) + ahead - SPAN + 1  # of each day's three
@@ -149,7 +150,7 @@ def moods(sunny: Weather, ahead: int) -> Int[np.ndarray, "rows days"]:
 
 
 def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
-    """Train a small network that predicts the mood of each day."""
+    """Plan training of a small network that predicts the mood of each day."""
     recipe = Recipe(
         seed=seed,
         data=DataConfig(validation=0.0),
@@ -165,8 +166,8 @@ def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int
 
 
 @torch.inference_mode()
-def off_day_by_day(run: Run, sunny: Weather) -> float:
-    """How far scores are off where a network reads one day after the other, with its state."""
+def online_difference(run: Run, sunny: Weather) -> float:
+    """Return the largest difference of the scores if the network reads one day at a time."""
     ids, model = _ids(run, sunny), run.model
     assert isinstance(model, TokenClassifier)
     assert isinstance(model.body, RecurrentDecoder)
@@ -178,7 +179,7 @@ def off_day_by_day(run: Run, sunny: Weather) -> float:
 
 
 def change_by_the_future(run: Run, sunny: Weather) -> float:
-    """How far the scores of the first half change where the second is the other way round."""
+    """Return the largest change of the scores in the first half if the second half is inverted."""
     half = sunny.shape[1] // 2
     other = np.concatenate([sunny[:, :half], ~sunny[:, half:]], axis=1)
     change = scores(run, sunny) - scores(run, other)
@@ -187,7 +188,7 @@ def change_by_the_future(run: Run, sunny: Weather) -> float:
 
 @torch.inference_mode()
 def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
-    """Of a bad and of a good mood."""
+    """Return the logits of a bad and of a good mood."""
     ids = _ids(run, sunny)
     found: Tensor = run.model(ids, torch.full((len(ids),), ids.shape[1]))
     return found

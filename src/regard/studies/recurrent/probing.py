@@ -1,4 +1,4 @@
-"""What can be read from the states of an encoder and of a decoder."""
+"""Linear probes of the states of an encoder and a decoder."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -27,11 +27,11 @@ from regard.studies.ridge import fit_probe
 from regard.studies.study import Seed, study
 
 COUNT = 600
-"""Texts; the probes are fitted to two thirds of them, and asked about the others."""
+"""Number of texts; the probes are fitted to two thirds of them, and tested on the others."""
 UNTRAINED = "untrained"
 ENCODER, DECODER = "encoder", "decoder"
 READ = ("place", "task", "character")
-"""What the probes read."""
+"""Targets of the probes."""
 
 
 @study(trains=True)
@@ -44,30 +44,31 @@ def probing(
 ) -> EvidenceParts:
     r"""Do the states of encoder and decoder encode position, task and text?
 
-    With attention, a linear map reads position and task from the states of both sides, and the
-    current character from those of the encoder. Without attention, the last state holds more of the
-    beginning of the text, which is written first, and less of its end.
+    With attention, a linear probe reads position and task from the states of both sides, and the
+    current character from those of the encoder. Without attention, the last state contains more of
+    the beginning of the text, which is written first, and less of its end.
 
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
 
-    A linear probe is the simplest reader: if a linear map can tell z from a state, z is there,
-    in a form that the next layer could use. It is fitted to some texts and asked about others. That
-    it succeeds doesn't say that the network uses it; so the same probes are asked about a network
-    that was never trained.
+    A linear probe is the simplest decoder: if a linear map predicts z from a state, the state
+    contains z in a form that the next layer can use. The probe is fitted to some texts and tested
+    on others. Its success doesn't show that the network uses z, so the same probes are applied to
+    an untrained network as well.
 
-    For the diagonal of the attention, the encoder's states must tell where they stand, and the
-    decoder's how far it has come: both count. (The decoder's tell the task in a new network too,
-    for it reads the case of what it has written.)
+    For the attention along the diagonal, the encoder states have to encode their position, and the
+    decoder states the number of characters written: both count. (The decoder states of an untrained
+    network encode the task too, since the decoder reads the case of the characters before.)
 
-    The decoder without attention has to know the next characters from the last state. A new network
-    remembers what it has read last; training makes room for what is to be written first, at the
-    cost of the end. With attention it stays as it was, for the text is looked up: the decoder's
-    states hold little of the character that they are about to write.
+    Without attention, the decoder has to get the next characters from the last state. The last
+    state of an untrained network contains mostly the last characters read. Training makes room for
+    the first ones, which are written first, at the cost of the last. With attention this doesn't
+    change, since the decoder looks up the text: its states contain little of the next character.
 
-    Figure. How well each character of a text can be read from the encoder's last state; dotted: the
-    commonest character as a guess. With attention, as in a new network, the last ones are there and
-    the first are not; without attention more of the first ones is there, and less of the last.
+    Figure. Accuracy of a probe for each character of a text on the encoder's last state. Dotted:
+    the most frequent character as a guess. With attention, as before training, the last characters
+    can be read and the first can't; without attention more of the first ones can be read, and less
+    of the last.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()
@@ -80,33 +81,33 @@ def probing(
         for name, one in measured.items()
         for side in (ENCODER, DECODER)
     ]
-    yield table(["network", "states", "place, R²", "task", "character", "it by a guess"], rows)
+    yield table(["network", "states", "place, R²", "task", "character", "most frequent"], rows)
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
     yield one_chart(
         *lines,
         Line(y=measured[ATTENTION].guess, label="guess"),
         x="character of the text",
-        y="share read from the last state",
+        y="accuracy on the last state",
         y_limits=(0, 1.05),
     )
 
 
 class Measured(NamedTuple):
-    """Of one network."""
+    """Probes of one network."""
 
     read: dict[tuple[str, str], float]
-    """By side and by what is read: R² for the place, else the share that is right."""
+    """R² for the place, accuracy for task and character, by side and target."""
     last: list[float]
-    """The share of characters that are read from the encoder's last state, the first first."""
+    """Accuracy for each character of the text on the encoder's last state, in order."""
     guess: float
-    """The share of the commonest character."""
+    """Share of the most frequent character."""
 
 
 def measure(run: Run, rows: Rows) -> Measured:
-    """All probes of one network.
+    """Apply all probes to a network.
 
-    The encoder's states are asked for the character that they have just read, the decoder's for the
-    one that they are about to write.
+    The target is the character just read for the encoder's states, and the next one for the
+    decoder's.
     """
     encoder, decoder = states_of(run, rows)
     task = rows.source[:, 1:2]  # the letter of <U> or <L>
@@ -116,19 +117,19 @@ def measure(run: Run, rows: Rows) -> Measured:
     for side, states in ((ENCODER, encoder), (DECODER, decoder)):
         place = torch.arange(states.shape[1]).expand(states.shape[:2])
         read[side, "place"] = explained(states, place)
-        read[side, "task"] = told_apart(states, task.expand(states.shape[:2]))
-        read[side, "character"] = told_apart(states, characters)
+        read[side, "task"] = classified(states, task.expand(states.shape[:2]))
+        read[side, "character"] = classified(states, characters)
     last = encoder[:, -1:]
     return Measured(
         read=read,
-        last=[told_apart(last, one[:, None]) for one in characters.unbind(1)],
+        last=[classified(last, one[:, None]) for one in characters.unbind(1)],
         guess=float(characters.flatten().bincount().max() / characters.numel()),
     )
 
 
 @torch.inference_mode()
 def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
-    """Of the encoder, after each character read; of the decoder, before each is written."""
+    """Return the encoder's states after each character, and the decoder's before each."""
     body = body_of(run)
     hidden, _ = body.encoder.encode(rows.source, rows.lengths)
     start = body.encode(rows.source, rows.lengths).decoder
@@ -136,13 +137,13 @@ def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tenso
 
 
 def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
-    """R²: the share of the variance of numbers that a probe explains, on new texts."""
+    """Return R² of a probe on new texts."""
     guess, target = _probed(states, values[..., None].double())
     return float(1 - (guess - target).square().sum() / (target - target.mean()).square().sum())
 
 
-def told_apart(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
-    """Accuracy of a probe on new texts."""
+def classified(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
+    """Return the accuracy of a probe on new texts."""
     guess, target = _probed(states, F.one_hot(classes).double())
     return float((guess.argmax(-1) == target.argmax(-1)).double().mean())
 
@@ -151,7 +152,8 @@ Targets: TypeAlias = Float64[Tensor, "b n k"]
 
 
 def _probed(states: Float[Tensor, "b n d"], targets: Targets) -> tuple[Targets, Targets]:
-    """Fit a probe to two thirds of the texts; return what it says of the others, and what is."""
+    """Fit a probe to two thirds of the texts; return its predictions for the others, and the
+    targets."""
     fitted = 2 * len(states) // 3
     x, y = states.double(), targets
     probe = fit_probe(x[:fitted].flatten(0, 1), y[:fitted].flatten(0, 1))
@@ -159,14 +161,14 @@ def _probed(states: Float[Tensor, "b n d"], targets: Targets) -> tuple[Targets, 
 
 
 def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """The same characters in lower case, numbered."""
+    """Return the classes of the characters in lower case."""
     texts = [run.tokenizer.decode(row).lower() for row in ids.tolist()]
     known = sorted(set().union(*texts))
     return torch.tensor([[known.index(character) for character in text] for text in texts])
 
 
 def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
-    """What the claim requires of them."""
+    """Yield the measurements that the claim depends on."""
     attention, none = measured[ATTENTION], measured[NONE]
     for side in (ENCODER, DECODER):
         yield at_least(f"attention, {side}: place, R²", attention.read[side, "place"], 0.9)
@@ -174,14 +176,14 @@ def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
     character = attention.read[ENCODER, "character"]
     yield at_least("attention, encoder: character just read", character, 0.95)
     ahead = none.read[DECODER, "character"] - attention.read[DECODER, "character"]
-    yield at_least("decoder: character to be written, without attention more by", ahead, 0.05)
+    yield at_least("decoder: next character, no attention minus attention", ahead, 0.05)
     for half, more, less in (("first", NONE, ATTENTION), ("last", ATTENTION, NONE)):
         gain = held(measured[more], half) - held(measured[less], half)
-        yield at_least(f"last state: {half} half of the text, with {more} more by", gain, 0.02)
+        yield at_least(f"last state: {half} half of the text, {more} minus {less}", gain, 0.02)
 
 
 def held(one: Measured, half: str) -> float:
-    """Share of characters of a half of the text that can be read from the last state."""
+    """Return the accuracy for the characters of a half of the text on the last state."""
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]
     return sum(part) / len(part)

@@ -1,4 +1,4 @@
-"""What source and target are for in training, and the answer given or written by the model."""
+"""Roles of source and target in training, with teacher forcing and in free running."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -34,7 +34,7 @@ from regard.studies.recurrent.casing import (
 from regard.studies.study import Seed, study
 
 COUNT = 400
-"""Texts."""
+"""Number of texts."""
 
 
 @study(trains=True)
@@ -45,33 +45,34 @@ def roles_of_sequences(
     steps: Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What are the source and the target for in training, and does it matter whether the decoder
+    r"""What are the roles of source and target in training, and does it matter whether the decoder
     reads the target or its own output?
 
-    The source is what the prediction depends on; the target is what the loss compares it with and,
-    shifted by one, what the decoder reads. Each side's embeddings learn from its own sequence
-    alone. Given the target, a decoder without attention predicts more characters correctly than
-    when it reads its own output; with attention, the difference is near zero.
+    The prediction depends on the source. The loss compares it with the target, which the decoder
+    also reads, shifted by one. The embeddings of each side get gradients from their own sequence
+    only. Without attention, the decoder predicts more characters correctly when it reads the target
+    than when it reads its own output. With attention, the difference is near zero.
 
     $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
 
-    The loss sums over the target alone; the source's characters are never predicted. The source
-    decides what is right. Given that of another text, the network predicts another answer, and its
-    loss on this one is several nats per character.
+    The loss is a sum over the target; characters of the source are never predicted. The source
+    determines the right answer: with the source of another text, the loss rises by more than one
+    nat per character.
 
-    The target has two roles. As labels it says what is right; shifted by one, it is what the
-    decoder has written so far, all of it right (teacher forcing; Williams & Zipser, 1989). So each
-    character has its loss, whatever the model would have written, and all of them are trained at
-    once. A side's embeddings get a gradient where its sequence has the character, and nowhere else:
-    those of the encoder learn the source's alphabet, those of the decoder the target's.
+    The target has two roles. As labels, it is the right answer. Shifted by one, it is the decoder's
+    input, which is always correct (teacher forcing; Williams & Zipser, 1989). Each character
+    therefore has a loss that doesn't depend on the model's own predictions, and all are trained in
+    parallel. Each side's embeddings get a gradient only for the characters in its sequence: the
+    encoder's for the alphabet of the source, the decoder's for that of the target.
 
-    When the model answers, there is no target: it reads what it has written. After a mistake it
-    goes on from a text that training never showed it. So accuracy in training is more than what one
-    gets. Where each character is looked up in the source, a mistake before it changes little.
+    At inference there is no target: the decoder reads its own output. After a mistake it continues
+    from a prefix that never occurred in training. Accuracy under teacher forcing therefore
+    overestimates accuracy at inference. If each character is looked up in the source by attention,
+    an earlier mistake matters little.
 
-    Figure. Right characters by their place in the answer; lines: the decoder reads the target,
-    dashes: its own output. With attention both are near 1. Without, they begin together, and dashes
-    fall below the line.
+    Figure. Accuracy by position in the answer. Lines: the decoder reads the target; dashes: it
+    reads its own output. With attention both are near 1. Without attention they begin together, and
+    the dashes fall below the line.
     """
     setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
@@ -79,26 +80,29 @@ def roles_of_sequences(
     lines = []
     for color, (name, one) in enumerate(measured.items()):
         places = range(1, len(one.forced) + 1)
-        lines.append(series(places, one.forced, f"{name}, target read", color=color))
-        lines.append(series(places, one.free, f"{name}, own output read", "dashes", color=color))
-    yield one_chart(*lines, x="character", y="share that is right", y_limits=(-0.03, 1.05))
+        lines.append(series(places, one.forced, f"{name}, teacher forcing", color=color))
+        lines.append(series(places, one.free, f"{name}, free running", "dashes", color=color))
+    yield one_chart(*lines, x="character", y="accuracy", y_limits=(-0.03, 1.05))
 
 
 class Measured(NamedTuple):
-    """Losses, and the share of right characters at each place of the answer."""
+    """Losses and accuracy of one network."""
 
     losses: tuple[float, float, float]
-    """With the text's own source and target, with another's source, with another's target read."""
+    """Loss with the text's own source and target; with another source; with another target read."""
     mismatches: tuple[int, int]
-    """Characters in one of a side's sequences but without a gradient, or the other way round."""
+    """Number of characters, per side, that are in the sequences but have no gradient, or vice
+    versa."""
     forced: Float[Tensor, " places"]
+    """Accuracy at each place of the answer under teacher forcing."""
     free: Float[Tensor, " places"]
+    """Accuracy at each place in free running."""
     after: tuple[float, float]
-    """Of what is written freely after a right character, and after a wrong one."""
+    """Accuracy in free running after a right character, and after a wrong one."""
 
 
 def measure(setup: Setup) -> Measured:
-    """A network on new texts of the longest length."""
+    """Measure a network on new texts of the longest length."""
     run = setup.run()
     rows = Rows.of(run, setup.texts(setup.longest, COUNT))
     other = replace(rows, source=rows.source.roll(1, 0)), replace(rows, ids=rows.ids.roll(1, 0))
@@ -119,7 +123,7 @@ def measure(setup: Setup) -> Measured:
 def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
     """Count characters whose embedding gets a gradient although absent, or none although present.
 
-    Of the encoder with the source, and of the decoder with what it reads of the target.
+    Characters of the source for the encoder, and of the target as it is read for the decoder.
     """
     sides = (body_of(run).encoder, body_of(run).decoder)
     gradients = torch.autograd.grad(loss(run, rows), [one.embedding.weight for one in sides])
@@ -132,14 +136,14 @@ def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
 
 @torch.inference_mode()
 def forced_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
-    """What is most probable after each part of the right answer."""
+    """Return the most probable token after each prefix of the right answer."""
     found: Tensor = run.model(rows.source, rows.lengths, rows.ids).argmax(-1)
     return found
 
 
 @torch.inference_mode()
 def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
-    """What is most probable after all that was most probable before."""
+    """Return the tokens of greedy decoding."""
     assert isinstance(run.model, SequenceToSequence)
     model = run.model.condition(rows.source, rows.lengths)
     count, length = rows.ids.shape
@@ -151,20 +155,20 @@ def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
 
 
 def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
-    """What the claim requires of them."""
+    """Yield the measurements that the claim depends on."""
     for name, one in measured.items():
         own, source, target = one.losses
-        yield informational(f"{name}: loss, in nats per character", own)
-        yield at_least(f"{name}: loss with another text's source, more by", source - own, 1)
-        yield informational(f"{name}: loss reading another text's target, more by", target - own)
+        yield informational(f"{name}: loss, nats per character", own)
+        yield at_least(f"{name}: loss with another source minus own", source - own, 1)
+        yield informational(f"{name}: loss with another target read minus own", target - own)
         for side, count in zip(("encoder", "decoder"), one.mismatches, strict=True):
-            yield equal(f"{name}, {side}: embeddings with the wrong gradient", count, 0)
+            yield equal(f"{name}, {side}: embeddings with gradients from elsewhere", count, 0)
         first = one.forced[0] - one.free[0]
-        yield equal(f"{name}: first character, forced less free", first, 0)
+        yield equal(f"{name}: first character, teacher forcing minus free running", first, 0)
     none, attention = measured[NONE], measured[ATTENTION]
     gap = none.forced.mean() - none.free.mean()
-    yield at_least(f"{NONE}: right characters, forced less free", gap, 0.05)
+    yield at_least(f"{NONE}: accuracy, teacher forcing minus free running", gap, 0.05)
     gap = (attention.forced.mean() - attention.free.mean()).abs()
-    yield at_most(f"{ATTENTION}: right characters, between forced and free", gap, 0.02)
+    yield at_most(f"{ATTENTION}: accuracy, |teacher forcing − free running|", gap, 0.02)
     more = none.after[0] - none.after[1]
-    yield at_least(f"{NONE}: right after a right character, less after a wrong one", more, 0.1)
+    yield at_least(f"{NONE}: accuracy after a right character minus after a wrong one", more, 0.1)
