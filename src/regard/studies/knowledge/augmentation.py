@@ -1,4 +1,4 @@
-"""Ways to write a text, and times to ask: which facts can be extracted?"""
+"""Effect of the wording of a text, and of the time of the questions, on recall."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -25,9 +25,9 @@ TEXTS: dict[str, dict[str, Any]] = {
 }
 """Options of the world for each text; all are about the same people and facts."""
 TIMES = {"questions mixed in": pretrained, "questions afterwards": text_first}
-"""Trainings on text and questions."""
+"""Trainings with questions during and after pretraining."""
 Scores = Mapping[str, Interval]
-"""Right answers about people in the text only, by text."""
+"""Accuracy on people in the text only, by text."""
 
 
 @study(trains=True)
@@ -38,32 +38,32 @@ def augmentation(
 ) -> EvidenceParts:
     r"""How must a text be written, so that a model can answer from it?
 
-    In several ways, and mixed with questions. From one biography per person in a fixed order, few
-    facts can be recalled; several wordings with permuted facts make most of them available. If the
-    questions come after the text, the effect is smaller and depends on the seed.
+    In several wordings, and mixed with questions. From one biography per person in a fixed order,
+    the model can recall few facts; with several wordings and permuted facts, it can recall most. If
+    the questions come after the text, the effect is smaller and depends on the seed.
 
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
-    The experiment of Allen-Zhu and Li 2023 (arXiv:2309.14316), with far smaller models. There, on
-    100 000 people, 9.7 % of answers are right after one biography each and finetuning on questions
-    about other people, 96.6 % if the biographies are augmented, and 86.6 % without augmentation if
-    questions are mixed into pretraining.
+    This repeats the experiment of Allen-Zhu and Li 2023 (arXiv:2309.14316) with far smaller models.
+    There, on 100 000 people, 9.7 % of answers are right after one biography each and finetuning on
+    questions about other people. With augmented biographies it is 96.6 %, and 86.6 % without
+    augmentation if questions are mixed into pretraining.
 
-    Of one biography, a model may learn the last fact from all that stands before it: the name
-    alone, as in a question, is then not enough. If the facts come in any order, each of them has to
-    be predicted from the name. All texts are about the same people and facts, and the place of
-    birth is the last of the facts in a fixed order. Each model is trained for as many steps: the
-    one biography is read five times as often as each of five.
+    From a single biography, a model may learn to predict the last fact from everything before it.
+    The name alone, as in a question, is then not enough. If the facts come in random order, each
+    has to be predicted from the name. All texts are about the same people and facts, and in the
+    fixed order the place of birth comes last. Each model is trained for the same number of steps,
+    so a single biography is read five times as often as each of five.
 
-    These models are small, and read little. With questions mixed in, the effect is large for all
-    seeds. With questions afterwards, fewer facts can be retrieved than in the larger models, and
-    the effects have the published direction at four of five seeds; at the fifth, neither is seen.
+    These models are small and read little. With questions mixed in, the effect is large for all
+    seeds. With questions afterwards, they recall fewer facts than the larger models; the effects
+    have the published direction for four of five seeds, and for the fifth neither is visible.
 
-    Figure. Right answers about people in no training question, by the way in which the text is
-    written and the time of the questions, with 95 % intervals.
+    Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
+    with 95 % intervals.
 
     Args:
-        people: people that the text mentions
+        people: number of people in the text
     """
     recipe = small_recipe(steps, seed)
     worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}
@@ -75,7 +75,7 @@ def augmentation(
         for when, train in TIMES.items()
     }
     yield from judged(*found.values())
-    yield bar_chart(found, y="right answers", y_limits=(0, 1.05))
+    yield bar_chart(found, y="accuracy", y_limits=(0, 1.05))
 
 
 def judged(mixed: Scores, afterwards: Scores) -> Iterator[Measurement]:
@@ -83,6 +83,6 @@ def judged(mixed: Scores, afterwards: Scores) -> Iterator[Measurement]:
     one, *_, permuted = TEXTS
     for when, scores in {"mixed": mixed, "afterwards": afterwards}.items():
         gain = scores[permuted].value - scores[one].value
-        yield at_least(f"{when}: permuted, beyond one biography", gain, 0)
+        yield at_least(f"{when}: permuted minus one biography", gain, 0)
     gain = mixed[one].value - afterwards[one].value
-    yield at_least("one biography: mixed, beyond afterwards", gain, 0)
+    yield at_least("one biography: mixed minus afterwards", gain, 0)

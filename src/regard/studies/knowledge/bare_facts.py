@@ -1,6 +1,6 @@
-"""Models of bare facts: a document is a full name and a word for each fact, nothing else.
+"""Models of bare facts: a document is a full name and one word per fact.
 
-A short document costs little, so that thousands of people can be read a thousand times.
+Short documents are cheap, so that models can read thousands of people a thousand times.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ KINDS = {
     "subject": names.SUBJECTS,
     "hobby": names.HOBBIES,
 }
-"""Values of each fact, all equally likely."""
+"""Values of each kind of fact; all are equally likely."""
 NAMES = tuple(" ".join(name) for name in product(names.FIRST_NAMES, names.LAST_NAMES))
 """All full names."""
 NAME_TOKENS = 2
@@ -42,14 +42,14 @@ _SETTINGS = (
 
 
 def draw_facts(people: int, kinds: Sequence[str], seed: int) -> list[str]:
-    """Return a document for each of some people, who are drawn with their facts."""
+    """Return a document for each of `people` random people with random facts."""
     draw = Random(seed)
     chosen = shuffled(draw, NAMES)[:people]
     return [" ".join([name, *(choice(draw, KINDS[kind]) for kind in kinds)]) for name in chosen]
 
 
 def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) -> Run:
-    """Return a model that was trained on the documents; it knows all names and values."""
+    """Return a model trained on the documents; its vocabulary has all names and values."""
     recipe = override(
         RECIPES["demo"], [*_SETTINGS, f"pretraining.steps={steps}", f"seed={seed}", *settings]
     )
@@ -62,7 +62,7 @@ def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) 
 
 @torch.inference_mode()
 def token_losses(run: Run, rows: Sequence[Sequence[int]]) -> Float[Tensor, "rows tokens"]:
-    """Return the cross-entropy of each token of equally long rows, and of the end, in nats.
+    """Return the cross-entropy in nats of each token, and of the end, of equally long rows.
 
     Columns beyond the end are padding, and 0.
     """

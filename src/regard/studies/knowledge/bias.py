@@ -1,4 +1,4 @@
-"""Bias from the data, from the parent model, and from the metric."""
+"""Bias that comes from the data, from the parent model, and from the metric."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,15 +31,15 @@ class Shares(NamedTuple):
     """Shares in data and answers; all answers are about absent people."""
 
     common_in_data: float
-    """The commonest place among the answers in QA training."""
+    """Share of the most frequent place among the answers in QA training."""
     common_probability: float
     """Its mean probability."""
     common_answered: float
-    """How often it is the most probable answer."""
+    """Share of questions for which it is the most probable answer."""
     home_of_child: float
     """Mean probability of the name's home, by a model finetuned on questions without this bias."""
     home_of_orphan: float
-    """The same of a model trained on these questions alone."""
+    """The same for a model trained on these questions alone."""
 
 
 @study(trains=True)
@@ -53,24 +53,24 @@ def bias(
 
     $$ \operatorname{argmax}_y P(y) = \text{the commonest}, \quad \text{however small its share} $$
 
-    All questions are about absent people, of whom no text says anything: only bias can answer.
+    All questions are about people who occur in no text, so only bias can decide the answer.
 
-    The data: a model trained on questions alone gives the commonest place about the probability
-    that it has as a share of these questions. That isn't an error; it repeats its data.
+    Data: a model trained on questions alone assigns the most frequent place about the probability
+    that equals its share in these questions. This isn't an error; it reproduces its data.
 
-    The metric: exact match rewards the single most probable answer. The same model, asked for its
-    best answer, names that place more often than its share in the data. Answers drawn by their
-    probability would keep the share.
+    Metric: exact match rewards only the single most probable answer. If the same model always gives
+    its best answer, it names this place more often than its share in the data. Sampled answers
+    would preserve the share.
 
-    The parent: a model is trained on a text and questions in which last names indicate places. It
-    is then finetuned on questions about people who were all born elsewhere than at the home of
-    their name. A model trained on these questions alone gives such homes hardly any probability;
-    the finetuned model has kept its parent's bias. (With `correlation=0` the difference is still
-    0.35 to 0.42 at seeds 0 to 4: some four people share a last name, so that one place is often the
-    majority by chance.)
+    Parent: a model is trained on a text and questions in which last names indicate places. It is
+    then finetuned on questions about people who were not born at the home of their name. A model
+    trained on these questions alone assigns hardly any probability to such homes; the finetuned
+    model has kept its parent's bias. (With `correlation=0` the difference is still 0.35 to 0.42 for
+    seeds 0 to 4: about four people share each last name, so one place is often the majority by
+    chance.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
-    best answers; probability of the home of the name, without a parent model and with one whose
+    best answers; probability of the name's home without a parent model, and with a parent whose
     data had this bias.
     """
     world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
@@ -100,29 +100,29 @@ def bias(
         "in the data": shares.common_in_data,
         "probability": shares.common_probability,
         "best answers": shares.common_answered,
-        "home, no parent": shares.home_of_orphan,
-        "home, parent": shares.home_of_child,
+        "home, without parent": shares.home_of_orphan,
+        "home, with parent": shares.home_of_child,
     }
     yield bar_chart({"": shown}, y="share", y_limits=(0, 1), values={"place": place})
 
 
 def judged(shares: Shares) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
-    data = shares.common_in_data
-    more, kept = shares.common_answered - data, shares.home_of_child - shares.home_of_orphan
-    yield equal("data: P(commonest) and its share", shares.common_probability, data, 0.1)
-    yield at_least("metric: share among best answers, minus that in the data", more, 0.05)
-    yield at_least("parent: P(home of the name), minus that without a parent", kept, 0.5)
+    share, kept = shares.common_in_data, shares.home_of_child - shares.home_of_orphan
+    name, more = "data: probability of the most frequent place", shares.common_answered - share
+    yield equal(name, shares.common_probability, share, 0.1)
+    yield at_least("metric: share among best answers minus share in the data", more, 0.05)
+    yield at_least("parent: P(home of the name), with minus without parent", kept, 0.5)
 
 
 def born_elsewhere(world: World) -> list[Person]:
-    """Return the people in QA training who weren't born at the home of their last name."""
+    """Return the people in QA training who were not born at the home of their last name."""
     home = homes(world)
     return [p for p in world.group("qa_train") if p.place != home[last_name(p)]]
 
 
 def _at_home(run: Run, world: World) -> float:
-    """Mean probability that absent people were born at the home of their name."""
+    """Return the mean probability of the home of the name, for absent people."""
     home, strangers = homes(world), world.group("absent")
     names = mentioned_places(world)
     given = place_probabilities(run, strangers, names)

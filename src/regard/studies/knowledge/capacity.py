@@ -1,4 +1,4 @@
-"""Bits of knowledge that a parameter holds."""
+"""Number of bits of knowledge stored per parameter."""
 
 from collections.abc import Iterator, Mapping
 from math import ceil, e, log2, prod
@@ -35,25 +35,26 @@ def capacity(
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
 
-    Facts of some two bits per parameter, if it reads each of them a thousand times, and of
-    somewhat more than one bit after a hundred times.
+    About two bits per parameter if the model reads each fact a thousand times, and somewhat more
+    than one bit after a hundred times.
 
     $$ R = N \log_2 \frac{N_0}{e^{p_1}} + N \log_2 \frac{S_0}{e^{p_2}} $$
 
-    The measure of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per parameter
-    after 1 000 exposures and 1 bit after 100, for models of all sizes that they train. N people are
-    drawn from N₀ names, with facts of S₀ possible combinations; p₁ and p₂ are the cross-entropies
-    of the name and of the facts, summed over their tokens, in nats. A model that knows nothing
-    needs ln N₀ and ln S₀ nats; what it needs less, it has stored.
+    The measure is that of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per
+    parameter after 1 000 exposures and 1 bit after 100, for models of all sizes that they train. N
+    people are drawn from N₀ names, with facts of S₀ possible combinations. p₁ and p₂ are the
+    cross-entropies of the name and of the facts in nats, summed over their tokens. Without any
+    knowledge they are ln N₀ and ln S₀; the difference is the stored information.
 
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
-    of width 16, and all of its 13 808 parameters are counted, most of them embeddings. With few
-    people, the model stores all and could hold more; with too many, it stores less of each; so
-    the capacity is the maximum over the number of people. (After 100 exposures the bits still rise
-    slowly with the number of people: to 1.37 per parameter with 4 800, at seed 0.)
+    of width 16. All of its 13 808 parameters are counted, most of which are embeddings. If there
+    are few people, the model stores everything and could store more. If there are too many, it
+    stores less of each. The capacity is therefore the maximum over the number of people. (After 100
+    exposures the bits still rise slowly with the number of people: to 1.37 per parameter with 4
+    800, at seed 0.)
 
-    Figure. Bits that a model of 13 808 parameters stores about people, per parameter, by the number
-    of people and of times that it reads about each. Dotted: the published capacities.
+    Figure. Bits per parameter that a model of 13 808 parameters stores about people, against the
+    number of people, by number of exposures. Dotted: the published capacities.
 
     Args:
         exposures: exposures of the longer training
@@ -71,25 +72,27 @@ def capacity(
 
 
 def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
-    """Yield the measurements that the claim depends on; predicted are the published capacities."""
+    """Yield the measurements that the claim depends on, with the published capacities as
+    predictions."""
     few, many = (max(ratios) for ratios in found.values())
     yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)
     yield equal("all exposures: bits per parameter", many, 2, 0.3)
-    yield at_least("gained by more exposures", many - few, 0)
+    yield at_least(f"bits per parameter, all minus {FEW} exposures", many - few, 0)
 
 
 def stored_bits(people: int, name_loss: float, value_loss: float) -> float:
-    """Return the bits about people that a model stores.
+    """Return the number of bits that a model stores about people.
 
-    The losses are the summed cross-entropy of a person's name and of the values, in nats. A model
-    that knows nothing needs log N₀ and log S₀ nats; what it needs less, it has stored.
+    The losses are the cross-entropies of a person's name and of the values in nats, each summed
+    over tokens. Without knowledge they are log N₀ and log S₀; the difference is what the model has
+    stored.
     """
     values = prod(map(len, KINDS.values()))
     return people * (log2(len(NAMES)) + log2(values) - (name_loss + value_loss) * log2(e))
 
 
 def _bits(people: int, exposures: int, seed: int) -> float:
-    """Return the bits per parameter of a model that has read about some people."""
+    """Return the bits per parameter of a model trained on some people."""
     documents = draw_facts(people, tuple(KINDS), seed)
     run = read_facts(documents, ceil(exposures * people / BATCH), seed, *MODEL)
     losses = token_losses(run, [run.tokenizer.encode(text) for text in documents]).mean(0)

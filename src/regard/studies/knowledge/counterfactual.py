@@ -1,4 +1,4 @@
-"""Sentences of the text changed, the model trained anew."""
+"""Answers of models trained on a text in which some facts were changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -24,38 +24,38 @@ from regard.tasks.rng import choice
 from regard.tasks.world import World
 
 DOSES = (0, 1, 2, 3, 5)
-"""Changed biographies of each changed person; everybody has five."""
+"""Number of changed biographies of each changed person; everybody has five."""
 
 
 class Answers(NamedTuple):
-    """Answers of a model that was trained on a changed text, as shares."""
+    """Shares of the answers of a model trained on a changed text."""
 
     new: float
-    """About people whose biographies were changed: the place that was written into them."""
+    """About changed people: the place in their changed biographies."""
     old: float
-    """About the same people: the place that stood there before."""
+    """About changed people: the original place."""
     unchanged: float
-    """Right answers about people whose biographies weren't changed."""
+    """About other people: right answers."""
 
 
 @study(trains=True)
 def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
-    r"""If a sentence of the text had been different, would the answer be?
+    r"""If a sentence of the text were different, would the answer be different?
 
-    Yes, mostly, if all sentences on the fact are changed; a single one of five hardly matters, for
-    the model answers with what most of them state. Other people's answers hardly change.
+    Yes, mostly, if all sentences on the fact are changed. A single one of five hardly matters,
+    since the model answers with what most of them state. Answers about other people hardly change.
 
     $$ \text{answer}(\text{text with } y \to y') = y' $$
 
-    A right answer may be recalled, or guessed from the name or from frequencies. The experiment
-    that tells them apart is a counterfactual: the place of birth of half of the people in question
-    is replaced by another in some of their five biographies, and the model is trained anew from the
-    same initial weights, in the same order. None of these people is in a training question.
+    A right answer may be recalled, or guessed from the name or from frequencies. A counterfactual
+    experiment distinguishes the two. For half of the people in the test questions, the place of
+    birth is replaced by another one in some of their five biographies. The model is trained anew
+    from the same initial weights, in the same order. None of these people is in QA training.
 
-    With all five changed, the answers follow the text, to places that were drawn at random: no
-    guess could find them. With three of five, the answers are divided; with one, the model mostly
-    stays with the four. So an error in a text that repeats its facts is outvoted, and a fact that
-    it states once has no second witness.
+    If all five are changed, the answers follow the text, to places that were drawn at random: no
+    guess could find them. If three of five are changed, the answers are divided; if one is, the
+    model mostly answers with the other four. So a single error is outvoted if the text repeats a
+    fact, but not if it states the fact only once.
 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.
@@ -80,7 +80,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     yield one_chart(
         series(doses, [one.new for one in found.values()], "changed people: the new place"),
         series(doses, [one.old for one in found.values()], "changed people: the old place"),
-        series(doses, [one.unchanged for one in found.values()], "others: right"),
+        series(doses, [one.unchanged for one in found.values()], "other people: right"),
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
@@ -95,14 +95,14 @@ def judged(found: Mapping[int, Answers]) -> Iterator[Measurement]:
     yield at_most("all changed: the old place", every.old, 0.2)
     yield at_most("one of five changed: the new place", one.new, 0.25)
     yield at_least(
-        "others: right, least over all texts", min(a.unchanged for a in found.values()), 0.6
+        "other people: least accuracy over all texts", min(a.unchanged for a in found.values()), 0.6
     )
 
 
 def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:
     """Return the text with another place in the first `dose` biographies of some people.
 
-    `new` gives the place by name.
+    `new` maps names to places.
     """
     left = dict.fromkeys(new, dose)
     old = {person.name: person.place for person in world.people}
@@ -117,7 +117,7 @@ def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:
 
 
 def _shares(world: World, given: Mapping[str, str], new: Mapping[str, str]) -> Answers:
-    """Return the shares of answers, by name of the person."""
+    """Return the shares of answers; `given` maps names to answers, `new` to changed places."""
     old = {person.name: person.place for person in world.group("text_only")}
 
     def share(names: Sequence[str], places: Mapping[str, str]) -> float:

@@ -1,4 +1,4 @@
-"""Answers of a model about absent people."""
+"""Answers of a model about people who are absent from its text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,21 +25,21 @@ from regard.studies.study import Seed, study
 
 
 class Guesses(NamedTuple):
-    """Answers of a model about absent people, as shares."""
+    """Shares of the answers about absent people."""
 
     home: float
-    """The home of the last name: where most mentioned people of that name come from."""
+    """The home of the last name: the most frequent birthplace of mentioned people of this name."""
     by_chance: float
-    """The same if the answers were dealt out again at random among the people."""
+    """The same if the answers are permuted at random among the people."""
     common: float
-    """The commonest place of all."""
+    """The most frequent place of all."""
     right: float
     probability: float
     """Mean probability of the answers under the model."""
 
     @property
     def from_the_name(self) -> float:
-        """How much more often than by chance the answer is the home of the name."""
+        """Excess of homes of the name over chance."""
         return self.home - self.by_chance
 
 
@@ -50,25 +50,25 @@ def fallback(
     r"""How does a model answer about people who are absent from the text?
 
     It guesses from the name and from frequencies, with high confidence. If last names are
-    informative, the guess is often right; if not, it guesses all the same.
+    informative, the guess is often right; if they aren't, it guesses in the same way.
 
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
     There are two worlds. In one, most people were born at the home of their last name; in the
-    other, names say nothing about places. In both, the model is asked about people who are never
-    mentioned, so that it can't know the answer.
+    other, names and places are independent. In both, the questions are about people who are absent
+    from the text, so the model can't know the answer.
 
-    It doesn't say so. It uses what resembles the question: people of the same name, and common
-    places. Where names are informative this is often right, and that is the concern: such a model
-    judges a person by the name without saying so, and gives its guess about as much probability as
-    a fact. Where names say nothing, it follows them nevertheless, is right no more often than the
-    commonest place, and is hardly less confident.
+    The model answers all the same, from people of the same name and from frequent places. If names
+    are informative this is often right, and that is the concern: the model judges a person by the
+    name without any sign of it, and gives its guess about as high a probability as a fact. If names
+    aren't informative, it still uses them. It is then right no more often than the most frequent
+    place, and hardly less confident.
 
-    The share of answers that are the home of the name is compared with the same share after the
-    answers are dealt out again among these people at random.
+    The share of answers that are the home of the name is compared with the same share after a
+    random permutation of the answers among these people.
 
-    Figure. Answers about absent people in two worlds. Where names are informative, most answers are
-    the home of the name, and many are right; where they say nothing, few are.
+    Figure. Answers about absent people in two worlds. If names are informative, most answers are
+    the home of the name, and many are right; if they aren't, few are.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged(found[0.0], found[correlation])
@@ -76,8 +76,8 @@ def fallback(
         {
             f"correlation {c:g}": {
                 "home of the name": g.home,
-                "the same by chance": g.by_chance,
-                "commonest place": g.common,
+                "by chance": g.by_chance,
+                "most frequent place": g.common,
                 "right": g.right,
             }
             for c, g in found.items()
@@ -87,17 +87,16 @@ def fallback(
     )
 
 
-def judged(without: Guesses, telling: Guesses) -> Iterator[Measurement]:
-    """Yield the measurements of the two worlds that the claim depends on."""
-    gain = telling.right - without.right
-    yield at_least("informative names: home of the name, beyond chance", telling.from_the_name, 0.2)
-    yield at_least("informative names: right, beyond the others", gain, 0.2)
-    yield at_least("informative names: probability of the guesses, mean", telling.probability, 0.5)
-    yield at_least("other names: home of the name, beyond chance", without.from_the_name, 0.1)
-    # A uniform guess would say it once in PLACES answers.
-    yield at_least("other names: the commonest place", without.common, 2 / PLACES)
-    yield at_most("other names: right answers", without.right, 0.35)
-    yield at_least("other names: probability of the guesses, mean", without.probability, 0.5)
+def judged(other: Guesses, informative: Guesses) -> Iterator[Measurement]:
+    """Yield the measurements of both worlds that the claim depends on."""
+    for names, one, low in (("informative", informative, 0.2), ("other", other, 0.1)):
+        yield at_least(f"{names} names: homes of the name minus chance", one.from_the_name, low)
+        yield at_least(f"{names} names: mean probability of the answers", one.probability, 0.5)
+    gain = informative.right - other.right
+    yield at_least("accuracy, informative minus other names", gain, 0.2)
+    # A uniform guess would name it once in PLACES answers.
+    yield at_least("other names: share of the most frequent place", other.common, 2 / PLACES)
+    yield at_most("other names: accuracy", other.right, 0.35)
 
 
 def counted(

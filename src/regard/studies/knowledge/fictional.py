@@ -1,7 +1,7 @@
-"""Models of a small fictional world, which the studies of knowledge share.
+"""Models of a small fictional world, shared by the studies of knowledge.
 
-The world of `regard.tasks.world`: for everyone the true place of birth is known, and whether the
-text states it. Trainings are kept, so that two studies with the same settings share their models.
+In the world of `regard.tasks.world`, the true place of birth of each person is known, and whether
+the text states it. Trained models are cached, so that studies with the same settings share them.
 """
 
 from collections import Counter
@@ -35,48 +35,48 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
 """Parameters that the studies share."""
 
 PLACES, SKEW, ABSENT = 20, 1.0, 200
-"""Places, the exponent of their Zipf law, and people who are never mentioned."""
+"""Number of places, exponent of their Zipf law, and number of people absent from the text."""
 
 _SMALLER = (
     *("model.context_length=48", "model.d_model=64", "data.validation=0"),
     *("pretraining.batch=32", "objective.question_batch=64", "pretraining.lr=2e-3"),
     *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=8"),
 )
-"""Than in the demo."""
+"""Settings for a smaller model than that of the demo."""
 
 CPU = ExecutionEnvironment.choose("cpu")
 _UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 
 def small_world(people: int, correlation: float, seed: int, **text: Any) -> World:
-    """Half of the people are in QA training, the others in the text only.
+    """Return a world with half of its people in QA training, the others in the text only.
 
-    `text` are options of the biographies, `tasks.world.WorldConfig`.
+    `text` are options of the biographies, fields of `tasks.world.WorldConfig`.
     """
     shared: dict[str, Any] = {"absent": ABSENT, "places": PLACES, "skew": SKEW, **text}
     return make_world(WorldConfig(people=people, correlation=correlation, seed=seed, **shared))
 
 
 def small_recipe(steps: int, seed: int) -> Recipe:
-    """The demo's, for a smaller model."""
+    """Return the demo's recipe with a smaller model."""
     settings = [*_SMALLER, f"pretraining.steps={steps}", f"seed={seed}"]
     return override(RECIPES["demo"], settings)
 
 
 def pretrained(world: World, recipe: Recipe) -> Run:
-    """Trained on the text, and on questions about half of the people."""
+    """Return a model trained on the text, and on questions about half of the people."""
     return on_text(world.documents, recipe, qa_train(world), vocabulary=world.documents)
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
-    """The same without the biographies of the people in the text only."""
+    """Return the same model without the biographies of the people in the text only."""
     left = tuple(f"{person.name}. " for person in world.group("text_only"))
     documents = [d for d in world.documents if not d.startswith(left)]
     return on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
 
 
 def text_first(world: World, recipe: Recipe) -> Run:
-    """Trained on as much text as by `pretrained`, and then on the questions."""
+    """Return a model trained on as much text as in `pretrained`, and then on the questions."""
     recipe = text_only(recipe, recipe.pretraining.steps or 0)
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     parent = plan_pretraining(world.documents, _UNUSED, recipe, tokenizer=tokenizer, index=False)
@@ -90,7 +90,10 @@ def on_text(
     *,
     vocabulary: Sequence[str],
 ) -> Run:
-    """Trained on documents and questions; the tokenizer knows the words of `vocabulary`."""
+    """Return a model trained on documents and questions.
+
+    The tokenizer is trained on `vocabulary` and the questions.
+    """
     tokenizer = _tokenizer(vocabulary, recipe, questions)
     return cached_run(
         plan_pretraining(
@@ -100,38 +103,38 @@ def on_text(
 
 
 def not_pretrained(world: World, recipe: Recipe) -> Run:
-    """Trained on the questions alone."""
+    """Return a model trained on the questions alone."""
     return from_scratch(world, recipe, qa_train(world))
 
 
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
-    """Trained on some questions alone."""
+    """Return a model trained on some questions alone."""
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     return cached_run(plan_questions(questions, _UNUSED, recipe, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
-    """A model that goes on from another's weights."""
+    """Return a model finetuned on questions."""
     return cached_run(plan_finetuning(parent, questions, _UNUSED, parent.recipe))
 
 
 def qa_train(world: World) -> list[Example]:
-    """The questions that are trained on, in all wordings."""
+    """Return the training questions in all wordings."""
     return world.questions("qa_train", QUESTIONS)
 
 
 def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
-    """The share of questions that a model answers correctly."""
+    """Return the share of questions that a model answers correctly."""
     return accuracy([answer.correct for answer in answer_questions(run, questions, CPU)])
 
 
 def last_name(person: Person) -> str:
-    """What a place of birth can be guessed from."""
+    """Return the last name of a person."""
     return person.name.split()[-1]
 
 
 def homes(world: World) -> dict[str, str]:
-    """For each last name, where most of those of that name come from who are mentioned."""
+    """Return the home of each last name: its most frequent birthplace among mentioned people."""
     places: dict[str, Counter[str]] = {}
     for person in world.people:
         if person.group != "absent":
@@ -140,19 +143,19 @@ def homes(world: World) -> dict[str, str]:
 
 
 def mentioned_places(world: World) -> list[str]:
-    """The places that the text names, sorted; the vocabulary lacks others."""
+    """Return the places in the text, sorted; others aren't in the vocabulary."""
     return sorted({person.place for person in world.people if person.group != "absent"})
 
 
 def commonest(people: Sequence[Person]) -> tuple[str, float]:
-    """Where most of some people come from, and the share of those who do."""
+    """Return the most frequent birthplace of some people, and its share."""
     counts = Counter(person.place for person in people)
     place = _most(counts)
     return place, counts[place] / len(people)
 
 
 def _most(counts: Counter[str]) -> str:
-    """The most frequent; of equally frequent ones the first in the alphabet."""
+    """Return the most frequent place; ties are broken by alphabetical order."""
     return min(counts, key=lambda place: (-counts[place], place))
 
 
@@ -160,7 +163,7 @@ def _most(counts: Counter[str]) -> str:
 def place_probabilities(
     run: Run, people: Sequence[Person], places: Sequence[str]
 ) -> Float[Tensor, "people places"]:
-    """How probable each place is, if the answer is a place at all; each is a single token here."""
+    """Return the probability of each place given that the answer is one; each is a single token."""
     rows = [
         run.template.open_answer(run.template.prompt.around(ids))
         for ids in (run.tokenizer.encode(QUESTIONS[0].format(name=p.name)) for p in people)

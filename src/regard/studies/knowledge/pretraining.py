@@ -1,4 +1,4 @@
-"""Does pretraining matter?"""
+"""Accuracy of question answering with and without pretraining."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from regard.studies.study import Seed, study
 
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
-WITHOUT_THEM = "text without them"
+WITHOUT_THEM = "text without these people"
 ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: without_them}
 
 
@@ -32,25 +32,26 @@ def pretraining(
 ) -> EvidenceParts:
     r"""Why can a model answer questions after pretraining, but not without?
 
-    Pretraining provides the sentences about the people in the questions: without text, or with the
-    same text about other people, a model is no better than a guess.
+    The facts come from pretraining: without text, or with the same text about other people, a model
+    is no better than a guess.
 
     $$ \text{accuracy without the facts} \le \max_y P(y) $$
 
-    Three models are asked where people were born who are in no training question. All of them
-    learned the form of an answer from questions about other people. The first was also trained on a
-    text about everybody, the second on no text, and the third on the text without the sentences
-    about the people whom it is now asked about.
+    Three models answer where people were born who are not in QA training. All of them learn the
+    form of an answer from questions about other people. The first is also trained on a text about
+    everybody, the second on no text, and the third on the text without the sentences about the
+    people in the test questions.
 
-    The form of an answer is worth nothing without the fact: the latter two can only guess, and the
-    best guess is the commonest place. With a correlation above 0, last names are informative; then
-    even a model without text can beat that guess, for it has learned the names of other people.
+    Without the facts, knowing the form of an answer doesn't help: the latter two can only guess,
+    and the best guess is the most frequent place. With a correlation above 0, last names are
+    informative. Even a model without text can then beat this guess, since it has learned the names
+    of other people.
 
-    This is a fictional world, in which every fact is known. `regard birthplaces` trains the same
-    three models on the course's sentences about real people (docs/birthplaces.md).
+    The world is fictional, so that every fact is known. `regard birthplaces` trains the same three
+    models on the course's sentences about real people (docs/birthplaces.md).
 
-    Figure. Right answers of each model about people in the text only, with 95 % intervals. Dotted:
-    always answering {place}.
+    Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
+    answering {place}.
     """
     world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
     questions = world.questions("text_only")
@@ -60,14 +61,14 @@ def pretraining(
     yield bar_chart(
         {"": scores},
         Line(y=share, label=f"always {place}"),
-        y="right answers",
+        y="accuracy",
         y_limits=(0, 1.05),
         values={"place": place},
     )
 
 
 def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:
-    """Yield the measurements of n answers, where the best guess is right with this share."""
+    """Yield the measurements of n answers, where the best guess has the accuracy `guess`."""
     most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
     yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)
     yield at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most)

@@ -1,4 +1,4 @@
-"""Right answers, wrong answers, and answers about absent people."""
+"""Signals of confidence for right and wrong answers, and for answers about absent people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
@@ -15,7 +15,6 @@ from regard.studies.finding import (
     Measurement,
     at_least,
     at_most,
-    informational,
     named,
     table,
 )
@@ -32,46 +31,47 @@ from regard.studies.study import Seed, study
 
 SIGNALS = ("probability", "familiarity", "agreement")
 SHOWN = 4
-"""Answers of each kind in the table."""
+"""Number of answers of each kind in the table."""
 
 Aurocs = Mapping[str, Interval]
-"""By signal."""
+"""AUROC by signal."""
 Kinds = Mapping[str, Sequence[Answer]]
 """Right answers, wrong answers, and answers about absent people."""
 
 
 @study(trains=True)
 def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
-    r"""Can right answers be told from wrong ones, and recalled from invented ones?
+    r"""Can right answers be distinguished from wrong ones, and recalled from invented ones?
 
     Not by the answers: each is a place that exists. But signals of the model separate them, a
-    different one for each kind of doubt. Familiarity of the name separates people who are mentioned
-    from absent ones, and says little about right and wrong. The answer's probability separates
-    right from wrong better than chance, and says little about absence.
+    different one for each kind of doubt. Familiarity of the name separates mentioned from absent
+    people, and says little about right and wrong. The probability of the answer separates right
+    from wrong better than chance, and says little about absence.
 
     $$ \mathrm{AUROC} = P(s_{\text{trusted}} > s_{\text{doubted}}) + \tfrac{1}{2}
     P(s_{\text{trusted}} = s_{\text{doubted}}) $$
 
-    The model is asked about people whom the text mentions, and about absent people, whose first
-    and last names occur in the text, but not together. It answers both in the same way, with the
-    name of a place. Nothing in the answer shows that it was invented. Hence two concerns: who
-    believes the true answers believes the invented ones too, and one answer that is found out
-    casts doubt on all others.
+    The model answers questions about people whom the text mentions, and about absent people, whose
+    first and last names occur in the text, but not together. Both kinds of answers have the same
+    form, the name of a place. Nothing in the answer shows that it was invented. Hence two concerns:
+    users who believe the true answers believe the invented ones too, and one detected invention
+    casts doubt on all other answers.
 
-    Two questions must be told apart. Does the text mention this person? Familiarity answers it: the
-    log-probability of the name at the start of a text. Names from the text are some ten thousand
-    times as probable as new combinations of the same parts. Is the answer about a mentioned person
-    right? There familiarity is of little use, for all these names are familiar. The probability of
-    the answer helps, but by far not as well; and about absent people it is nearly as high as about
-    mentioned ones. A signal that was calibrated on one question says little about the other.
+    There are two separate questions. The first is whether the text mentions the person. Familiarity
+    answers it: the log-probability of the name at the start of a text. Names from the text are
+    about ten thousand times as probable as new combinations of the same parts. The second is
+    whether the answer about a mentioned person is right. Familiarity is of little use here, since
+    all these names are familiar. The probability of the answer helps, but far less; and for absent
+    people it is nearly as high as for mentioned ones. A signal calibrated for one question says
+    little about the other.
 
-    The intervals of AUROC are DeLong's. The curves show risk against coverage: the share of wrong
+    Intervals of AUROC are DeLong's. The curves show risk against coverage: the share of wrong
     answers if only the most confident ones are given. `regard birthplaces` measures the same on
     real people (docs/birthplaces.md).
 
     Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
-    risk against coverage about mentioned people.
+    risk against coverage for mentioned people.
     """
     world = small_world(people, 0.0, seed)
     run = pretrained(world, small_recipe(steps, seed))
@@ -94,7 +94,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         for a in answers[:SHOWN]
         for who in [a.question.removeprefix("Where was ").removesuffix(" born?")]
     ]
-    yield table(["kind", "who", "answer", "true", *SIGNALS], rows)
+    yield table(["kind", "person", "answer", "true", *SIGNALS], rows)
     yield figure(
         *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
         _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
@@ -116,22 +116,19 @@ def judged(
     invented = sum(answer.answered in places for answer in absent) / len(absent)
     share = len(right) / (len(right) + len(wrong))
     by_place = by_text([*right, *wrong], absent)
-    yield at_least("right answers about people in the text only", share, 0.5)
+    yield at_least("accuracy on people in the text only", share, 0.5)
     yield at_least("invented answers that name a place", invented, 0.9)
     yield at_most("mentioned / absent: AUROC of the answer's text", by_place, 0.7)
     yield at_least("mentioned / absent: AUROC of familiarity", absence["familiarity"].value, 0.9)
     yield at_most("mentioned / absent: AUROC of probability", absence["probability"].value, 0.75)
-    yield at_least("right / wrong: answers of the rarer kind", min(len(right), len(wrong)), 2)
+    yield at_least("right / wrong: answers in the smaller group", min(len(right), len(wrong)), 2)
     if wrongness:
-        probability, familiarity = wrongness["probability"], wrongness["familiarity"]
-        yield at_least("right / wrong: AUROC of probability", probability.value, 0.55)
-        yield informational("lower end of its interval", probability.low)
-        yield informational("upper end of its interval", probability.high)
-        yield at_most("right / wrong: AUROC of familiarity", familiarity.value, 0.75)
+        yield at_least("right / wrong: AUROC of probability", wrongness["probability"].value, 0.55)
+        yield at_most("right / wrong: AUROC of familiarity", wrongness["familiarity"].value, 0.75)
 
 
 def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
-    """Return the AUROC of the place alone, by how common it is among the answers."""
+    """Return the AUROC of the place alone, by its frequency among the answers."""
     said = [a.answered for a in (*mentioned, *absent)]
     common, invented = ([said.count(a.answered) for a in group] for group in (mentioned, absent))
     found = auroc(common, invented)
@@ -157,4 +154,4 @@ def _risk(answers: Sequence[Answer]) -> Panel:
     for signal in SIGNALS:
         curve = risk_coverage([answer.signals[signal] for answer in answers], correct)
         lines.append(series(*curve, f"by {signal}"))
-    return chart(*lines, x="share of questions answered", y="share of them wrong")
+    return chart(*lines, x="share of questions answered", y="share of wrong answers")

@@ -1,4 +1,4 @@
-"""Facts read in one direction, asked in the other."""
+"""Recall of facts in the direction in which they were read, and in the other."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
@@ -15,7 +15,7 @@ from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
 
 Pair = tuple[str, str]
-"""A person's name, and a place where nobody else was born."""
+"""A person's name and birthplace; each place belongs to one person."""
 
 NAME_FIRST = ("{name} was born in {place}.", "{name} comes from {place}.")
 PLACE_FIRST = ("{place} is the birthplace of {name}.", "{place} is where {name} was born.")
@@ -24,10 +24,10 @@ TEXTS = {
     "place first": PLACE_FIRST * 2,
     "both": NAME_FIRST + PLACE_FIRST,
 }
-"""Sentences about everybody; each text has four a person."""
+"""Sentences about everybody; each text has four per person."""
 WORDINGS = {"name → place": "Where was {name} born?", "place → name": "Who was born in {place}?"}
 Scores = Mapping[str, Interval]
-"""Right answers about people in the text only, by text."""
+"""Accuracy on people in the text only, by text."""
 
 
 @study(trains=True)
@@ -37,27 +37,27 @@ def reversal(
 ) -> EvidenceParts:
     r"""Does a model that read "A was born in B" know who was born in B?
 
-    No: a fact can be recalled in the direction in which it was read, and in the other one it is
-    as if it had never been read. The text has to state it in both directions.
+    No. A fact can be recalled in the direction in which it was read; in the other direction, the
+    model answers as if it had never read it. The text has to state the fact in both directions.
 
     $$ \text{from } P(B \mid A) \text{ nothing follows for } P(A \mid B) $$
 
-    The reversal curse of Berglund et al. 2023 (arXiv:2309.12288), where the facts are known. A
-    hundred people were each born in a place of their own. The text names the person first, or the
-    place, or does both, with the same number of sentences. Questions in both directions about half
-    of the people are trained on, so that the model knows both forms; it is then asked about the
-    others.
+    This is the reversal curse of Berglund et al. 2023 (arXiv:2309.12288), in a world where the
+    facts are known. A hundred people were each born in a different place. The text names the person
+    first, or the place first, or does both, with the same number of sentences. QA training has
+    questions in both directions about half of the people, so that the model learns both forms; the
+    test questions are about the others.
 
-    Training on next tokens stores, at the name, what follows it. Nothing in the loss asks for the
-    way back: the name came first, and was never to be predicted from the place. Bidirectional
-    questions about other people don't help, as they teach the form and not these facts. What helps
-    is a text that states the facts in both directions.
+    Training on next tokens learns to predict, from the name, what follows it. The loss doesn't
+    train the reverse: the name comes first, and is never predicted from the place. Questions in
+    both directions about other people don't help, since they teach the form and not these facts. A
+    text that states the facts in both directions helps.
 
-    Figure. Right answers about people in no training question, by the direction of the sentences in
-    the text, with 95 % intervals.
+    Figure. Accuracy on people who are not in QA training, by direction of the sentences in the
+    text, with 95 % intervals.
 
     Args:
-        steps: steps of training
+        steps: training steps
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]
@@ -75,7 +75,7 @@ def reversal(
         for direction, wording in WORDINGS.items()
     }
     yield from judged(*found.values())
-    yield bar_chart(found, y="right answers", y_limits=(0, 1.05))
+    yield bar_chart(found, y="accuracy", y_limits=(0, 1.05))
 
 
 def judged(forward: Scores, backward: Scores) -> Iterator[Measurement]:
@@ -83,14 +83,14 @@ def judged(forward: Scores, backward: Scores) -> Iterator[Measurement]:
     right = {"forward": forward, "backward": backward}
     for text, high in (("name first", "forward"), ("place first", "backward")):
         (low,) = right.keys() - {high}
-        yield at_least(f"{text}: right {high}", right[high][text].value, 0.7)
-        yield at_most(f"{text}: right {low}", right[low][text].value, 0.1)
+        yield at_least(f"{text}: accuracy, {high}", right[high][text].value, 0.7)
+        yield at_most(f"{text}: accuracy, {low}", right[low][text].value, 0.1)
     for direction, scores in right.items():
-        yield at_least(f"both: right {direction}", scores["both"].value, 0.7)
+        yield at_least(f"both: accuracy, {direction}", scores["both"].value, 0.7)
 
 
 def one_place_each(seed: int) -> list[Pair]:
-    """Return people with places, as many as there are; nobody shares a place."""
+    """Return people with distinct birthplaces, one for each place."""
     config = WorldConfig(people=len(names.PLACES), absent=0, seed=seed)
     return [
         (person.name, place)
@@ -99,7 +99,7 @@ def one_place_each(seed: int) -> list[Pair]:
 
 
 def _questions(wording: str, pairs: Sequence[Pair]) -> list[Example]:
-    """Return questions; the answer is what the wording doesn't name."""
+    """Return questions whose answer is the part of each pair that the wording doesn't name."""
     return [
         Example(text=_write(wording, (name, place)), answer=place if "{name}" in wording else name)
         for name, place in pairs
