@@ -1,4 +1,4 @@
-"""Which architecture for which task, measured."""
+"""Scores of architectures on tasks."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ FAMILIES = {
     "retrieval": (ENCODER, DECODER),
     "translation": (PAIR, DECODER),
 }
-"""Task → the families that can be trained for it; the course recommends the first."""
+"""Families that can be trained for each task; the course recommends the first."""
 RECOMMENDED = {task: families[0] for task, families in FAMILIES.items()}
 SCORES = {
     "summaries": "ROUGE-L",
@@ -41,7 +41,7 @@ SCORES = {
     "retrieval": "MRR",
     "translation": "chrF",
 }
-"""Task → the score by which families are compared."""
+"""Score by which families are compared, by task."""
 GENERATION = ("summaries", "translation")
 
 Scores = Mapping[str, Mapping[str, Interval]]
@@ -52,26 +52,28 @@ Scores = Mapping[str, Mapping[str, Interval]]
 def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> EvidenceParts:
     r"""Which architecture for which task: summarize, classify, retrieve, translate?
 
-    Encoder–decoders to generate one text from another, encoders to classify or retrieve: of these
-    two, the other can't do the task or, at four of five seeds, isn't better.
+    Encoder–decoders to generate a text from another, encoders to classify or retrieve. Of these two
+    families, the other one can't perform the task or, at four of five seeds, isn't better.
 
     $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
     \text{both}: P(y_t \mid y_{<t}, x) $$
 
-    Each family is trained for each task that it supports, with the same number of steps, and
-    answers 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
+    Each family is trained for each task that it supports, with the same number of steps, and tested
+    on 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
     generating the label. A decoder that summarizes or translates reads the text first and continues
     with the answer.
 
-    The architecture decides what is possible. An encoder has states and generates no text: the
-    library refuses to train it on such tasks. An encoder–decoder has no vector to retrieve a text
-    by. It can classify, but it has to learn to generate first. At one seed of five it still
-    classifies better (0.96): the encoder guesses after as many steps.
+    The architecture determines the possible tasks. An encoder has states but generates no text: the
+    library raises an error if it is to be trained on such tasks. An encoder–decoder has no vector
+    for retrieval. It can classify, but it has to learn to generate first. At one seed of five it
+    still classifies better (0.96), since the encoder isn't better than a guess after this number of
+    steps.
 
-    The course leaves out decoders, which can do all four tasks. Here they do each at least as well,
-    and learn to summarize and to translate in fewer steps than encoder–decoders: the advice holds
-    for the two families that it compares. These are small models, small data and few steps: they
-    show what is learned first, not what is best in the end (docs/tasks.md has longer trainings).
+    The course leaves out decoders, which can perform all four tasks. Here they are at least as good
+    at each, and learn to summarize and to translate in fewer steps than encoder–decoders, so the
+    advice holds for the two families that it compares. Models, data and number of steps are small:
+    the scores show what is learned first, not the best result after long training (docs/tasks.md
+    has longer trainings).
 
     Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
     best baseline without a trained model.
@@ -111,21 +113,21 @@ def judged(
     scores: Scores, baselines: Mapping[str, float], refusals: Mapping[str, int]
 ) -> Iterator[Measurement]:
     """Yield the measurements of encoders and encoder–decoders."""
-    yield equal("tasks of generation refused to an encoder", refusals[ENCODER], len(GENERATION))
-    yield equal("retrieval refused to an encoder–decoder", refusals[PAIR], 1)
+    yield equal("generation tasks not supported by an encoder", refusals[ENCODER], len(GENERATION))
+    yield equal("retrieval not supported by an encoder–decoder", refusals[PAIR], 1)
     yield _not_worse(scores, "classification", PAIR)
     for task, by in scores.items():
         above = by[RECOMMENDED[task]].value - baselines[task]
-        yield at_least(f"{task}: above the best baseline", above, 0)
+        yield at_least(f"{task}: {RECOMMENDED[task]} minus best baseline", above, 0)
 
 
 def judged_beyond(scores: Scores) -> tuple[Measurement, ...]:
-    """Return the measurements of the same families beside decoders."""
+    """Return the measurements that compare the same families with decoders."""
     return tuple(_not_worse(scores, task, DECODER) for task in scores)
 
 
 def _not_worse(scores: Scores, task: str, family: str) -> Measurement:
-    """Lead of the recommended family; two standard errors are allowed, and a hundredth."""
+    """Return the lead of the recommended family; two standard errors and 0.01 are allowed."""
     recommended = RECOMMENDED[task]
     own, other = scores[task][recommended], scores[task][family]
     allowed = 0.01 + 2 * math.hypot(_error(own), _error(other))
@@ -133,18 +135,18 @@ def _not_worse(scores: Scores, task: str, family: str) -> Measurement:
 
 
 def _refused(task: str, family: str, width: int) -> bool:
-    """Whether a family can't be trained for a task."""
+    """Return whether a family can't be trained for a task."""
     recipe = recipe_for(task, family, 1, width, 0)
     with_head = msgspec.structs.replace(recipe, head=RECIPES[task].head)
     return refused(lambda: plan_task(Path("unused"), with_head), UserError)
 
 
 def _share(scores: TaskScores, task: str) -> Interval:
-    """The task's score, from 0 to 1."""
+    """Return the task's score, from 0 to 1."""
     score, most = scores[SCORES[task]], 100 if SCORES[task] == "chrF" else 1
     return Interval(score.value / most, score.low / most, score.high / most)
 
 
 def _error(score: Interval) -> float:
-    """Standard error of a score with this 95 % interval."""
+    """Return the standard error of a score with this 95 % interval."""
     return (score.high - score.low) / (2 * Z95)

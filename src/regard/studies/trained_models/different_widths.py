@@ -1,4 +1,4 @@
-"""An encoder and a decoder of different widths."""
+"""Encoder–decoders with an encoder and a decoder of different widths."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,6 @@ from regard.studies.finding import (
     Measurement,
     at_least,
     equal,
-    informational,
     refused,
 )
 from regard.studies.model_cache import trained
@@ -23,10 +22,10 @@ from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe
 
 TASK, SCORE, BASELINE = "summaries", "ROUGE-L", "lead-2"
 LAYERS = 2
-"""Layers of the decoder."""
+"""Number of layers of the decoder."""
 
 Widths = tuple[int, int]
-"""Of an encoder and a decoder."""
+"""Widths of an encoder and a decoder."""
 
 
 @study(trains=True)
@@ -34,23 +33,23 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     r"""Must encoder and decoder have the same width?
 
     No. Only the key and value projections of the cross-attention read the encoder's states, and
-    they map any width to the decoder's heads. Models with a narrower encoder or a narrower decoder
-    learn the task too.
+    they map any width to that of the decoder's heads. Models with a narrower encoder or a narrower
+    decoder learn the task too.
 
     $$ K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in \mathbb{R}^{d_{enc} \times h
     d_{head}},\quad Q = H_{dec} W_Q,\quad W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}} $$
 
-    Three encoder–decoders learn to summarize articles: one of equal widths, one whose encoder is
-    half as wide, and one whose decoder is. All are scored on 200 new articles. With as many steps,
-    the smaller models may be a little worse; that is a matter of their size.
+    Three encoder–decoders learn to summarize articles: one with equal widths, one with an encoder
+    of half the width, and one with such a decoder. All are tested on 200 new articles. After the
+    same number of steps, the smaller models may be slightly worse, because of their size.
 
     Queries and keys must have the same number of features, since they are multiplied. Values can
-    have any, as the output projection maps them to the decoder's width. Queries are made from the
-    decoder's states, keys and values from the encoder's, each by a projection of its own. So the
-    encoder's width is the number of columns of W_K and W_V in the cross-attention of each decoder
-    layer, and of nothing else in the decoder. Everything else in the encoder can differ as well:
-    depth, heads, positions, context length. What a trained decoder can't do is read an encoder of
-    another width than the one it was trained with.
+    have any number, since the output projection maps them to the decoder's width. Queries are
+    computed from the decoder's states, keys and values from the encoder's, with separate
+    projections. The encoder's width is the number of rows of W_K and W_V in the cross-attention of
+    each decoder layer; nothing else in the decoder depends on it. All other properties of the
+    encoder can differ as well: depth, heads, positions, context length. But a trained decoder can't
+    read an encoder of another width than that of its training.
 
     Figure. ROUGE-L of summaries by encoder–decoders of equal and of different widths, with 95 %
     intervals. Dotted: the first two sentences of the article.
@@ -84,14 +83,15 @@ def judged(scores: Scores, baseline: float, changed: list[str], other: bool) -> 
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
     for (source, target), one in scores.items():
         yield at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
-    yield informational(f"baseline {BASELINE}: {SCORE}", baseline)
     yield equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS)
-    yield equal("key and value projections of cross-attention among them", projections, LAYERS)
-    yield equal("a trained decoder refuses states of another width", other, 1)
+    yield equal(
+        "key and value projections of cross-attention among these tensors", projections, LAYERS
+    )
+    yield equal("a trained decoder raises an error on states of another width", other, 1)
 
 
 def changed_shapes(one: Run, other: Run) -> list[str]:
-    """Return the decoder's tensors that have another shape in the other model."""
+    """Return the decoder's tensors whose shape differs between two models."""
     shapes = [
         {name: tensor.shape for name, tensor in _body(run).decoder.named_parameters()}
         for run in (one, other)

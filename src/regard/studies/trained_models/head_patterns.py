@@ -1,4 +1,4 @@
-"""Patterns of the heads of a small decoder and a small encoder, layer by layer."""
+"""Attention patterns of the heads of a small decoder and a small encoder, by layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from regard.studies.trained_models.reading import (
 from regard.studies.trained_models.sentences import labeled_texts
 
 MEASURED = 60
-"""New texts on which heads are scored."""
+"""Number of new texts on which heads are scored."""
 PATTERNS = ("previous", "next", "self", "first", "punctuation", "same token")
 BY_LAYER = ("first", "entropy", "distance")
 
@@ -56,19 +56,20 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
 
     A decoder learns to predict the next word of generated texts, an encoder of the same size to
-    predict masked words. On new texts, each head is scored by where its weight goes: to the
-    previous or the next token, to itself, to the first token, to punctuation, to other occurrences
-    of the same token. Entropy is a share of that of uniform weights over the keys that a query
-    sees; distance is in tokens.
+    predict masked words. On new texts, each head is scored by the share of its weight on the
+    previous token, the next token, the token itself, the first token, punctuation, and other
+    occurrences of the same token. Entropy is relative to that of uniform weights over the keys that
+    a query sees; distance is in tokens.
 
-    The decoder's mask forbids later tokens, so its weight goes backward. The encoder's goes both
-    ways, since a masked word can be told from either side. Both begin nearly uniform.
+    The decoder's mask hides later tokens, so all its weight goes backward. The encoder's goes both
+    ways, since words on both sides help to predict a masked word. Both are nearly uniform before
+    training.
 
-    Layers differ, and how they differ depends on model, data and seed. In large decoders many heads
-    of the middle layers give most of their weight to the first token; in models as small as these
-    that need not be.
+    Layers differ, and the differences depend on model, data and seed. In large decoders many heads
+    of the middle layers give most of their weight to the first token; in small models like these
+    this need not be the case.
 
-    Figure. The share of each head's weight by pattern, of a trained decoder and a trained encoder,
+    Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.
     """
     texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
@@ -122,7 +123,7 @@ def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Iterat
     yield informational("encoder: weight on earlier tokens", backward)
     for name in after:
         fall = mean_entropy(before[name].heads) - mean_entropy(after[name].heads)
-        yield at_least(f"{name}: mean entropy before training, less after", fall, 0.05)
+        yield at_least(f"{name}: mean entropy, before minus after training", fall, 0.05)
     yield at_least("encoder: next token, best head", after["encoder"].best("next"), 0.3)
 
 

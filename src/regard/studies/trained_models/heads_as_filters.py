@@ -1,7 +1,7 @@
-"""Why several heads: the analogy to the filters of a convolution, and where it ends."""
+"""Several heads as filters of a convolution, and the limits of this analogy."""
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -18,12 +18,12 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal
 
 Taps = Float[Tensor, "k out d"]
-"""The matrices of a convolution, one for each offset."""
+"""Matrices of a convolution, one per offset."""
 Input = Float[Tensor, "n d"]
 SHARP = 60.0
-"""Bias at which other places get less weight than float64 resolves."""
+"""Bias at which the weight of other places is below the resolution of float64."""
 DRAWS = 2000
-"""Permutations on which the task of lookup is fitted and tested."""
+"""Number of permutations on which the lookup task is fitted and tested."""
 
 
 @study()
@@ -36,35 +36,35 @@ def heads_as_filters(
 ) -> EvidenceParts:
     r"""Why several heads, and how far does the analogy to the filters of a ConvNet go?
 
-    A softmax gives a feature whose score is lower by Δ only e^−Δ of the weight of the other; a head
-    for each keeps both. k heads with a bias by relative position compute a convolution with k taps
-    exactly, and k − 1 heads can't. The analogy ends at content: a head finds what it needs at any
-    place, and no convolution does.
+    In one head, a feature whose score is lower by Δ gets only e^−Δ times the weight of the other;
+    with a head for each, both are kept. k heads with a bias by relative position compute a
+    convolution with k taps exactly, and k − 1 heads can't. The analogy ends at content: a head
+    finds what it needs at any place, and no convolution does.
 
     $$ \frac{\alpha_2}{\alpha_1} = e^{-\Delta}, \quad \sum_{h=1}^{k} W_O^{(h)} x_{i + o_h} = (W *
     x)_i, \quad \operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec}
     W_k\right] \le \text{heads} $$
 
-    A filter of a ConvNet looks for one feature, so a layer has many. A head has one softmax,
-    which turns differences of scores into ratios of weights: the larger score mutes the smaller. A
-    single head could gather several features only if their scores agreed within about 1. Heads have
-    separate queries and keys, so that each feature has a softmax of its own.
+    A filter of a ConvNet detects one feature, so a layer has many filters. A head has one softmax,
+    which turns differences of scores into ratios of weights: the larger score suppresses the
+    smaller. A single head could gather several features only if their scores differed by less than
+    about 1. Heads have separate queries and keys, so that each feature has its own softmax.
 
     The analogy can be made exact (Cordonnier et al., 2020). Let head h attend to the place at
-    offset o_h, by a bias that is 0 there and −t elsewhere, and let its part of the output
-    projection be the matrix of that tap. The sum over heads is the convolution, up to e^−t. With
-    fewer heads than taps it is not: what heads gather by position alone is a sum of matrices times
-    distributions over offsets. So the taps, as rows of a matrix, have at most as high a rank as
-    there are heads, and the error is at least what the truncated SVD of that matrix leaves.
+    offset o_h, by a bias of 0 there and −t elsewhere, and let its part of the output projection be
+    the matrix of that tap. The sum over heads is the convolution, up to e^−t. With fewer heads than
+    taps it isn't: heads that attend by position alone compute a sum of matrices times distributions
+    over offsets. The taps, as rows of a matrix, therefore have at most the rank of the number of
+    heads, and the error is at least that of the truncated SVD of this matrix.
 
-    It ends where weights depend on content. If each place names another one, at random, a single
-    head with matching queries and keys copies from there. A convolution has the same weights
-    wherever it stands; even with a tap for every offset, its best guess explains 1/n of the
-    variance. A filter, in turn, has as many output channels as needed in one pass, and signs, which
-    a softmax doesn't have: both are left to the output projection.
+    The analogy ends if weights depend on content. If each place refers to another one, at random, a
+    single head with matching queries and keys copies from there. A convolution has the same weights
+    at all places; even with a tap for every offset, its best prediction explains 1/n of the
+    variance. A filter, in turn, has as many output channels as needed in one pass, and signed
+    weights, which a softmax doesn't have: the output projection has to provide both.
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
-    difference between the bank of heads and the convolution, which falls as e^−t.
+    difference between the sum of heads and the convolution, which falls as e^−t.
 
     Args:
         taps: k, taps of the convolution
@@ -76,14 +76,14 @@ def heads_as_filters(
     shared, separate = feature_weights(gap)
     weights = draw_normal(draw, taps, width, width)
     x = draw_normal(draw, n + 2 * taps, width)  # with room for both ends
-    found = lookup(n, draw)
+    by_head, by_convolution = lookup(n, draw)
     yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
-    yield at_least("two heads: weight of each feature, the least", separate, 0.99)
+    yield at_least("two heads: least weight of a feature", separate, 0.99)
     yield at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10)
     left = least_error(weights)
-    yield at_least("k − 1 heads: least relative error that the SVD allows", left, 0.01)
-    yield at_least("lookup: variance explained by a head", found.head, 0.999)
-    yield equal("lookup: by a convolution over all offsets", found.filter, 1 / n, within=0.02)
+    yield at_least("k − 1 heads: least relative error, by the truncated SVD", left, 0.01)
+    yield at_least("lookup: variance explained by a head", by_head, 0.999)
+    yield equal("lookup: variance explained by a convolution", by_convolution, 1 / n, within=0.02)
     gaps = np.linspace(0, 8, 33)
     one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
     muted = chart(
@@ -119,7 +119,7 @@ def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
 
 
 def bank(x: Input, weights: Taps, sharpness: float) -> Float[Tensor, "places out"]:
-    """Return what heads with a bias by relative position compute, one for each tap."""
+    """Return the output of heads with a bias by relative position, one for each tap."""
     k = len(weights)
     bias = RelativeBias(heads=k, clip=k).double().requires_grad_(False)
     bias.values.fill_(-sharpness)
@@ -140,20 +140,13 @@ def bank_error(weights: Taps, x: Input, sharp: float) -> float:
 
 
 def least_error(weights: Taps) -> float:
-    """Return the relative error of k − 1 heads at best, which the truncated SVD leaves."""
+    """Return the least relative error of k − 1 heads, that of the truncated SVD."""
     values = torch.linalg.svdvals(weights.flatten(1))
     return float(values[len(weights) - 1 :].norm() / values.norm())
 
 
-class Explained(NamedTuple):
-    """Shares of the variance."""
-
-    head: float
-    filter: float
-
-
-def lookup(n: int, draw: torch.Generator) -> Explained:
-    """Return how much of the values at random places a head and a convolution explain.
+def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
+    """Return the variance of the values at random places explained by a head and by a convolution.
 
     The convolution has a tap for every offset, fitted by least squares to half of the draws.
     """
@@ -167,9 +160,8 @@ def lookup(n: int, draw: torch.Generator) -> Explained:
     half = DRAWS // 2
     fitted, tested = windows[:half].flatten(0, 1), windows[half:].flatten(0, 1)
     taps = torch.linalg.lstsq(fitted, wanted[:half].flatten(0, 1)).solution
-    return Explained(
-        _explained(copied, wanted), _explained(tested @ taps, wanted[half:].flatten(0, 1))
-    )
+    rest = wanted[half:].flatten(0, 1)
+    return _explained(copied, wanted), _explained(tested @ taps, rest)
 
 
 def _explained(guess: Tensor, wanted: Tensor) -> float:

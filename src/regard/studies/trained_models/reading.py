@@ -19,7 +19,7 @@ LAYERS, HEADS, WIDTH = 2, 4, 64
 
 
 Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
-"""A parameter that the studies share."""
+"""Parameter shared by studies."""
 
 
 def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
@@ -56,7 +56,7 @@ def trained_reader(steps: int, seed: int, *, heads: int = HEADS) -> Run:
 
 
 Row = tuple[list[int], int, int]
-"""Ids with a mask, the mask's place, and the place that it depends on."""
+"""Ids with a mask, its place, and the place of the word that determines the masked one."""
 
 
 def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
@@ -70,7 +70,7 @@ def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
 
 
 def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"]]:
-    """Return each row's attention weights at the mask, of all heads layer by layer."""
+    """Return the attention weights from the mask of each row, of all heads layer by layer."""
     return [
         torch.cat([layer.weights[0, :, place] for layer in capture_attention(run.model, ids)])
         for ids, place in ((torch.tensor([ids]), place) for ids, place, _ in rows)
@@ -78,6 +78,6 @@ def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"
 
 
 def found(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
-    """Return whether each head's largest weight is on the word that the mask depends on."""
+    """Return whether each head's largest weight is on the word that determines the masked one."""
     attended = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
     return attended == torch.tensor([other for _, _, other in rows])[:, None]

@@ -1,9 +1,9 @@
-"""Texts of two sentences in which some words depend on others, and on which is known.
+"""Texts of two sentences with known dependencies between words.
 
 «surely the old dogs near the house bark with Ada . perhaps she looked at the tree and opened the
-red door ?»: the verb is that of its subject, in its number; a particle belongs to the verb before
-it, the mark at the end to the word that opens the sentence, the pronoun to the name alone, and the
-object to its verb. Adjectives and adverbs come and go, so that most of the distances vary.
+red door ?»: the verb depends on its subject and agrees with it in number, a particle on the verb
+before it, the mark at the end on the first word of the sentence, the pronoun on the name alone, and
+the object on its verb. Adjectives and adverbs are optional, so most of the distances vary.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _NAMES = {
 
 
 class Labeled(NamedTuple):
-    """Words, each a token, and pairs of places per relation: the dependent's, the other's."""
+    """Words, each a token, and pairs of places (dependent, other word) by relation."""
 
     words: tuple[str, ...]
     pairs: dict[str, tuple[tuple[int, int], ...]]
@@ -58,7 +58,7 @@ def labeled_texts(seed: int, purpose: str, n: int) -> list[Labeled]:
 
 
 def word_classes() -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return the words of each class; forms of one word stand together."""
+    """Return the words of each class; forms of the same word are grouped."""
 
     def forms(words: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         return tuple((word, word + "s") for word in words)
@@ -116,7 +116,7 @@ def _text(draw: Random) -> Labeled:
 
 
 def _opening(draw: Random) -> tuple[str, str]:
-    """The mark that ends a sentence, and a word that opens it."""
+    """Return a mark that ends a sentence, and a word that opens it."""
     mark = choice(draw, list(_OPENERS))
     return mark, choice(draw, _OPENERS[mark])
 
@@ -130,5 +130,5 @@ def _noun_phrase(draw: Random, noun: str, plural: bool) -> list[str]:
 
 
 def _maybe(draw: Random, words: tuple[str, ...]) -> list[str]:
-    """One of some words, or none."""
+    """Return one of some words, or none."""
     return [choice(draw, words)] if index(draw, 2) else []

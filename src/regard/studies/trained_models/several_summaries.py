@@ -1,4 +1,4 @@
-"""Several summaries of each article: beams and samples compared."""
+"""Several summaries of each article by beam search and sampling."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -19,18 +19,18 @@ from regard.tasks.summaries import SummariesConfig
 GREEDY, BEAMS = "greedy", "beam search"
 LOW, HIGH, TOP_K, TOP_P = "sampling, low temperature", "sampling", "top-k", "top-p"
 LONGEST = 20
-"""Most tokens of a summary."""
+"""Maximum number of tokens of a summary."""
 
 
 class Score(NamedTuple):
-    """Summaries by one method."""
+    """Scores of the summaries by one method."""
 
     rouge: float
     """Mean ROUGE-L of all summaries."""
     best: float
-    """Share of articles of which one summary is exactly the reference."""
+    """Share of articles with at least one summary equal to the reference."""
     different: float
-    """Mean number of different summaries per article."""
+    """Mean number of distinct summaries per article."""
 
 
 @study(trains=True)
@@ -53,27 +53,27 @@ def several_summaries(
     $$ P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad \text{top-}k,\ \text{top-}p:
     \text{the most probable tokens only} $$
 
-    An encoder–decoder that was trained to summarize generates n summaries of each new article
-    by each method. The model stays the same; only the choice of the next token differs.
+    An encoder–decoder trained to summarize generates n summaries of each new article by each
+    method. The model is the same; only the choice of the next token differs.
 
-    Beam search keeps the n most probable beginnings and returns all of them. They are different by
+    Beam search keeps the n most probable prefixes and returns all of them. They are different by
     construction, but often in one word only. Sampling draws each token from the model's
     distribution. A temperature below 1 sharpens the distribution, so that samples come closer to
     greedy decoding. Top-k and top-p remove its tail: many improbable tokens, most of them wrong.
 
-    Quality is the mean ROUGE-L of all n summaries. For somebody who chooses among them, another
-    number matters: whether one of the n is right. By it, different summaries can be worth more
-    than a good average.
+    Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them, another
+    number matters: whether one of the n is right. By this measure, different summaries can be worth
+    more than a good average.
 
-    Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles of
-    which one of the {n} is exactly the reference; share of different summaries.
+    Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
+    one of the {n} equal to the reference; share of distinct summaries.
 
     Args:
         n: summaries per article
         temperature: low temperature
-        k: tokens of top-k
+        k: number of tokens of top-k
         p: probability mass of top-p
-        articles: new articles
+        articles: number of new articles
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
     questions = new_articles(run)[:articles]
@@ -121,7 +121,7 @@ def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:
 
 
 def new_articles(run: Run) -> list[Example]:
-    """Return the task's articles for testing, with reference summaries."""
+    """Return the task's test articles with reference summaries."""
     assert isinstance(run.recipe.task, SummariesConfig)
     return list(run.recipe.task.make(run.recipe.seed).test)
 

@@ -1,4 +1,4 @@
-"""Which structures the heads of a trained model have found."""
+"""Linguistic structures found by the heads of a trained model."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,6 @@ from regard.studies.finding import (
     Measurement,
     Outside,
     at_least,
-    informational,
     named,
 )
 from regard.studies.study import Seed, study
@@ -32,7 +31,7 @@ from regard.studies.trained_models.reading import (
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 TEXTS = 150
-"""New texts, on which heads are chosen and measured."""
+"""Number of new texts, on which heads are chosen and measured."""
 VARIES = "pronoun"
 """Relation without a head in some trainings."""
 
@@ -41,11 +40,11 @@ class Structure(NamedTuple):
     """Labeled-relation accuracy, on texts other than those by which the head was chosen."""
 
     accuracy: float
-    """How often the largest weight of the best head is on the right word."""
+    """Share of texts in which the largest weight of the best head is on the right word."""
     offset: float
-    """How often the right word is at the most frequent distance."""
+    """Share of texts in which the right word is at the most frequent distance."""
     untrained: float
-    """The accuracy of the best head before training."""
+    """Accuracy of the best head before training."""
     by_head: Float[Tensor, " heads"]
 
 
@@ -61,41 +60,40 @@ def structures(
 
     Yes for all but the pronoun, which depends on the training. For each other structure, every
     trained model has a head whose largest weight is on the right word in at least three of five new
-    texts where the word is needed for prediction. This is more often than the right word is at any
+    texts, if the word is needed for prediction. This is more often than the right word is at any
     fixed distance. Before training, no head comes close.
 
     $$ \mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} = \text{the word that } i
     \text{ depends on}\right) $$
 
-    A small encoder learns to predict masked words in generated texts, in which the word that
-    each one depends on is known: a verb depends on its subject, an object on its verb, a particle
-    on the verb before it, the mark at the end on the first word of the sentence, a pronoun on a
-    name. Then one such word at a time is masked in new texts, and the largest weight of each head
-    at the mask is compared with the right word. This is labeled-relation accuracy, as Clark et al.
-    (2019, §4) measure it for BERT. A head is chosen on one half of the texts and measured on the
-    other.
+    A small encoder learns to predict masked words in generated texts with known dependencies: a
+    verb depends on its subject, an object on its verb, a particle on the verb before it, the mark
+    at the end on the first word of the sentence, a pronoun on a name. Then one such word at a time
+    is masked in new texts, and the place of each head's largest weight from the mask is compared
+    with the right word. This is labeled-relation accuracy, as Clark et al. (2019, §4) measure it
+    for BERT. A head is chosen on one half of the texts and measured on the other.
 
-    The model was given no labels. Heads that find subjects come from the loss alone, so the data
-    decide: where a word can be predicted otherwise, no head needs to find it. In an earlier form of
+    The model gets no labels. Heads that find subjects come from the loss alone, so they depend on
+    the data: if a word can be predicted otherwise, no head needs to find it. In an earlier form of
     these texts verbs had only two forms, singular and plural. Then a head attended to singular
-    subjects only; finding nothing meant plural.
+    subjects only; the absence of one meant plural.
 
-    Training decides which head finds what. Of eight trainings (seeds 0 to 7), all have a head for
-    each structure but the pronoun, and six have one for the pronoun. With four wider heads per
-    layer (`heads=4`), fewer structures have their own head. Of ten such trainings on another
+    The training determines which head finds what. Of eight trainings (seeds 0 to 7), all have a
+    head for each structure but the pronoun, and six have one for the pronoun. With four wider heads
+    per layer (`heads=4`), fewer structures have their own head. Of ten such trainings on another
     processor, all had a head for the previous word and the verb of an object, nine for the start of
     the sentence, eight for the subject, and six for the antecedent of a pronoun. Another order of
     additions gives another training, so other processors give other heads.
 
     A fixed distance is the simplest alternative explanation: the previous word is always at
-    distance 1, but subjects, verbs and names are at no one distance.
+    distance 1, but the distance of subjects, verbs and names varies.
 
-    Figure. Labeled-relation accuracy: for each structure and head, how often the head's largest
-    weight is on the right word.
+    Figure. Labeled-relation accuracy: for each structure and head, the share of texts in which the
+    head's largest weight is on the right word.
 
     Args:
         heads: heads per layer, which share a width of 64
-        wanted: accuracy that counts as found
+        wanted: accuracy required to count as found
     """
     run = trained_reader(steps, seed, heads=heads)
     new = plan_reader(1, seed, heads=heads).run
@@ -105,7 +103,6 @@ def structures(
     yield from judged(always, wanted)
     varying = judged({VARIES: measured[VARIES]}, wanted)
     yield Outside(f"for all structures but the {VARIES}", varying)
-    yield informational("best head before training", max(s.untrained for s in measured.values()))
     shares = [s.by_head.tolist() for s in measured.values()]
     names = [f"{j // heads}.{j % heads}" for j in range(len(shares[0]))]
     axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": names}
@@ -117,9 +114,13 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measure
     """Yield the measurements that decide a claim on these relations."""
     for name, s in measured.items():
         yield at_least(f"{name}: best head", s.accuracy, wanted)
-        yield at_least(f"{name}: beyond the best before training", s.accuracy - s.untrained, 0.1)
+        yield at_least(
+            f"{name}: best head minus best before training", s.accuracy - s.untrained, 0.1
+        )
         if name != "previous word":
-            yield at_least(f"{name}: beyond the best distance", s.accuracy - s.offset, 0.05)
+            yield at_least(
+                f"{name}: best head minus best fixed distance", s.accuracy - s.offset, 0.05
+            )
 
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
@@ -132,7 +133,7 @@ def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
 
 
 def best_on_second_half(hits: Bool[Tensor, "rows heads"]) -> tuple[float, Float[Tensor, " heads"]]:
-    """Return the share of hits on half of the rows: of the best head on the others, and of each."""
+    """Choose a column on the first half of the rows; return its mean on the second, and all."""
     half = len(hits) // 2
     head = hits[:half].double().mean(0).argmax()
     shares = hits[half:].double().mean(0)
@@ -140,7 +141,7 @@ def best_on_second_half(hits: Bool[Tensor, "rows heads"]) -> tuple[float, Float[
 
 
 def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
-    """Return for each distance that occurs whether the right word is there."""
+    """Return, for each row and distance, whether the right word is at this distance."""
     distances = [other - dependent for _, dependent, other in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])

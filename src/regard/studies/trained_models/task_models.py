@@ -10,7 +10,7 @@ from regard.runs.recipes import RECIPES
 
 ENCODER, DECODER, PAIR = "encoder", "decoder", "encoder–decoder"
 TEST = 200
-"""Questions for testing."""
+"""Number of test questions."""
 
 Steps = Annotated[int, Meta(ge=1, le=2000, description="steps of each training")]
 Width = Annotated[int, Meta(ge=16, le=256, multiple_of=16, description="width of the models")]
@@ -20,9 +20,9 @@ Width = Annotated[int, Meta(ge=16, le=256, multiple_of=16, description="width of
 def recipe_for(
     task: str, family: str, steps: int, width: int, seed: int, *, source_width: int | None = None
 ) -> Recipe:
-    """Return the task's recipe for one of the families.
+    """Return a task's recipe for one of the families.
 
-    The encoder of an encoder–decoder is as wide as the decoder, unless `source_width` is given.
+    The encoder of an encoder–decoder has the width of the decoder, unless `source_width` is given.
     """
     sizes = ["n_layers=2", "n_heads=4", "dropout=0", "positions.kind=rotary"]
     parts = {

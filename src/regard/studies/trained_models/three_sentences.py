@@ -1,4 +1,4 @@
-"""What a decoder attends to: at a verb, across another noun, and before a pronoun."""
+"""Attention of a decoder at a verb, across another noun, and before a pronoun."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -26,12 +26,12 @@ from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
 TEXTS = 150
-"""New texts, on which heads are chosen and measured."""
+"""Number of new texts, on which heads are chosen and measured."""
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
 
 
 class Place(NamedTuple):
-    """Where a query attends from in a text, the word it should find, and the next word."""
+    """A text with the place of a query and the place of the word that it should attend to."""
 
     text: Labeled
     query: int
@@ -39,15 +39,15 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best head of one half of the texts, on the others."""
+    """The head chosen on one half of the texts, measured on the others."""
 
     head: int
     share: float
-    """Its weight on the right word."""
+    """Weight on the right word."""
     itself: float
-    """Its weight on the word of the query."""
+    """Weight on the word of the query."""
     probability: float
-    """Of the word that follows."""
+    """Probability of the next word."""
 
 
 @study(trains=True)
@@ -55,33 +55,33 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     r"""What does a decoder attend to in a short sentence, across another noun, and before a
     pronoun?
 
-    It attends to what predicts the next word. Before the verb a head attends to the subject, across
-    the noun that stands between and hardly to that noun; before a pronoun, to the name that it
+    It attends to words that predict the next one. Before the verb a head attends to the subject,
+    across the noun between them and hardly to that noun; before a pronoun, to the name that it
     refers to. Before training, no head does.
 
     $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t $$
 
-    A small decoder learns to predict the next word of generated texts, such as "surely the old
-    dogs near the house bark with Ada . perhaps she looked …". On new texts the weight of each head
-    is measured from one word to another; a head is chosen on one half of the texts and measured on
-    the other.
+    A small decoder learns to predict the next word of generated texts, such as "surely the old dogs
+    near the house bark with Ada . perhaps she looked …". On new texts, the weight of each head from
+    one word to another is measured. A head is chosen on one half of the texts and measured on the
+    other.
 
-    In the short sentence ("the dogs bark") the query is the verb, the key its subject. The course
-    sees the verb attend to its subject. A decoder doesn't predict the verb there, but what follows
-    it, which is the same for all subjects: whether a head attends to the subject differs from seed
-    to seed. It is the word before the verb that has to know the subject: in the second sentence
-    that word is another noun ("the dogs near the house"), and still a head passes over it. In the
-    third a pronoun follows, and a head of the word before it attends to the name of the sentence
-    before.
+    In the short sentence ("the dogs bark") the query is the verb and the key its subject. In the
+    course, the verb attends to its subject. But at the verb, a decoder predicts the next word,
+    which doesn't depend on the subject: whether a head attends to the subject varies with the seed.
+    The verb is predicted at the word before it, which needs the subject. In the second sentence
+    that word is another noun ("the dogs near the house"), and a head still attends to the subject
+    across it. In the third sentence the next word is a pronoun, and a head attends to the name in
+    the sentence before.
 
-    The first word has seen only itself. Its keys and values in two texts that begin with it are
-    the same, so a head that attends to it learns nothing about the rest of the text.
+    The first word attends only to itself. Its keys and values in two texts that begin with it are
+    the same, so a head that attends to it gets no information about the rest of the text.
 
-    Queries, keys and values of each head are in the view, step by step.
+    The view shows queries, keys and values of each head, step by step.
 
-    Figure. Weight that the best head gives to the word in question, in new texts: at the verb of a
-    short sentence to its subject; before the verb, across another noun, to the subject; before a
-    pronoun to the name that it refers to.
+    Figure. Weight of the best head on the right word, in new texts: at the verb of a short sentence
+    to its subject; before the verb, across another noun, to the subject; before a pronoun to the
+    name that it refers to.
     """
     run = cached_run(plan_decoder(steps, seed))
     new = plan_decoder(1, seed).run
@@ -90,7 +90,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     places = places_of(texts)
     after, before = ({name: best(one, of) for name, of in places.items()} for one in (run, new))
     yield from judged(after, before)
-    name = "first word: change of its keys and values by all later words, relative"
+    name = "first word: relative change of its keys and values by later words"
     yield at_most(name, change_of_first(run, texts), 1e-5)
     rows = [
         (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
@@ -124,7 +124,7 @@ def places_of(texts: Sequence[Labeled]) -> dict[str, list[Place]]:
 
 @torch.inference_mode()
 def best(run: Run, places: Sequence[Place]) -> Found:
-    """Return the head that gives the right word most."""
+    """Return the head with the most weight on the right word."""
     shares, itself, probabilities = [], [], []
     for place in places:
         ids = torch.tensor([run.tokenizer.encode(place.text.text)])
@@ -166,4 +166,4 @@ def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[
     yield at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8)
     yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
     yield informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability)
-    yield at_least("least of the last two sentences, beyond before training", gain, 0.3)
+    yield at_least(f"{ACROSS} and {PRONOUN}: least gain of the best head by training", gain, 0.3)

@@ -1,4 +1,4 @@
-"""What one head cannot do and two can."""
+"""A task for which one head isn't sufficient and two are."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from regard.studies.study import Seed, study
 from regard.training.plan import Plan
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
-"""Tokens of a row, and rows."""
+"""Number of tokens per row, and numbers of rows."""
 
 
 @study(trains=True)
@@ -32,30 +32,30 @@ def two_heads(
 ) -> EvidenceParts:
     r"""What can two heads do that one can't?
 
-    With argmax attention, one head can name both of two tokens, out of k, in at most 2/k of the
+    With argmax attention and k tokens, one head can name both of two tokens in at most 2/k of the
     cases; two heads learn to name both in nearly all.
 
     $$ P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head} $$
 
-    At each place of a row of random tokens, one layer has to name the two tokens before it, both
-    and in their order: k² answers. By argmax attention a head takes the value of one place. So one
-    head gives the layers above a place and the token there, 2k cases at most, and for each case
-    they have to choose one of k answers: 2k of k² can be right. This is counting, and no training
-    changes it. (One might expect 1/k. But a head that attends to the larger of two tokens, say,
-    says something about the other one too, and training finds such solutions.) Two heads of half
-    the width, with as many weights in all, attend to one token each.
+    At each place of a row of random tokens, one layer has to name the two tokens before it, in
+    order: k² possible answers. With argmax attention a head returns the value of one place. One
+    head therefore gives the layers above a place and the token there, at most 2k cases. In each
+    case they have to choose one of k answers, so 2k of k² can be right. This follows from counting,
+    and training can't change it. (One might expect 1/k. But a head that attends to, say, the larger
+    of two tokens also gives information about the other one, and training finds such solutions.)
+    Two heads of half the width, with the same number of weights in all, attend to one token each.
 
-    Softmax isn't bound by this. A single head can give the two places different weights, and the
-    layers above can separate the parts by their size. So the claim holds under a condition, and the
-    measurements outside it are those of softmax. `noisy-keys-one-head` shows what such a mixture
-    costs when keys are noisy.
+    The bound doesn't apply to softmax. A single head can give the two places different weights, and
+    the layers above can separate the parts by their size. The claim therefore holds under a
+    condition, and the measurements outside it are those of softmax. `noisy-keys-one-head` shows the
+    cost of such a mixture if keys are noisy.
 
-    Figure. Share of right answers by mechanism and number of heads. Dotted: the bound 2/k on one
-    head of argmax attention.
+    Figure. Accuracy by mechanism and number of heads. Dotted: the bound 2/k on one head of argmax
+    attention.
 
     Args:
-        k: different tokens
-        steps: steps of training
+        k: number of different tokens
+        steps: training steps
     """
     runs = {
         (kind, heads): cached_run(plan_rows(kind, heads, k, steps, seed))
@@ -74,20 +74,20 @@ def two_heads(
             for heads, label in ((1, "one head"), (2, "two heads"))
         },
         Line(y=2 / k, label="2/k"),
-        y="right answers",
+        y="accuracy",
         y_limits=(0, 1.05),
     )
     yield look(named(shown, "two heads of softmax"), text).data
 
 
 Shares = Mapping[tuple[str, int], float]
-"""Right answers by mechanism and number of heads."""
+"""Accuracy by mechanism and number of heads."""
 
 
 def judged(kind: str, shares: Shares, k: int, n: int) -> Iterator[Measurement]:
     """Yield the measurements of n answers by a mechanism that the claim depends on."""
-    yield at_most(f"{kind}, one head", shares[kind, 1], most_of_one(k, n))
-    yield at_least(f"{kind}, two heads", shares[kind, 2], 0.9)
+    yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most_of_one(k, n))
+    yield at_least(f"accuracy, {kind}, two heads", shares[kind, 2], 0.9)
 
 
 def most_of_one(k: int, n: int) -> float:
@@ -97,7 +97,8 @@ def most_of_one(k: int, n: int) -> float:
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
-    """Return rows of tokens 0..k-1, and from the third place on the number of the two before."""
+    """Return rows of tokens 0..k−1 with labels from the third place on: the index of the preceding
+    pair."""
     ids = np.random.default_rng([seed, n]).integers(k, size=(n, LENGTH))
     labels = np.full_like(ids, IGNORE)
     labels[:, 2:] = ids[:, 1:-1] * k + ids[:, :-2]
@@ -120,6 +121,6 @@ def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
 
 @torch.inference_mode()
 def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
-    """The share of right answers on rows."""
+    """Return the accuracy on rows."""
     ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
     return accuracy(run.language_model(ids), labels)

@@ -1,4 +1,4 @@
-"""A word of two meanings in a pretrained BERT: its queries, keys and values, layer by layer."""
+"""Queries, keys and values of an ambiguous word in a pretrained BERT, by layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ _ENDS = {
     "to play": ("in the park", "in the garden", "on the grass", "with the ball"),
     "the play": ("in the theatre", "on the stage", "about the king", "about the war"),
 }
-"""Verb and noun, each with what may follow."""
+"""Verb and noun, each with possible continuations."""
 
 Vectors = Mapping[str, Float[Tensor, "layers heads d"]]
 """Queries, keys and values of one occurrence of the word."""
@@ -43,29 +43,29 @@ def two_meanings(
     r"""Does a pretrained BERT represent a word differently in sentences of the same form and
     different meaning?
 
-    Yes, from the second layer on: queries, keys and values of the word are more alike in two
-    sentences of one meaning than of two meanings. In the first layer they are the same, and without
-    pretraining both are alike in all layers.
+    Yes, from the second layer on: queries, keys and values of the word are more similar in two
+    sentences with the same meaning than with different meanings. In the first layer they are the
+    same, and without pretraining they are similar in all layers in both cases.
 
     $$ \cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|} $$
 
     The word "play" is a verb in "The children like to play in the park." and a noun in "The
-    children like the play in the theatre.", at the same position. Vectors of both are compared by
-    their cosine, head by head, and averaged over the heads of a layer.
+    children like the play in the theatre.", at the same position. Its vectors are compared by their
+    cosine, head by head, and averaged over the heads of a layer.
 
-    That they differ proves nothing, since any other context changes the vectors. The control is the
-    word in two sentences of one meaning, with other words around it. In the first layer, queries,
-    keys and values are made of the token and its position alone, which are the same. Each layer
-    then adds what it attends to. Values differ most.
+    A difference alone proves nothing, since any other context changes the vectors. The control is
+    the word in two sentences with the same meaning and other words around it. In the first layer,
+    queries, keys and values are computed from the token and its position alone, which are the same.
+    Each later layer adds information from the context. Values differ most.
 
-    The same model with random weights is the second control: its vectors stay alike, whatever the
+    The same model with random weights is a second control: its vectors are similar whatever the
     meaning.
 
-    Figure. Cosines of the queries, keys and values of a word in two sentences, of the same meaning
-    and of two meanings, averaged over heads and pairs of sentences, by layer.
+    Figure. Cosines of the queries, keys and values of a word in two sentences with the same and
+    with different meanings, averaged over heads and pairs of sentences, by layer.
 
     Args:
-        texts: sentences of each meaning
+        texts: number of sentences per meaning
     """
     draw = generator(seed, "two meanings")
     sentences = {meaning: [_sentence(draw, meaning) for _ in range(texts)] for meaning in _ENDS}
@@ -107,11 +107,12 @@ def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
 
 
 Sentences = Mapping[str, Sequence[str]]
-"""By meaning."""
+"""Sentences by meaning."""
 
 
 def compared(model: HuggingFaceModel, sentences: Sentences) -> tuple[Cosines, Cosines]:
-    """Return mean cosines of the word in sentences of the same meaning, and of two meanings."""
+    """Return mean cosines of the word in sentences with the same meaning, and with different
+    meanings."""
     verbs, nouns = ([vectors(model, one) for one in of] for of in sentences.values())
     same = [*pairwise(verbs), *pairwise(nouns)]
     return cosines(same), cosines(list(zip(verbs, nouns, strict=True)))

@@ -1,4 +1,4 @@
-"""Attention before training and after, and the gradient that leads from one to the other."""
+"""Attention before and after training, and the gradients of its weights."""
 
 import copy
 import math
@@ -44,18 +44,19 @@ INITIAL = 0.02
 
 
 class Measured(NamedTuple):
-    """Weights and gradients of a model's heads, counted through all layers."""
+    """Weights and gradients of a model's heads, numbered through all layers."""
 
     entropy: Float[Tensor, " heads"]
-    """Entropy of the weights as a share of ln n, averaged over rows and queries."""
+    """Entropy of the weights divided by ln n, averaged over rows and queries."""
     spread: float
     """Standard deviation of the scores of one query in the first layer."""
     norm: Float[Tensor, " heads"]
     """Norm of ∂L/∂A, averaged over rows."""
     at_the_word: float
-    """|∂L/∂A_ij| at the word j that the masked i depends on, over the mean of all j."""
+    """|∂L/∂A_ij| at the word j that determines the masked word i, divided by the mean over all j.
+    """
     off: float
-    """Largest difference of ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
+    """Largest difference between ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
 
 
 @study(trains=True)
@@ -67,24 +68,24 @@ def untrained(
     r"""What do attention maps look like before training, and which gradient changes them?
 
     With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
-    uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training it
-    is no larger at the words that heads will attend to, within a fifth.
+    uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training,
+    its size at the words that heads will attend to equals the mean, within a fifth.
 
     $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
 
-    A layer norm gives each token a vector of length √d; W_q and W_k with entries N(0, σ²) make
-    products whose deviation, divided by √d_h, is dσ². With d = 64 and σ = 0.02 that is 0.026:
-    weights differ from 1/n by some 3 %. (In a BERT of d = 768 it is 0.31: maps before training are
-    uniform to some 30 %.)
+    A layer norm gives each token a vector of length √d. W_q and W_k with entries N(0, σ²) produce
+    products whose standard deviation, divided by √d_h, is dσ². With d = 64 and σ = 0.02 that is
+    0.026: weights differ from 1/n by about 3 %. (In a BERT with d = 768 it is 0.31: maps before
+    training are uniform to about 30 %.)
 
     ∂L/∂A_ij is the product of the value v_j with the gradient at the output, whatever A_ij is.
     Before training, values are random, and so is this product: it is no larger at the words that
-    heads will attend to than at all others. After training it is larger there, because values carry
-    information by then; but its norm is small, since the loss is.
+    heads will attend to than at all others. After training it is larger there, since values contain
+    information by then; but its norm is small, since the loss is small.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
-    training, nearly uniform. Below: after it, each head attends to a few words.
+    training, nearly uniform. Below: after training, each head attends to a few words.
 
     Args:
         std: standard deviation of weights before training
@@ -124,12 +125,15 @@ def untrained(
 def judged(before: Measured, after: Measured, std: float) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     predicted = WIDTH * std**2
-    yield equal("before: deviation of scores", before.spread, predicted, within=0.15 * predicted)
+    yield equal(
+        "before: standard deviation of scores", before.spread, predicted, within=0.15 * predicted
+    )
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
     yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
     yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9)
     yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
-    yield at_least("after: the same, minus before", after.at_the_word - before.at_the_word, 0.1)
+    gain = after.at_the_word - before.at_the_word
+    yield at_least("|∂L/∂A| at the right word / mean: after minus before", gain, 0.1)
 
 
 @torch.no_grad()
@@ -170,16 +174,16 @@ def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measur
 
 
 class Layer(NamedTuple):
-    """Weights of one layer, and the gradient of a loss by them."""
+    """Weights of one layer, and the gradient of a loss with respect to them."""
 
     weights: Float[Tensor, "b heads n n"]
     gradient: Float[Tensor, "b heads n n"]
     off: Float[Tensor, "b heads n n"]
-    """Difference of the gradient and (∂L/∂o_i)·v_j."""
+    """Difference between the gradient and (∂L/∂o_i)·v_j."""
 
 
 def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> list[Layer]:
-    """Return the weights of each layer and their gradients, by autograd and by hand."""
+    """Return the weights of each layer and their gradients, by autograd and by formula."""
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def handle(record: AttentionRecord) -> Tensor:
