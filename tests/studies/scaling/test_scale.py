@@ -61,8 +61,8 @@ def test_the_verdict() -> None:
     ("changed", "wrong"),
     [
         ({"correlation": 0.5}, "mean of q·k"),
-        ({"sigma": 2.0}, "entropy with the scale, h = 1024"),
-        ({"sigma": 0.1}, "entropy without, h = 1024, of ln n"),
+        ({"sigma": 2.0}, "entropy, scaled, h = 1024"),
+        ({"sigma": 0.1}, "entropy / ln n, unscaled, h = 1024"),
     ],
 )
 def test_the_verdict_where_a_premise_is_broken(changed: dict[str, Any], wrong: str) -> None:

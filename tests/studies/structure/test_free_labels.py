@@ -24,7 +24,7 @@ def test_every_token_but_the_first_is_a_label() -> None:
     finding = free_labels()
     measured = {number.name: number.measured for number in finding.numbers}
     assert measured["next-token labels"] == len(TEXT) - 1
-    assert measured["masked-token labels a draw"] == round(0.15 * len(TEXT))
+    assert measured["masked-token labels per draw"] == round(0.15 * len(TEXT))
     shown = finding.table
     assert shown is not None
     _, reads, tells = shown.rows[0]

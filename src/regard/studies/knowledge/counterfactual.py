@@ -94,9 +94,8 @@ def judged(found: Mapping[int, Answers]) -> Iterator[Measurement]:
     yield at_least("all changed: the new place", every.new, 0.5)
     yield at_most("all changed: the old place", every.old, 0.2)
     yield at_most("one of five changed: the new place", one.new, 0.25)
-    yield at_least(
-        "other people: least accuracy over all texts", min(a.unchanged for a in found.values()), 0.6
-    )
+    least = min(answers.unchanged for answers in found.values())
+    yield at_least("other people: least accuracy over all texts", least, 0.6)
 
 
 def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:

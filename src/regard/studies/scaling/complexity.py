@@ -1,4 +1,4 @@
-"""What a layer of attention costs."""
+"""Cost of a layer of attention."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -12,18 +12,18 @@ from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Line, chart, figure, log_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.study import study
 
 
 class Part(NamedTuple):
-    """A computation, and how many multiplications its matrix products should have."""
+    """A computation, and the predicted number of multiplications in its matrix products."""
 
     name: str
     predicted: int
     call: Call
     spare: float = 0.0
-    """The share that may come on top."""
+    """Share of additional multiplications that is allowed."""
 
 
 @study()
@@ -38,41 +38,40 @@ def complexity(
 ) -> EvidenceParts:
     r"""What does a layer of self-attention cost, and from which length on is it quadratic?
 
-    3nh² multiplications make queries, keys and values, and 2n²h the attention: equal at n = 1.5h,
+    Queries, keys and values take 3nh² multiplications, and the attention 2n²h: equal at n = 1.5h,
     and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), O(MNh) and O(N²h);
     a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax O(N² max(D, E)).
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
-    Three matrices of h × h make queries, keys and values of n tokens: 3nh² multiplications.
-    Each of n queries is multiplied with each of n keys, n²h, and each weight with a value, n²h
-    again. So the layer is quadratic in n only where n is well above 1.5h; below, it is the
-    projections that cost, and they are linear. At n = 1.5h itself the exponent is halfway, 1.5.
-    (With an output projection it is 4nh², equal at n = 2h.) Where queries and keys are of
-    different sequences, n² becomes MN.
+    Three h × h matrices map n tokens to queries, keys and values: 3nh² multiplications. Each of n
+    queries is multiplied with each of n keys, n²h, and each weight with a value, n²h again. So the
+    layer is quadratic in n only if n is well above 1.5h; below, the projections dominate the cost,
+    and they are linear. At n = 1.5h the exponent is 1.5, halfway. (With an output projection it is
+    4nh², equal at n = 2h.) If queries and keys are from different sequences, n² becomes MN.
 
-    A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is made once, and
-    read by each query. For all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. R random directions give 2R features, at 2NDR for
-    the projections. Both are linear in N, with a constant that softmax doesn't have: the
-    polynomial is the cheaper only from N = 2D²(E + 1)/(D + E) on.
+    A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is computed once, and
+    read by each query. With all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
+    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
+    the projections. Both are linear in N, with a larger constant than softmax: the polynomial is
+    cheaper only from N = 2D²(E + 1)/(D + E) on.
 
-    Counted are the multiplications of the matrix products that really run; times are the best of
-    three. The exponents are slopes of a line through the logarithms, at four lengths.
+    The counts are the multiplications of the matrix products that are executed; times are the best
+    of three. The exponents are slopes of a line through the logarithms, at four lengths.
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    turns from one to the other. Right: measured times (dots), steep for softmax and less so for a
+    changes from one to the other. Right: measured times (dots), steep for softmax and less so for a
     linear kernel.
 
     Args:
         h: width of the layer, one head
         inputs: M, inputs of the encoder
         outputs: N, outputs of the decoder
-        d: D, width of keys of the kernels
-        e: E, width of their values (M in 003)
+        d: D, width of the kernels' keys
+        e: E, width of their values
         features: R, random directions
-        start: where the fit of exponents begins, in h
+        start: smallest length of the fit of exponents, as a multiple of h
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
@@ -90,8 +89,6 @@ def complexity(
     yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
     name, slope = f"exponent of the time {past}", exponent(lengths, soft)
     yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
-    yield informational("the same, linear attention", exponent(lengths, linear))
-    yield informational("polynomial cheaper from N on", 2 * d * d * (e + 1) / (d + e))
     grid = np.geomspace(h / 8, 64 * h, 40)
     milliseconds = {
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
@@ -113,7 +110,7 @@ def complexity(
 
 
 def layer(n: int, h: int) -> tuple[Part, Part]:
-    """A layer of self-attention with one head: projections, and attention."""
+    """Return the projections and the attention of a layer with one head."""
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
     return (
         Part(f"projections, {n} tokens: 3nh²", 3 * n * h**2, lambda: [x @ w for w in matrices]),
@@ -122,7 +119,7 @@ def layer(n: int, h: int) -> tuple[Part, Part]:
 
 
 def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
-    """The attentions of an encoder–decoder. The decoder's is masked, which spares no product."""
+    """Return the attentions of an encoder–decoder. Masking the decoder saves no product."""
     m, n = inputs, outputs
     return (
         Part("encoder: 2M²h", 2 * m**2 * h, _softmax(m, m, h, h)),
@@ -132,9 +129,9 @@ def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
 
 
 def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
-    """Softmax beside attention by feature maps, with keys and values of different widths.
+    """Return softmax and kernel attention with keys and values of different widths.
 
-    Kernel attention sums piece by piece; a fiftieth is spared for joining the pieces.
+    Kernel attention sums in chunks; 2 % are allowed for joining them.
     """
     polynomial = KernelAttention(Polynomial(degree=2), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
@@ -148,13 +145,13 @@ def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
 
 
 def counted(part: Part) -> Measurement:
-    """The multiplications that run, and those predicted."""
+    """Return the number of executed multiplications, with the prediction."""
     spare = part.predicted * part.spare
     return equal(part.name, multiplications(part.call), part.predicted, within=spare)
 
 
 def measured_times(n: int, h: int) -> tuple[float, float]:
-    """Seconds of a layer of n tokens: with softmax, and with a linear kernel."""
+    """Return the seconds of a layer of n tokens: with softmax, and with a linear kernel."""
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
 
     def through(attention: Attention) -> float:
@@ -164,17 +161,17 @@ def measured_times(n: int, h: int) -> tuple[float, float]:
 
 
 def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:
-    """Softmax attention product by product, which is what can be counted."""
+    """Return softmax attention product by product, so that the products can be counted."""
     query, key, value = _drawn_heads(queries, keys, d, e)
     return lambda: Softmax().weights(query, key, mask=mask) @ value
 
 
 def _drawn_heads(queries: int, keys: int, d: int, e: int) -> list[Tensor]:
-    """Queries, keys and values of one head."""
+    """Return queries, keys and values of one head."""
     return [x[None, None] for x in _drawn_numbers((queries, d), (keys, d), (keys, e))]
 
 
 def _drawn_numbers(*shapes: tuple[int, int]) -> list[Tensor]:
-    """Matrices whose numbers don't matter, small enough for any kernel."""
+    """Return random matrices, small enough for any kernel."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator) / math.sqrt(shape[1]) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Why products are divided by √h."""
+"""Division of products of queries and keys by √h."""
 
 import math
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from regard.studies.tensors import normal
 
 Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
-"""Of the heads whose softmax is measured."""
+"""Widths of the heads whose softmax is measured."""
 _BATCH, _QUERIES = 8, 32
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How queries and keys are drawn: each entry from N(mean, sigma²)."""
+    """Distribution of queries and keys: each entry from N(mean, sigma²)."""
 
     mean: float
     sigma: float
@@ -33,27 +33,28 @@ class Draw:
     seed: int
 
     def pairs(self, h: int, *shape: int) -> tuple[Vectors, Vectors]:
-        """Queries and keys of width h; entry by entry, a query is correlated with its key."""
+        """Return queries and keys of width h; each entry of a query is correlated with that of its
+        key."""
         first, second = normal(self.seed, 2, *shape, h)
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
         return self.mean + self.sigma * first, self.mean + self.sigma * second
 
     def variance(self, h: int) -> float:
-        """Of q·k, by the formula: for independent queries and keys."""
+        """Return the variance of q·k by the formula for independent queries and keys."""
         return h * self.sigma**4 + 2 * self.sigma**2 * h * self.mean**2
 
     def among_keys(self, h: int) -> float:
-        """The part of the variance that the keys of one query differ by."""
+        """Return the variance of q·k among the keys of one query."""
         return h * self.sigma**4 + self.sigma**2 * h * self.mean**2
 
 
 class Spread(NamedTuple):
-    """How softmax divides the weight, on average over queries."""
+    """Distribution of the softmax weights, averaged over queries."""
 
     entropy: float
-    """In nats."""
+    """Entropy in nats."""
     gradient: float
-    """Σ ∂α_i/∂s_i = 1 − Σ α_i²: what a small change of all scores still moves."""
+    """Σ ∂α_i/∂s_i = 1 − Σ α_i²: sensitivity of the weights to small changes of the scores."""
 
 
 @study()
@@ -68,38 +69,38 @@ def scale(
 ) -> EvidenceParts:
     r"""Why are products of queries and keys divided by √h?
 
-    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². Divided by √h,
-    its standard deviation doesn't depend on h, and softmax keeps its entropy and its gradient at
-    any width; without the division it loses both.
+    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². After the
+    division by √h, its standard deviation doesn't depend on h, and softmax keeps its entropy and
+    its gradient at any width. Without the division it loses both.
 
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
 
-    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance
-    σ⁴ + 2σ²μ_i², and independent terms add up in both: the spread of q·k grows as √h.
+    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance σ⁴ + 2σ²μ_i².
+    Means and variances of independent terms add up, so the standard deviation of q·k grows as √h.
 
-    Softmax looks at differences of scores. If their deviation s is small beside √(2 ln n), many
-    keys share the weight, with an entropy of about ln n − s²/2. If it is large, the best key leads
-    the second by about s/√(2 ln n), and takes nearly all: then no small change of the scores moves
-    the weights, and no gradient comes through. Divided by √h, the scores have
-    s² = σ⁴ + σ²‖μ‖²/h, which doesn't grow with the width.
+    Softmax depends on differences of scores. If their standard deviation s is small compared to √(2
+    ln n), many keys share the weight, with an entropy of about ln n − s²/2. If it is large, the
+    best key leads the second by about s/√(2 ln n), and takes nearly all of the weight: small
+    changes of the scores don't change the weights, and the gradient vanishes. After the division by
+    √h, the scores have s² = σ⁴ + σ²‖μ‖²/h, which doesn't grow with the width.
 
-    Not all of the variance reaches softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
-    for all keys of a query, so that softmax cancels it. And √h is made for entries of variance 1:
-    with σ = 2 even scaled scores have a deviation above 4, and softmax freezes again.
+    Not all of the variance affects softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
+    for all keys of a query, so that softmax cancels it. The factor √h is for entries of variance 1:
+    with σ = 2 even scaled scores have a standard deviation above 4, and softmax saturates again.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
-    falls from near ln n (dotted) to near 0, and its gradient with it; divided by √h, both are
-    constant.
+    falls from near ln n (dotted) to near 0, and its gradient with it; after the division by √h,
+    both are constant.
 
     Args:
         h: width of queries and keys
         mean: each entry of μ
-        sigma: σ, deviation of each entry
-        correlation: of a query's entries with those of its key
-        n: keys that softmax chooses among
-        draws: pairs drawn
+        sigma: σ, standard deviation of each entry
+        correlation: correlation of a query's entries with those of its key
+        n: number of keys
+        draws: number of pairs drawn
     """
     draw = Draw(mean, sigma, correlation, seed)
     query, key = draw.pairs(h, draws)
@@ -111,10 +112,10 @@ def scale(
     entropy, gradient = most - among / 2, 1 - math.exp(among) / n
     last, last_plain, size = scaled[-1], plain[-1], f"h = {widest}"
     yield from moments(products, h * mean**2, draw.variance(h))
-    yield equal(f"entropy with the scale, {size}", last.entropy, entropy, within=0.1 * most)
-    yield equal(f"gradient with the scale, {size}", last.gradient, gradient, within=0.1)
-    yield at_most(f"entropy without, {size}, of ln n", last_plain.entropy / most, 0.1)
-    yield at_most(f"gradient without, {size}", last_plain.gradient, 0.2)
+    yield equal(f"entropy, scaled, {size}", last.entropy, entropy, within=0.1 * most)
+    yield equal(f"gradient, scaled, {size}", last.gradient, gradient, within=0.1)
+    yield at_most(f"entropy / ln n, unscaled, {size}", last_plain.entropy / most, 0.1)
+    yield at_most(f"gradient, unscaled, {size}", last_plain.gradient, 0.2)
     widths, colors = np.array(WIDTHS), {1: plain, 0: scaled}
     predicted = np.array([draw.variance(h) for h in WIDTHS])
     pairs = (draw.pairs(h, 1000) for h in WIDTHS)
@@ -145,7 +146,7 @@ def scale(
 def moments(
     products: Float[Tensor, " draws"], mean: float, variance: float
 ) -> Iterator[Measurement]:
-    """Mean and variance, each to within four of its standard errors."""
+    """Yield mean and variance, each with a tolerance of four standard errors."""
     off = products - products.mean()
     second, fourth = off.square().mean(), off.pow(4).mean()
     errors = (second.sqrt(), (fourth - second.square()).sqrt())
@@ -155,7 +156,7 @@ def moments(
 
 
 def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
-    """What softmax makes of n keys of width h."""
+    """Return entropy and gradient of softmax over n keys of width h."""
     queries, keys = draw.pairs(h, _BATCH, 1, max(n, _QUERIES))
     weights = attention.weights(queries[:, :, :_QUERIES], keys[:, :, :n])
     entropy = torch.special.entr(weights).sum(-1)

@@ -29,7 +29,7 @@ TEXT = (
 MASK, FIRST = 1, 2
 """Ids of the mask and of the first character."""
 SHOWN = 40
-"""Tokens of each example in the table."""
+"""Number of tokens of each example in the table."""
 
 
 @study()
@@ -40,27 +40,26 @@ def free_labels(
 ) -> EvidenceParts:
     r"""Are novels useful for pretraining, though they have no labels?
 
-    Yes: the text is its own labels. Each token except the first is a label for those before it;
-    each masked token is one for those around it. A model trained on these predicts held-out text
-    better than a guess.
+    Yes: the labels are parts of the text. Each token except the first is the label for the tokens
+    before it; each masked token is the label for the tokens around it. A model trained on these
+    labels predicts held-out text better than a guess.
 
     $$ \text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad \text{masked token: } \tilde{x} \to
     x_i $$
 
-    A novel has no annotations, but any part of it that is hidden is known. Shifted by one, the
-    text is the list of right answers for a model that reads from the left: n tokens give n − 1
-    labels. For a model that reads from both sides, some tokens are chosen. Of these, four fifths
-    become ⁇, a tenth becomes a random token (which may happen to be the right one), and a tenth
-    stays, so that the model can't rely on any token (Devlin et al., 2019).
+    A novel has no annotations, but any hidden part of it is known. For a model that reads from left
+    to right, the labels are the text shifted by one: n tokens give n − 1 labels. For a model that
+    reads in both directions, some tokens are chosen. Of these, four fifths become ⁇, a tenth
+    becomes a random token (possibly the right one), and a tenth stays, so that the model can't rely
+    on any token (Devlin et al., 2019).
 
-    The simplest of models shows that the labels are useful: it counts which character follows which
-    in three quarters of the text, and predicts the last quarter. A text of random letters has
-    labels too, but there is nothing to learn from them. `linear-probe` shows what a Transformer
-    learns from such labels.
+    A very simple model shows that the labels are useful: it counts which character follows which in
+    three quarters of the text, and predicts the last quarter. A text of random letters has labels
+    too, but they can't be predicted. `linear-probe` shows what a Transformer learns from such
+    labels.
 
-    Figure. Loss on the last quarter of the text, which is held out, of predicting by the frequency
-    of each character before it (single tokens) and by what follows what (pairs). Dotted: all
-    characters equally likely.
+    Figure. Loss on the last quarter of the text, which is held out, of predictions by the frequency
+    of single characters and by the frequency of pairs. Dotted: all characters are equally likely.
 
     Args:
         text: raw text
@@ -77,17 +76,17 @@ def free_labels(
     right = np.mean((labels == document)[labels != IGNORE])
     losses = unseen_losses(document, len(tokenizer.regular_ids))
     yield equal("next-token labels", examples.n_targets, len(document) - 1)
-    yield equal("share of them that is the next token of the text", shifted, 1)
-    yield equal("masked-token labels a draw", (labels != IGNORE).sum(), chosen)
-    yield equal("share of them that is the masked token", right, 1)
-    yield at_most("loss on held-out text, against a guess", losses["pairs"], losses["guess"])
+    yield equal("share of next-token labels that are the next token", shifted, 1)
+    yield equal("masked-token labels per draw", (labels != IGNORE).sum(), chosen)
+    yield equal("share of masked-token labels that are the masked token", right, 1)
+    yield at_most("loss of pairs on held-out text", losses["pairs"], losses["guess"])
     marked = "".join("·" if i == IGNORE else tokenizer.decode([i]) for i in masked[1][:SHOWN])
     rows = [
         ("next token", *(tokenizer.decode(document[i : i + SHOWN]) for i in (0, 1))),
         ("masked tokens", tokenizer.decode(masked[0][:SHOWN]), marked),
     ]
     yield table(["objective", "input", "labels"], rows)
-    yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss a character, in nats")
+    yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss per character, nats")
 
 
 def next_tokens(document: list[int]) -> Batch:
@@ -97,7 +96,8 @@ def next_tokens(document: list[int]) -> Batch:
 
 
 def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
-    """Return the mean loss in nats on the last quarter: of a guess, and of counts before it."""
+    """Return the mean loss in nats on the last quarter: of a guess, and of counts in the first
+    three."""
     numbers = np.array(document) - FIRST
     cut = len(numbers) * 3 // 4
     seen, unseen = numbers[:cut], numbers[cut:]
@@ -105,7 +105,7 @@ def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
     np.add.at(follows, (seen[:-1], seen[1:]), 1)
 
     def loss(counts: Float[np.ndarray, "before after"]) -> float:
-        """Mean loss of predicting by counts, each plus one."""
+        """Return the mean loss of predicting by counts, each plus one."""
         chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
         return float(-np.log(chances[unseen[:-1], unseen[1:]]).mean())
 

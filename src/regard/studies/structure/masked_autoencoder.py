@@ -1,4 +1,4 @@
-"""Masks with and without their position."""
+"""Masked tokens with and without their position."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +28,9 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 Kind = Literal["sinusoidal", "learned", "rotary"]
 Scores = Float[Tensor, "masks vocabulary"]
 ROUNDING, SEEN = 1e-10, 0.01
-"""Bounds of rounding in float64 for scores of about 1, and of a visible difference."""
+"""Bounds of rounding errors in float64 for scores of about 1, and of a relevant difference."""
 DRAWN = 12
-"""Most masks in the figure."""
+"""Maximum number of masks in the figure."""
 
 
 @study()
@@ -45,20 +45,22 @@ def masked_autoencoder(
 ) -> EvidenceParts:
     r"""Does a mask replace the position of a token too?
 
-    No. If it did, all masks of a text would get the same output, whatever the weights and the
-    hidden tokens. With positions each mask has its own output, which depends on both sides.
+    No. If it did, all masks of a text would have the same output, whatever the weights and the
+    hidden tokens. With positions, each mask has its own output, which depends on the tokens on both
+    sides.
 
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
-    A masked autoencoder predicts the token of each mask from both sides. All masks have the same
-    embedding, so that only their position distinguishes them. Without it, all masks have the same
-    query, gather the same from all other tokens, and end as the same vector.
+    A masked autoencoder predicts the token of each mask from the tokens on both sides. All masks
+    have the same embedding, so that only their position distinguishes them. Without it, all masks
+    have the same query, get the same weighted values from all other tokens, and end as the same
+    vector.
 
-    The best prediction of one vector for all masks is the frequency of each hidden word: its loss
-    is never below their entropy, however long it is trained.
+    The best single prediction for all masks is the distribution of the hidden words: its loss is
+    never below their entropy, after any training.
 
-    Rotary positions can't be masked in this way. They are in no token's vector but in the products
-    of queries and keys, so a mask keeps its position.
+    Rotary positions can't be masked in this way. They aren't part of a token's vector but of the
+    products of queries and keys, so a mask keeps its position.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.
@@ -66,8 +68,8 @@ def masked_autoencoder(
     Args:
         text: input text
         masking: share of words to hide
-        positions: the model's positions
-        layers: layers
+        positions: position encoding of the model
+        layers: number of layers
     """
     tokenizer, ids, labels = _hidden(text, masking, seed)
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
@@ -78,8 +80,8 @@ def masked_autoencoder(
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
     yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
     yield at_least("gap between masks, positions kept", gap(kept), SEEN)
-    yield at_least("first output, after the last word changed", sees_the_end(model, row), SEEN)
-    yield informational("least loss a mask, positions dropped too, in nats", entropy(behind))
+    yield at_least("change of the first output by the last word", sees_the_end(model, row), SEEN)
+    yield informational("least loss per mask, positions dropped too, nats", entropy(behind))
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
     maps = {"positions kept": kept, "positions dropped too": dropped}
     panels = []
@@ -93,7 +95,7 @@ def masked_autoencoder(
 
 @contextmanager
 def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterator[None]:
-    """Give hidden tokens no position vector, if the model has any."""
+    """Remove the position vectors of hidden tokens, if the model has any."""
     if model.body.absolute is None:
         yield
         return
@@ -127,7 +129,7 @@ def entropy(words: list[str]) -> float:
 
 
 def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int], list[int]]:
-    """Ids of a text with some words masked, and labels at the masks.
+    """Return a tokenizer, the ids of a text with some words masked, and labels at the masks.
 
     Raises:
         UserError: fewer than two words are hidden.
@@ -148,6 +150,7 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
 def bidirectional(
     vocabulary: int, n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> MaskedLanguageModel:
+    """Return an encoder with random weights and a masked language modeling head."""
     sizes: dict[str, Any] = {"context_length": max(n, 8), "n_layers": layers, "d_model": 32}
     config = EncoderConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
     return untrained(partial(MaskedLanguageModel, config, vocabulary), seed)

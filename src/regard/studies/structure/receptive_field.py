@@ -17,7 +17,7 @@ from regard.studies.study import Seed, study
 
 Kind = Literal["argmax", "softmax"]
 TRIALS = 20
-"""Draws of random pointers."""
+"""Number of draws of random pointers."""
 
 
 class Size(NamedTuple):
@@ -39,30 +39,31 @@ def receptive_field(
     heads?
 
     With residuals, (k + 1)ⁿ paths end in a node, so it depends on at most (k + 1)ⁿ inputs.
-    Well-chosen keys reach all of them, if there are as many; random ones coincide, and reach fewer.
+    Well-chosen keys reach all of them, if there are as many inputs; random ones coincide, and reach
+    fewer.
 
     $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
 
-    A head with argmax passes on the value of one key. With the residual, a node then depends on
-    its own inputs and on those of k others: at most k + 1 times as many as before. Here each input
-    is marked by its own coordinate, so that the last state counts the paths from each input.
+    A head with argmax returns the value of one key. With the residual, a node then depends on its
+    own inputs and on those of k others: at most k + 1 times as many as before. Here each input is
+    marked by its own coordinate, so that the last state counts the paths from each input.
 
-    If the heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead, the places are the
+    If the heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead, the offsets are the
     digits of a number in base k + 1, and no two paths begin at the same input. Random pointers
-    coincide: given m inputs, mk draws from N add only those that are new, and the expected number
-    after n layers follows step by step.
+    coincide: given m inputs, mk draws from N add only new ones, and the expected number after n
+    layers follows by recursion.
 
-    This is about content. The choice of a key is another matter: the key of any input wins if it
-    changes enough.
+    The bound is on the values. The choice of a key can depend on all inputs: the key of any input
+    wins if it changes enough.
 
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
-    dots: planted pointers, which reach the number of paths as long as there are so many inputs
-    (dotted); dashes: expectation for random pointers, which coincide.
+    dots: planted pointers, which reach the number of paths if there are as many inputs (dotted);
+    dashes: expectation for random pointers, which coincide.
 
     Args:
         heads: k, heads
         layers: n, layers
-        inputs: inputs, as many as nodes a layer
+        inputs: inputs, as many as nodes per layer
         attention: how a head attends to keys
     """
     bound = (heads + 1) ** layers
@@ -125,7 +126,7 @@ def field(marks: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
 
 
 def turners(n: int) -> int:
-    """Return how many of n inputs win a pointer by another key: twice the query."""
+    """Return the number of inputs that win a pointer if their key becomes twice the query."""
     units = torch.eye(n, dtype=torch.float64)
     keys = units.repeat(n, 1, 1)
     keys[range(n), range(n)] = 2 * units[0]
@@ -147,7 +148,7 @@ def random_sizes(heads: int, layers: int, n: int) -> list[Size]:
 
 @cache
 def _growth(heads: int, n: int) -> Float[np.ndarray, "before after"]:
-    """Probability of each size after m nodes drew m·heads others of n, with replacement."""
+    """Return the probability of each size after m of n nodes draw m·heads nodes at random."""
     chances = np.eye(n + 1)
     new = 1 - np.arange(n + 1) / n
     for drawn in range(n * heads):

@@ -84,9 +84,7 @@ def judged(scores: Scores, baseline: float, changed: list[str], other: bool) -> 
     for (source, target), one in scores.items():
         yield at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
     yield equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS)
-    yield equal(
-        "key and value projections of cross-attention among these tensors", projections, LAYERS
-    )
+    yield equal("key and value projections of cross-attention among them", projections, LAYERS)
     yield equal("a trained decoder raises an error on states of another width", other, 1)
 
 

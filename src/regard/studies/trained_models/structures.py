@@ -114,13 +114,10 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measure
     """Yield the measurements that decide a claim on these relations."""
     for name, s in measured.items():
         yield at_least(f"{name}: best head", s.accuracy, wanted)
-        yield at_least(
-            f"{name}: best head minus best before training", s.accuracy - s.untrained, 0.1
-        )
+        yield at_least(f"{name}: gain by training", s.accuracy - s.untrained, 0.1)
         if name != "previous word":
-            yield at_least(
-                f"{name}: best head minus best fixed distance", s.accuracy - s.offset, 0.05
-            )
+            gain = s.accuracy - s.offset
+            yield at_least(f"{name}: best head minus best fixed distance", gain, 0.05)
 
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:

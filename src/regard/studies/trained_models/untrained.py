@@ -125,9 +125,8 @@ def untrained(
 def judged(before: Measured, after: Measured, std: float) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     predicted = WIDTH * std**2
-    yield equal(
-        "before: standard deviation of scores", before.spread, predicted, within=0.15 * predicted
-    )
+    name, tolerance = "before: standard deviation of scores", 0.15 * predicted
+    yield equal(name, before.spread, predicted, within=tolerance)
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
     yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
     yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9)
