@@ -165,7 +165,7 @@ SLIDERS = {
         logarithmic=True,
     ),
     "relative-bias": Slider(
-        "Numbers that a relative bias learns",
+        "Parameters of a relative bias",
         (
             Axis("T", "tokens", (4, 8, 16, 32, 64, 128, 256, 512, 1024), 16),
             Axis("m", "heads", (1, 2, 4, 8, 12, 16), 4),

@@ -6,17 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention.registry import find, supporting
+from regard.models.transformer import Encoder
 from regard.positions.config import NoPositionsConfig
 from regard.studies.finding import Verdict
 from regard.studies.positions.permutation import (
     KINDS,
     ROUNDING,
-    SEEN,
+    VISIBLE,
     Kind,
-    encoder,
     mechanism_error,
     order_error,
     permutation,
+    stack,
 )
 
 
@@ -28,20 +29,20 @@ def test_the_verdict() -> None:
 @settings(max_examples=20)
 @given(st.permutations(range(10)), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_any_order_gives_the_same_states(order: list[int], layers: int, seed: int) -> None:
-    model = encoder(10, layers, NoPositionsConfig(), seed)
+    model = stack(Encoder, 10, layers, NoPositionsConfig(), seed)
     assert order_error(model, torch.tensor(order)).max() < ROUNDING
 
 
 @pytest.mark.parametrize("positions", [kind for kind in KINDS if kind != "none"])
 def test_any_positions_break_the_symmetry(positions: Kind) -> None:
-    model = encoder(10, 2, KINDS[positions], seed=0)
-    assert order_error(model, torch.arange(10).roll(3)).max() > SEEN
+    model = stack(Encoder, 10, 2, KINDS[positions], seed=0)
+    assert order_error(model, torch.arange(10).roll(3)).max() > VISIBLE
 
 
 @pytest.mark.parametrize("name", supporting("bidirectional"))
 def test_mechanisms_that_cut_or_mix_by_place_tell_the_order(name: str) -> None:
     error = mechanism_error(find(name), seed=1)
     if name in {"linformer", "bigbird", "sliding-window"}:
-        assert error > SEEN
+        assert error > VISIBLE
     else:
         assert error < ROUNDING

@@ -5,16 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention import Bias, Softmax
+from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.finding import Verdict
 from regard.studies.positions.relative_bias import (
     Heads,
-    PairBias,
     as_printed,
-    beside,
+    concatenated,
+    pair_bias,
     relative_bias,
-    wave_bias,
+    sinusoidal_bias,
 )
 
 
@@ -22,9 +22,9 @@ from regard.studies.positions.relative_bias import (
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 20))
 def test_a_bias_does_what_vectors_side_by_side_do(length: int, heads: int, half: int) -> None:
     given = _drawn(heads, length, 2 * half)
-    free = PairBias((given.query_position @ given.key_position.mT)[0])
+    free = pair_bias(given)
     weights = Softmax(scaled=False).weights(given.query, given.key, bias=free)
-    torch.testing.assert_close(weights, Softmax(scaled=False).weights(*beside(given)))
+    torch.testing.assert_close(weights, Softmax(scaled=False).weights(*concatenated(given)))
 
 
 def _drawn(heads: int, length: int, d: int) -> Heads:
@@ -39,9 +39,9 @@ def test_the_verdict() -> None:
 
 def test_the_numbers() -> None:
     measured = {number.name: number.measured for number in relative_bias().numbers}
-    assert measured["numbers learned, (2(T − 1) + 1)m"] == 31 * 4
-    assert measured["clipped, (2k + 1)m"] == 9 * 4
-    assert measured["in Shaw's vectors, 2(2k + 1)d"] == 2 * 9 * 8
+    assert measured["parameters, (2(T − 1) + 1)m"] == 31 * 4
+    assert measured["parameters, clipped, (2k + 1)m"] == 9 * 4
+    assert measured["parameters of Shaw's vectors, 2(2k + 1)d"] == 2 * 9 * 8
 
 
 def test_scaled_scores_take_another_bias() -> None:
@@ -51,22 +51,13 @@ def test_scaled_scores_take_another_bias() -> None:
 def test_sinusoids_multiply_to_a_number_for_each_distance() -> None:
     places = torch.arange(30)
     vectors = Sinusoidal(length=30, d=12).vectors
-    bias = wave_bias(30, 2, 12).dense(places, places)
+    bias = sinusoidal_bias(30, 2, 12).dense(places, places)
     torch.testing.assert_close(bias, (vectors @ vectors.mT).expand(2, -1, -1))
-
-
-def test_a_bias_by_pairs_keeps_the_protocol() -> None:
-    bias = PairBias(torch.arange(50.0).view(2, 5, 5))
-    assert isinstance(bias, Bias)
-    places = torch.arange(5)
-    head, query, key = torch.arange(2)[:, None, None], places[:, None], places
-    added = bias.score_mod()(torch.zeros(()), torch.zeros(()), head, query, key)
-    assert added.equal(bias.dense(places, places))
 
 
 def test_the_sum_as_printed_is_a_multiple_of_the_own_value() -> None:
     given = _drawn(2, 6, 4)
-    free = PairBias((given.query_position @ given.key_position.mT)[0])
+    free = pair_bias(given)
     multiple = as_printed(given, free) / given.value
     torch.testing.assert_close(multiple, multiple[..., :1].expand_as(multiple))
     right = Softmax(scaled=False)(given.query, given.key, given.value, bias=free)

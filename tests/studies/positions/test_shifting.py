@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.positions.shifting import moved_gap, position_vectors, shifting, wavelengths
+from regard.studies.positions.shifting import position_vectors, shift_error, shifting, wavelengths
 
 
 @settings(max_examples=30)
@@ -24,7 +24,7 @@ def test_the_spans_are_those_of_the_formula(half: int) -> None:
 def test_one_matrix_moves_every_position(half: int, steps: int, length: int) -> None:
     vectors = position_vectors("sinusoidal", length + steps, 2 * half, 0)
     # What float64 rounds off an angle of up to length + steps.
-    assert moved_gap(vectors, steps) <= 4 * 2**-52 * (length + steps)
+    assert shift_error(vectors, steps) <= 4 * 2**-52 * (length + steps)
 
 
 def test_vectors_that_are_no_waves_have_no_such_matrix() -> None:
@@ -37,6 +37,6 @@ def test_the_verdict_and_the_ends_of_both_counts() -> None:
     measured = {number.name: number.measured for number in finding.numbers}
     off = 10_000 ** (1 / 64)
     assert off == pytest.approx(1.15, abs=0.01), "as the correction says"
-    assert measured["shortest / 2π, k from 1"] == pytest.approx(off)
-    assert measured["longest / (10000·2π), k from 0"] == pytest.approx(1 / off)
+    assert measured["shortest wavelength / 2π, k from 1"] == pytest.approx(off)
+    assert measured["longest wavelength / (10000·2π), k from 0"] == pytest.approx(1 / off)
     assert shifting.corrections[0].course == "eecs182-disc8"

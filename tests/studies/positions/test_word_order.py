@@ -24,10 +24,10 @@ def test_the_premises() -> None:
 
 
 def test_pairs_stand_together_and_were_never_seen() -> None:
-    learned, asked = sentences(400, seed=5)
-    turned = asked.ids[:, [0, 4, 2, 3, 1]]
-    assert turned[0::2].equal(asked.ids[1::2])
-    assert not learned.doer.equal(asked.doer[: len(learned.doer)])
-    seen = {tuple(row) for row in learned.ids.tolist()}
+    train_on, test_on = sentences(400, seed=5)
+    turned = test_on.ids[:, [0, 4, 2, 3, 1]]
+    assert turned[0::2].equal(test_on.ids[1::2])
+    assert not train_on.subjects.equal(test_on.subjects[: len(train_on.subjects)])
+    seen = {tuple(row) for row in train_on.ids.tolist()}
     assert len(seen) == 400
-    assert not seen & {tuple(row) for row in asked.ids.tolist()}
+    assert not seen & {tuple(row) for row in test_on.ids.tolist()}

@@ -1,7 +1,7 @@
-"""The same tokens in another order."""
+"""Transformers with permuted tokens."""
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -23,8 +23,9 @@ from regard.studies.figure import one_chart, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
-from regard.studies.tensors import seeded
+from regard.studies.tensors import largest, seeded
 
+M = TypeVar("M", Encoder, Decoder)
 Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
 KINDS: dict[str, PositionsConfig] = {
     "none": NoPositionsConfig(),
@@ -34,16 +35,16 @@ KINDS: dict[str, PositionsConfig] = {
     "alibi": AlibiConfig(),
 }
 ROUNDING = 1e-10
-"""More than what float64 rounds off states of about 1 in six layers, and less than any effect."""
-SEEN = 0.01
-"""A difference that could be read off states of about 1."""
+"""Bound above rounding in six float64 layers with states of about 1, and below any effect."""
+VISIBLE = 0.01
+"""Smallest difference that counts as an effect, for states of about 1."""
 
 
 @study()
 def permutation(
     n: Annotated[int, Meta(ge=10, le=128)] = 12,
     layers: Annotated[int, Meta(ge=1, le=6)] = 2,
-    positions: Kind = ("none"),
+    positions: Kind = "none",
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Does a Transformer without positions depend on the order of its tokens?
@@ -53,49 +54,51 @@ def permutation(
 
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
-    Attention adds up values by products of queries and keys. A sum has no order, and all else
-    in a layer is done to each token by itself. So a Transformer without positions sees a bag of
-    tokens: whatever its weights, each token gets the same state wherever it stands.
+    Attention sums values, with weights that depend on products of queries and keys. A sum has no
+    order, and the other parts of a layer treat each token separately. So a Transformer without
+    positions treats its input as a bag of tokens: with any weights, the state of a token doesn't
+    depend on its place.
 
-    Positions change that, and so does a causal mask: the first token sees one token, the second
-    two, and this difference is enough to tell their places. But it takes two layers until the
-    last token knows the order of those before. In one layer it looks at all of them with keys
-    that don't know their place, and gathers a sum once more.
+    Positions change that, and so does a causal mask: the first token attends to one token, the
+    second to two, and their states differ by place. But the last token depends on the order of
+    earlier tokens only from the second layer on. In the first layer, the keys of earlier tokens
+    don't depend on their places, and their sum has no order.
 
-    The table tells which mechanisms treat all places alike. Linformer mixes the keys by place, and
-    a window or blocks are cut by place: there the mechanism itself tells the order.
+    The table lists which mechanisms depend on the order. Linformer mixes keys by place, and windows
+    and blocks are defined by place.
 
-    Figure. Dots: change of the state of each token when the tokens change places: {bag:.1g} at most
-    {named}, up to {placed:.1g} with positions, and as visible under a causal mask.
+    Figure. Dots: change of the state of each token under a permutation. It is at most {bag:.1g}
+    {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.
 
     Args:
-        n: tokens
-        layers: layers
-        positions: positions of the one that should not know
+        n: number of tokens
+        layers: number of layers
+        positions: position encoding of the first model
         seed: seed of weights and order
     """
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=draw)
     before = torch.cat([torch.randperm(n - 1, generator=draw), torch.tensor([n - 1])])
-    bag = order_error(encoder(n, layers, KINDS[positions], seed), order)
-    placed = order_error(encoder(n, layers, SinusoidalConfig(), seed), order)
-    causal = order_error(_causal(n, layers, seed), order)
-    last_of_one, last_of_two = (order_error(_causal(n, i, seed), before)[-1] for i in (1, 2))
+    bag = order_error(stack(Encoder, n, layers, KINDS[positions], seed), order)
+    placed = order_error(stack(Encoder, n, layers, SinusoidalConfig(), seed), order)
+    causal = order_error(stack(Decoder, n, layers, NoPositionsConfig(), seed), order)
     named = "without positions" if positions == "none" else f"with {positions} positions"
     yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
-    yield at_least("with positions", placed.max(), SEEN)
-    yield at_least("causal, without positions", causal.max(), SEEN)
-    name = "causal, last token after those before changed places, 1 layer"
-    yield at_most(name, last_of_one, ROUNDING)
-    yield at_least("the same, 2 layers", last_of_two, SEEN)
+    yield at_least("largest change of a state, with positions", placed.max(), VISIBLE)
+    yield at_least("largest change of a state, causal, without positions", causal.max(), VISIBLE)
+    last_of_one, last_of_two = (
+        order_error(stack(Decoder, n, i, NoPositionsConfig(), seed), before)[-1] for i in (1, 2)
+    )
+    name = "change of the last state, earlier tokens permuted, causal"
+    yield at_most(f"{name}, 1 layer", last_of_one, ROUNDING)
+    yield at_least(f"{name}, 2 layers", last_of_two, VISIBLE)
     errors = {kind: mechanism_error(find(kind), seed) for kind in supporting("bidirectional")}
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
-    yield table(["mechanism", "largest change of an output", "tells the order"], rows)
-    places = range(1, n + 1)
+    yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
     yield one_chart(
         *(
-            series(places, change.clamp(min=1e-17), name, "dots")
+            series(range(1, n + 1), change.clamp(min=1e-17), name, "dots")
             for name, change in changes.items()
         ),
         x="place",
@@ -107,33 +110,29 @@ def permutation(
 
 
 def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """How much each token's state changes when the tokens 0, 1, … change places."""
+    """Return the largest change of each token's state when the tokens 0, 1, … are permuted."""
     ids = torch.arange(len(order))[None]
     moved: Tensor = model(ids[:, order]) - model(ids)[:, order]
     return moved[0].abs().amax(-1)
 
 
 def mechanism_error(mechanism: Mechanism, seed: int) -> float:
-    """How much an output changes, at most, when 12 queries, keys and values change places."""
+    """Return the largest change of an output when 12 queries, keys and values are permuted."""
     draw = torch.Generator().manual_seed(seed)
     low, high = mechanism.inputs
     inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
     order = torch.randperm(12, generator=draw)
     attend = seeded(lambda: mechanism.example().double().eval(), seed)
     with torch.no_grad():
-        changed = attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :]
-    return float(changed.abs().max())
+        return largest(attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :])
 
 
-def one_stack(length: int, layers: int, d: int, positions: PositionsConfig) -> TransformerConfig:
-    """Return a stack of layers with four heads and without dropout."""
+def stack_config(length: int, layers: int, d: int, positions: PositionsConfig) -> TransformerConfig:
+    """Return the configuration of layers with four heads and without dropout."""
     sizes: dict[str, Any] = {"context_length": length, "n_layers": layers, "d_model": d}
     return TransformerConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
 
 
-def encoder(n: int, layers: int, positions: PositionsConfig, seed: int) -> Encoder:
-    return untrained(partial(Encoder, one_stack(n, layers, 32, positions), n), seed)
-
-
-def _causal(n: int, layers: int, seed: int) -> Decoder:
-    return untrained(partial(Decoder, one_stack(n, layers, 32, NoPositionsConfig()), n), seed)
+def stack(kind: type[M], n: int, layers: int, positions: PositionsConfig, seed: int) -> M:
+    """Return a random encoder or decoder."""
+    return untrained(partial(kind, stack_config(n, layers, 32, positions), n), seed)

@@ -1,4 +1,4 @@
-"""One matrix for each step."""
+"""The matrix that shifts sinusoidal positions."""
 
 import math
 from typing import Annotated, Literal
@@ -18,6 +18,7 @@ from regard.studies.tensors import largest, normal
 Encoding = Literal["sinusoidal", "random"]
 BASE = 10_000.0
 TURN = 2 * math.pi
+"""A full turn."""
 
 
 @study()
@@ -28,7 +29,7 @@ def shifting(
     encoding: Encoding = "sinusoidal",
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Which matrix shifts a sinusoidal position, and which are its wavelengths?
+    r"""Which matrix shifts a sinusoidal position, and which wavelengths does it have?
 
     p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths are 2π to
     2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.
@@ -37,23 +38,24 @@ def shifting(
     \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = \begin{pmatrix} \sin \omega_k
     (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
 
-    A pair (sin ωt, cos ωt) is a hand on a clock, and s steps turn it by sω, wherever it stands.
-    So a head can look s positions back by one fixed matrix between queries and keys, and the
-    product of two positions is Σ cos(ω_k s), whatever t is. Random vectors, as learned positions
-    are at first, know no such matrix.
+    A pair (sin ωt, cos ωt) rotates like the hand of a clock: s steps rotate it by the angle sω,
+    independent of t. So a head can attend s positions back by one fixed matrix between queries and
+    keys, and the product of two positions is Σ cos(ω_k s) for every t. Random vectors, like learned
+    positions before training, have no such matrix.
 
-    The clocks' hands differ in speed by the same ratio from pair to pair. A row of d/2 speeds that
-    begins with 1 ends one step short of 1/10000, and one that ends there begins one step late: a
-    factor of 10000^(2/d), which is 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
+    From pair to pair, the frequency falls by the same ratio, 10000^(2/d). If the d/2 frequencies
+    begin with 1, the last one is larger than 1/10000 by this ratio. If the last one is 1/10000, the
+    first one is smaller than 1 by this ratio. It is 10 at d = 8, 1.33 at d = 64 and 1.04 at d =
+    512.
 
-    Figure. Left: the matrix has blocks of 2 × 2 along its diagonal and zeros elsewhere. Right:
-    wavelengths grow by a factor from pair to pair; counted from 0 (dots) they begin at 2π and end
-    below 10000·2π, counted from 1 (crosses) they begin above 2π and end there. Dotted: both ends.
+    Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
+    wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted
+    from 1 (crosses), they begin above 2π and end at 10000·2π. Dotted: 2π and 10000·2π.
 
     Args:
         d: width
-        steps: s, positions to move on
-        length: positions t to try
+        steps: s, number of positions of the shift
+        length: number of positions t
         encoding: position vectors; random ones stand for learned ones
         seed: seed of random vectors
     """
@@ -62,16 +64,17 @@ def shifting(
     products = (vectors[:length] * vectors[steps:]).sum(-1)
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
-    yield at_most("largest entry of p(t + s) − Mˢ p(t)", moved_gap(vectors, steps), rounding)
-    off = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
-    yield at_most("Mˢ less s times M, one after the other", off, rounding)
-    yield at_most("M less its blocks by the formula", largest(matrix - blocks(d)), 1e-15)
-    yield at_most("p(t)·p(t + s), from t to t", products.max() - products.min(), d * rounding)
-    yield equal("shortest wavelength / 2π, k from 0", from_0[0] / TURN, 1, within=1e-9)
-    yield equal("longest / (10000·2π), k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
-    yield equal("shortest / 2π, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
-    yield equal("longest / (10000·2π), k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-    yield informational("shortest / 2π and longest / (10000·2π) by the course, both", 1)
+    yield at_most("largest entry of p(t + s) − Mˢ p(t)", shift_error(vectors, steps), rounding)
+    error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
+    yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
+    yield at_most("largest entry of M − its formula", largest(matrix - blocks(d)), 1e-15)
+    yield at_most("range of p(t)·p(t + s) over t", products.max() - products.min(), d * rounding)
+    shortest, longest = "shortest wavelength / 2π", "longest wavelength / (10000·2π)"
+    yield equal(f"{shortest}, k from 0", from_0[0] / TURN, 1, within=1e-9)
+    yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
+    yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
+    yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
+    yield informational("both ratios according to the course", 1)
     shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     power, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
     axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
@@ -91,20 +94,20 @@ def shifting(
 
 
 def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
-    """Of the positions 0 to n − 1."""
+    """Return vectors of the positions 0 to n − 1."""
     if encoding == "sinusoidal":
         return Sinusoidal(length=n, d=d).vectors
     return normal(seed, n, d)
 
 
-def moved_gap(vectors: Float[Tensor, "n d"], steps: int) -> float:
-    """How far Mˢ leads from the position that is `steps` on."""
-    moved = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
-    return largest(vectors[steps:] - moved)
+def shift_error(vectors: Float[Tensor, "n d"], steps: int) -> float:
+    """Return the largest entry of p(t + s) − Mˢ p(t) for s = `steps`."""
+    shifted = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
+    return largest(vectors[steps:] - shifted)
 
 
 def blocks(d: int) -> Float64[Tensor, "d d"]:
-    """M, block by block."""
+    """Return M, assembled from the blocks of the formula."""
     angles = [BASE ** (-k / d) for k in range(0, d, 2)]
     turns = [[[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]] for a in angles]
     matrix: Tensor = torch.block_diag(*torch.tensor(turns, dtype=torch.float64))
@@ -112,10 +115,10 @@ def blocks(d: int) -> Float64[Tensor, "d d"]:
 
 
 def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
-    """Of d/2 pairs from k = first on: a whole turn over the angle of a step.
+    """Return the wavelengths of d/2 pairs from k = `first` on: a full turn / angle of a step.
 
-    The angles are read off the library's vectors where k counts from 0. The next pair of a
-    wider row, whose frequencies fall by the same ratio, is the one that counting from 1 adds.
+    Angles are measured on `Sinusoidal`, which counts k from 0. To count from 1, a vector with one
+    more pair and the same ratio of frequencies is used, without its first pair.
     """
     half = d // 2
     step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]

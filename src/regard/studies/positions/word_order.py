@@ -1,5 +1,6 @@
-"""Word order with positions and without: who chased whom."""
+"""Word order with and without positions."""
 
+from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -10,18 +11,17 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
-from regard.models.transformer import Decoder, Encoder
+from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.studies.figure import Line, bars, one_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
-from regard.studies.positions.permutation import KINDS, Kind, one_stack
+from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
-Body: TypeAlias = Encoder | Decoder
-Doers: TypeAlias = Int[Tensor, " n"]
-"""The index of the doer of each sentence among the nouns."""
+Subjects: TypeAlias = Int[Tensor, " n"]
+"""Index of the subject of each sentence in `NOUNS`."""
 NOUNS = ("man", "dog", "cat", "girl", "boy", "bear", "wolf", "horse", "child", "bird", "fox", "cow")
 VERBS = ("chased", "saw", "heard", "followed", "called", "feared", "liked", "met")
 RIDGE = 1e-2
@@ -30,10 +30,10 @@ WIDTH = 64
 
 
 class Sentences(NamedTuple):
-    """Sentences of five tokens each, and the index of the doer among the nouns."""
+    """Sentences of five tokens each, with their subjects."""
 
     ids: Int[Tensor, "sentences 5"]
-    doer: Int[Tensor, " sentences"]
+    subjects: Subjects
 
 
 @study()
@@ -45,151 +45,126 @@ def word_order(
 ) -> EvidenceParts:
     r"""Who chased whom: can a model answer without positions?
 
-    Without positions, at most one of two sentences that differ only in word order is right, trained
-    or not. With positions, absolute or rotary, nine of ten sentences are right after a short
-    training, and with a causal mask alone too.
+    Without positions, a model answers correctly for at most one of two sentences that differ only
+    in word order, trained or not. With absolute or rotary positions, or with a causal mask alone,
+    nine of ten answers are correct after a short training.
 
     $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
 
-    «The man chased the dog» and «the dog chased the man» have the same words, and the answer to
-    «who did it?» is another. A Transformer without positions gives both the same mean state; so
-    whatever is made of that state, it is right on one of the two at most, and on half at most of
-    a test in which both always stand.
+    «The man chased the dog» and «the dog chased the man» have the same words and different
+    subjects. A Transformer without positions has the same mean state for both. So any function of
+    this state is correct for at most one of the two sentences, and for at most half of a test that
+    contains both of each pair.
 
-    Untrained, the layer is random, and a linear readout of its mean state is fitted by least
-    squares to sentences with their answers. With absolute positions, or a causal mask, that is
-    nearly enough for nouns and verbs that were never seen together. Rotary positions act on the
-    scores alone, and help when these are trained: a few steps suffice.
+    The untrained layer is random; a linear readout of its mean state is fitted by least squares to
+    the training sentences. With absolute positions or a causal mask, this readout is nearly
+    sufficient for pairs of nouns and verbs that are absent from the training sentences. Rotary
+    positions only change the scores, and help if the layer is trained; a few steps are enough.
 
-    ALiBi in an encoder doesn't get there: its bias is the same for a token before and a token
-    behind. The distances still differ in these sentences, but a layer that trains on them
-    memorizes its sentences instead. With the causal mask that ALiBi was made for, the mask is
-    enough.
+    ALiBi in an encoder is less accurate: its bias is the same for an earlier and a later token. The
+    distances in these sentences still differ, but in training the layer memorizes its sentences
+    instead. With a causal mask, for which ALiBi was designed, the mask is enough.
 
-    Figure. Right answers after training: {shown}. Dotted: half.
+    Figure. Accuracy before and after training. After training: {shown}. Dotted: half.
 
     Args:
-        positions: positions that should help
-        training: sentences to train on
-        steps: training steps, all sentences each
+        positions: position encoding of the model with positions
+        training: number of training sentences
+        steps: training steps, each on all sentences
     """
     train_on, test_on = sentences(training, seed)
-    results = {}
+    answers = {}
     for name in ("causal mask", *KINDS):
-        body = make(name, seed)
-        untrained_answers = readout(body, train_on, test_on)
-        results[name] = Answers(untrained_answers, train(body, train_on, test_on, steps))
-    bag, placed, causal = (results[name] for name in ("none", positions, "causal mask"))
-    yield at_most("right without positions", accuracy(bag.trained, test_on), 0.5)
-    yield at_most("the same, untrained", accuracy(bag.untrained, test_on), 0.5)
-    yield at_most("pairs told apart without positions", told_apart(bag.trained), 0.0)
-    yield at_least(f"right with positions ({positions})", accuracy(placed.trained, test_on), 0.9)
-    yield informational("the same, untrained", accuracy(placed.untrained, test_on))
-    yield at_least("right with a causal mask alone", accuracy(causal.trained, test_on), 0.9)
-    yield informational("sentences in the test", len(test_on.doer))
-    answers = (bag.trained, placed.trained, test_on.doer)
-    rows = [(_text(test_on.ids[i]), *(NOUNS[given[i]] for given in answers)) for i in range(6)]
-    yield table(["sentence", "without positions", f"with positions ({positions})", "right"], rows)
-    before, after = (
-        [accuracy(getattr(one, which), test_on) for one in results.values()]
-        for which in ("untrained", "trained")
-    )
-    shown = ", ".join(f"{name} {share:.0%}" for name, share in zip(results, after, strict=True))
+        config = stack_config(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
+        kind = Decoder if name == "causal mask" else Encoder
+        body = untrained(partial(kind, config, _WORDS.size), seed)
+        before = readout(body, train_on, test_on)
+        answers[name] = before, train(body, train_on, test_on, steps)
+    shares = {name: [accuracy(one, test_on) for one in both] for name, both in answers.items()}
+    (_, bag), (_, placed) = answers["none"], answers[positions]
+    yield at_most("accuracy without positions", shares["none"][1], 0.5)
+    yield at_most("accuracy without positions, untrained", shares["none"][0], 0.5)
+    different = (bag[0::2] != bag[1::2]).double().mean()
+    yield at_most("share of pairs with different answers, without positions", different, 0.0)
+    yield at_least(f"accuracy with positions ({positions})", shares[positions][1], 0.9)
+    name = f"accuracy with positions ({positions}), untrained"
+    yield informational(name, shares[positions][0])
+    yield at_least("accuracy with a causal mask alone", shares["causal mask"][1], 0.9)
+    yield informational("number of test sentences", len(test_on.ids))
+    rows = [
+        (_WORDS.decode(ids.tolist()), *(NOUNS[subject] for subject in subjects))
+        for ids, *subjects in zip(test_on.ids[:6], bag, placed, test_on.subjects, strict=False)
+    ]
+    columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
+    yield table(columns, rows)
+    before_training, after_training = zip(*shares.values(), strict=True)
     yield one_chart(
-        bars(before, "untrained, readout fitted"),
-        bars(after, "trained"),
+        bars(before_training, "untrained, fitted readout"),
+        bars(after_training, "trained"),
         Line(y=0.5, label="half"),
-        names=list(results),
-        y="right answers",
+        names=list(shares),
+        y="accuracy",
         y_limits=(0, 1.05),
-        values={"shown": shown},
+        values={"shown": ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())},
     )
 
 
-class Answers(NamedTuple):
-    """The doer of each sentence, as answered."""
-
-    untrained: Doers
-    trained: Doers
-
-
-def make(name: str, seed: int) -> Body:
-    """A random layer: an encoder with positions of this kind, or a decoder without any."""
-    config = one_stack(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
-    kind = Decoder if name == "causal mask" else Encoder
-    return untrained(lambda: kind(config, _WORDS.size), seed)
-
-
-def train(body: Body, train_on: Sentences, test_on: Sentences, steps: int) -> Doers:
-    """Train layer and readout by cross-entropy; return the answers to the test."""
+def train(body: Transformer, train_on: Sentences, test_on: Sentences, steps: int) -> Subjects:
+    """Train layer and readout by cross-entropy; return the answers for the test sentences."""
     weights = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
     body.requires_grad_(True)
     optimizer = torch.optim.Adam([*body.parameters(), weights], lr=0.01)
     for _ in range(steps):
         logits = _states(body, train_on.ids) @ weights
         optimizer.zero_grad()
-        cross_entropy(logits, train_on.doer).backward()
+        cross_entropy(logits, train_on.subjects).backward()
         optimizer.step()
     with torch.no_grad():
-        answers: Doers = (_states(body, test_on.ids) @ weights).argmax(-1)
+        answers: Subjects = (_states(body, test_on.ids) @ weights).argmax(-1)
     return answers
 
 
 def sentences(training: int, seed: int) -> tuple[Sentences, Sentences]:
-    """Some to learn from, and others in pairs: one, and right after it the same words turned round.
+    """Return training sentences, and test sentences in pairs with swapped nouns.
 
-    Of a pair to learn from only one is taken, by chance. If both were, the best guess of a model
-    that can't tell them apart would be a tie, and rounding would decide it.
+    Training sentences are a random one of each pair. With both, a model that can't distinguish them
+    would have tied predictions, which depend on rounding.
     """
     pairs = list(product(combinations(range(len(NOUNS)), 2), VERBS))
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(pairs), generator=draw).tolist()
-    turned = torch.rand(training, generator=draw).lt(0.5).tolist()
-    learned = [
-        ((b, a) if turn else (a, b), verb)
-        for turn, ((a, b), verb) in zip(turned, (pairs[i] for i in order), strict=False)
+    swapped = torch.rand(training, generator=draw).lt(0.5).tolist()
+    train_on = [
+        (nouns[::-1] if swap else nouns, verb)
+        for swap, (nouns, verb) in zip(swapped, (pairs[i] for i in order), strict=False)
     ]
-    asked = [(nouns, verb) for i in order[400:] for nouns, verb in _both_ways(*pairs[i])]
-    return _encoded(learned), _encoded(asked)
+    held_out = [pairs[i] for i in order[400:]]
+    test_on = [(both, verb) for nouns, verb in held_out for both in (nouns, nouns[::-1])]
+    return _encoded(train_on), _encoded(test_on)
 
 
-def readout(body: Body, learned: Sentences, asked: Sentences) -> Doers:
-    """Who does it in the sentences asked, by least squares from the mean states."""
-    states, wanted = _states(body, learned.ids), torch.eye(len(NOUNS), dtype=torch.float64)
+def readout(body: Transformer, train_on: Sentences, test_on: Sentences) -> Subjects:
+    """Return answers for the test sentences by least squares on the mean states."""
+    states, one_hot = _states(body, train_on.ids), torch.eye(len(NOUNS), dtype=torch.float64)
     normal = states.mT @ states + RIDGE * torch.eye(states.shape[1], dtype=torch.float64)
-    weights = torch.linalg.solve(normal, states.mT @ wanted[learned.doer])
-    answers: Doers = (_states(body, asked.ids) @ weights).argmax(-1)
+    weights = torch.linalg.solve(normal, states.mT @ one_hot[train_on.subjects])
+    answers: Subjects = (_states(body, test_on.ids) @ weights).argmax(-1)
     return answers
 
 
-def accuracy(answers: Int[Tensor, " n"], asked: Sentences) -> float:
-    """The share of right answers."""
-    return float((answers == asked.doer).double().mean())
-
-
-def told_apart(answers: Int[Tensor, " n"]) -> float:
-    """The share of pairs whose two sentences have different answers."""
-    return float((answers[0::2] != answers[1::2]).double().mean())
-
-
-def _both_ways(nouns: tuple[int, int], verb: str) -> list[tuple[tuple[int, int], str]]:
-    return [(nouns, verb), (nouns[::-1], verb)]
+def accuracy(answers: Subjects, test_on: Sentences) -> float:
+    """Return the share of correct answers."""
+    return float((answers == test_on.subjects).double().mean())
 
 
 _WORDS = train_tokenizer(WordsConfig(), [f"the {' '.join(NOUNS)} {' '.join(VERBS)}"])
 
 
-def _encoded(said: list[tuple[tuple[int, int], str]]) -> Sentences:
-    texts = [f"the {NOUNS[a]} {verb} the {NOUNS[b]}" for (a, b), verb in said]
-    return Sentences(
-        torch.tensor([_WORDS.encode(text) for text in texts]),
-        torch.tensor([doer for (doer, _), _ in said]),
-    )
+def _encoded(parts: list[tuple[tuple[int, int], str]]) -> Sentences:
+    texts = [f"the {NOUNS[a]} {verb} the {NOUNS[b]}" for (a, b), verb in parts]
+    subjects = torch.tensor([subject for (subject, _), _ in parts])
+    return Sentences(torch.tensor([_WORDS.encode(text) for text in texts]), subjects)
 
 
-def _text(ids: Int[Tensor, "5"]) -> str:
-    return _WORDS.decode(ids.tolist())
-
-
-def _states(body: Body, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
+def _states(body: Transformer, ids: Int[Tensor, "n 5"]) -> Float[Tensor, "n d"]:
     return pooled_states(body(ids), torch.full((len(ids),), ids.shape[1]), "mean")
