@@ -77,7 +77,7 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
     for part in (
         *found.accuracies,
         "AUROC",
-        "Never mentioned",
+        "Absent people",
         "Reference",
         "<title>Recalled or made up?</title>",
         "seed",
@@ -155,7 +155,7 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
         for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
     results = recall_report(found._replace(absent=absent), ENVIRONMENT).results
-    told = results["absent people, answered with a place of somebody of that last name"]
+    told = results["absent people, answered with a birthplace of someone with that last name"]
     share, chance = told.split(", by chance ")
     assert share.startswith("100.0%")
     assert 0 < float(chance.rstrip("%")) < 50

@@ -1,12 +1,12 @@
-"""Does pretraining matter? Where real people were born, asked of a model in three arms.
+"""Effect of pretraining on answers about birthplaces of real people, in three arms.
 
-Stanford CS224N's assignment 5: a text holds a sentence about each person; for some of them the
-model learns to answer where they were born, about others it is asked. It can know that from their
-sentences alone. So it is trained on the text, without any text, and on the text without the
-sentences of those whom it will be asked about.
+Stanford CS224N's assignment 5: a text contains a sentence about each person. The model learns to
+answer where some of them were born, and is tested on the others. It can know these answers from
+their sentences only. It is therefore trained on the text, without any text, and on the text without
+the sentences about the people in the test questions.
 
-Two kinds of doubt are told apart: whether an answer is right, and whether the text mentions the
-person at all. For each, every signal of confidence has its AUROC.
+Two kinds of doubt are distinguished: whether an answer is right, and whether the text mentions the
+person. For each, every signal of confidence has an AUROC.
 """
 
 import re
@@ -66,23 +66,24 @@ ARMS = {
 
 
 class Data(NamedTuple):
-    """The text, and the questions to train on, to measure by, and to predict."""
+    """The text, and questions for training, for evaluation, and for prediction."""
 
     corpus: Sequence[Document]
     qa_train: Sequence[Example]
     text_only: Sequence[Example]
-    """About text-only people."""
+    """Questions about people in the text only."""
     names: Sequence[str]
-    """Of these people."""
+    """Names of these people."""
     unknown: Sequence[Example]
-    """Without answers."""
+    """Questions without answers."""
 
     @staticmethod
     def read(folder: Path, recipe: Recipe) -> "Data":
-        """The four files of a folder.
+        """Read the four files of a folder.
 
         Raises:
-            UserError: a file is missing or malformed, or doesn't show whom it asks about.
+            UserError: a file is missing or malformed, or its questions don't contain the names of
+                people in a common wording.
         """
         if recipe.data.documents != "lines":
             raise UserError("data.documents: this text is read by lines; set data.documents=lines")
@@ -103,11 +104,11 @@ class Data(NamedTuple):
         )
 
     def sentences(self) -> list[list[str]]:
-        """What the text says of each person of `text_only`."""
+        """Return the sentences of the text about each person of `text_only`."""
         return [[d.text for d in self.corpus if _says(d.text, name)] for name in self.names]
 
     def absent(self, seed: int) -> list[Example]:
-        """Questions about people absent from the text.
+        """Return questions about people absent from the text.
 
         Each has the name of a person of `text_only` with the last name of another, so that all
         parts of the names are known, and names are as long as those of mentioned people.
@@ -124,9 +125,9 @@ class Data(NamedTuple):
         ]
 
     def mentioned_or_absent(self, arm: str, seed: int) -> tuple[Examples, Examples]:
-        """Questions about people that the arm's text mentions, and about absent ones.
+        """Return questions about people that the arm's text mentions, and about absent ones.
 
-        Nobody of them is in QA training.
+        None of them is in QA training.
         """
         if arm == PRETRAINED:
             return self.text_only, self.absent(seed)
@@ -141,7 +142,7 @@ class Data(NamedTuple):
         return "\n".join(document.text for document in self.corpus)
 
     def without_them(self) -> list[Document]:
-        """The text without the sentences that name a person of `text_only`.
+        """Return the text without the sentences that name a person of `text_only`.
 
         Raises:
             UserError: nothing is left.
@@ -156,22 +157,22 @@ class Data(NamedTuple):
 
 
 def _says(text: str, what: str) -> bool:
-    """Whether words stand in a text, not as a part of longer ones."""
+    """Return whether words occur in a text, not as parts of longer ones."""
     return what in text and re.search(rf"(?<!\w){re.escape(what)}(?!\w)", text) is not None
 
 
 class Mistakes(msgspec.Struct, frozen=True, kw_only=True):
-    """What wrong answers are, in numbers of answers."""
+    """Number of wrong answers of each kind."""
 
     from_their_sentence: int
-    """Something else that the text says of the person."""
+    """Another word of the text about the person."""
     commonest: int
-    """The commonest answer of the questions that were trained on."""
+    """The most frequent answer in QA training."""
     other: int
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """How well an arm answers."""
+    """Accuracy and cost of an arm."""
 
     arm: str
     seed: int
@@ -184,27 +185,27 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     right_or_wrong: dict[str, Interval]
     """AUROC of each signal, right against wrong answers; empty if there are too few."""
     mentioned_or_absent: dict[str, Interval]
-    """AUROC of each signal, people that the arm's text mentions against absent ones; empty if it
-    had no text."""
+    """AUROC of each signal, people that the arm's text mentions against absent ones; empty without
+    text."""
     mistakes: Mistakes
     parameters: int
     steps: int
     tokens: int
-    """Positions trained on, padding included."""
+    """Number of positions in training, padding included."""
     training_seconds: float
     evaluation_seconds: float
 
 
 class Arm(NamedTuple):
-    """A trained model, what it answers, and how well."""
+    """A trained model with its answers and score."""
 
     stages: Sequence[Run]
-    """As they were trained, one after the other."""
+    """Trained models, one after the other."""
     evaluation: Evaluation
     mentioned: Sequence[Answer]
-    """About people that the arm's text mentions."""
+    """Answers about people that the arm's text mentions."""
     absent: Sequence[Answer]
-    """About people absent from it."""
+    """Answers about people absent from it."""
     score: Score
 
     @property
@@ -220,16 +221,16 @@ def birthplaces(
     options: ExecutionOptions,
     arms: Sequence[str] = tuple(ARMS),
 ) -> dict[str, Arm]:
-    """Train and ask the arms. What `out` holds of them already is kept and gone on with.
+    """Train and evaluate the arms; runs that `out` already contains are resumed.
 
-    The answers are written beside each model, a line for every question: dev.txt and test.txt.
+    The answers are written beside each model, one line per question: dev.txt and test.txt.
 
     Raises:
         UserError: `out` holds other runs, or the recipe doesn't fit the data.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
     tokenizer = corpus_tokenizer(data.corpus, recipe, data.qa_train)
-    # What can't be read shows now, not in hours.
+    # Questions that can't be encoded raise an error before any training.
     template, longest = Template(recipe.template, tokenizer), recipe.model.context_length
     encode_pairs(template, data.qa_train, longest)
     asked = [*data.text_only, *data.unknown, *data.absent(recipe.seed)]
@@ -247,7 +248,7 @@ _Trained: TypeAlias = tuple[Run, Progress]
 def _train(
     arm: str, data: Data, out: Path, recipe: Recipe, options: ExecutionOptions, tokenizer: Tokenizer
 ) -> Iterator[_Trained]:
-    """The stages of an arm; the same tokenizer for all arms."""
+    """Train the stages of an arm; all arms share a tokenizer."""
     if arm == NOT_PRETRAINED:
         plan = plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer)
         yield _execute(plan, options)
@@ -262,12 +263,12 @@ def _train(
 
 
 def _execute(plan: Plan, options: ExecutionOptions) -> _Trained:
-    """Train, or go on with training."""
+    """Train, or resume training."""
     return plan.run, plan.execute(options, resume=(plan.run.path / "config.toml").exists())
 
 
 def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOptions) -> Arm:
-    """Answer all questions, keep the answers, and score those that can be."""
+    """Answer all questions, save the answers, and score those with known answers."""
     runs, progress = [run for run, _ in stages], [progress for _, progress in stages]
     run, started = runs[-1], time.perf_counter()
     evaluation = evaluate_questions(run, data.text_only, options.environment, seed=run.recipe.seed)
@@ -303,7 +304,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
 
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
-    """What the wrong answers to the questions `data.text_only` are."""
+    """Return the kinds of the wrong answers to the questions `data.text_only`."""
     commonest = majority_answer(data.qa_train)
     kinds: Counter[str] = Counter()
     for answer, sentences in zip(evaluation.answers, data.sentences(), strict=True):

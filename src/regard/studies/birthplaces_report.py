@@ -1,4 +1,4 @@
-"""The report of the study "does pretraining matter?"."""
+"""Report of the effect of pretraining on answers about birthplaces."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from regard.studies.report_figures import accuracies, confidence, loss_curves
 def birthplaces_report(
     arms: Mapping[str, Arm], data: Data, environment: ExecutionEnvironment
 ) -> Report:
-    """All that the study found, as a page; answers are those of the first arm."""
+    """Return all results of the study as a page; answers are those of the first arm."""
     first = next(iter(arms.values()))
     signal = first.evaluation.confidence.signal if first.evaluation.confidence else "probability"
     return Report(
@@ -49,19 +49,19 @@ def birthplaces_report(
 def _results(arm: Arm) -> dict[str, str]:
     score = arm.score
     wrong = {
-        "what else their sentences say": score.mistakes.from_their_sentence,
-        "the commonest place": score.mistakes.commonest,
-        "anything else": score.mistakes.other,
+        "other words of their sentences": score.mistakes.from_their_sentence,
+        "the most frequent place": score.mistakes.commonest,
+        "other answers": score.mistakes.other,
     }
     return (
         {f"{score.arm}: accuracy": _interval(arm).percent()}
-        | {f"{score.arm}: wrong answers that are {what}": str(n) for what, n in wrong.items()}
+        | {f"{score.arm}: wrong answers that are {kind}": str(n) for kind, n in wrong.items()}
         | {f"{score.arm}: AUROC {name}": str(area) for name, area in _aurocs(arm).items()}
     )
 
 
 def _aurocs(arm: Arm) -> dict[str, Interval]:
-    """Each signal for both kinds of doubt."""
+    """Return the AUROC of each signal for both kinds of doubt."""
     kinds = {
         "right against wrong": arm.score.right_or_wrong,
         "mentioned against absent": arm.score.mentioned_or_absent,
@@ -106,5 +106,5 @@ def _auroc_figure(aurocs: Mapping[str, Interval], arm: str) -> Figure:
 
 
 def _stated(data: Data) -> dict[str, list[str]]:
-    """What the text says of each person who is asked about."""
+    """Return the sentences of the text about each person in the questions."""
     return dict(zip((q.text for q in data.text_only), data.sentences(), strict=True))

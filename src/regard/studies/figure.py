@@ -13,10 +13,10 @@ from regard.metrics import Interval
 Numbers: TypeAlias = Iterable[SupportsFloat]
 """Numbers, an array or a tensor."""
 Values: TypeAlias = list[float | None]
-"""Numbers; None where there is none, as for NaN and infinity."""
+"""Numbers; None for NaN and infinity."""
 Groups = Mapping[str, Mapping[str, float | Interval]]
-"""Heights of bars, by label in the legend and by name below the bars; the names of all groups are
-the same."""
+"""Heights of bars, by label in the legend and by name below the bars; all groups have the same
+names."""
 Style = Literal[
     "line",
     "dashes",
@@ -32,13 +32,13 @@ Named: TypeAlias = Mapping[str, Any]
 """Values by name."""
 NOTHING: Named = MappingProxyType({})
 Limits: TypeAlias = tuple[float | None, float | None]
-"""Ends of an axis; None where the data decide."""
+"""Ends of an axis; None if determined by the data."""
 _DIGITS = 5
-"""Significant digits of stored values; more can't be seen."""
+"""Significant digits of stored values."""
 
 
 class _Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What series and bars share."""
+    """Fields shared by series and bars."""
 
     label: str = ""
     color: int | None = None
@@ -52,7 +52,7 @@ class Series(_Marks, frozen=True, kw_only=True, omit_defaults=True):
     """Points of a chart. Made by `series` or `histogram`."""
 
     x: Values
-    """Places; with style "steps" the edges, one more than `y` has values."""
+    """x coordinates; with style "steps" the edges, one more than the values in `y`."""
     y: Values
     style: Style = "line"
 
@@ -104,7 +104,7 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     rows: list[str] = msgspec.field(default_factory=list)
     columns: list[str] = msgspec.field(default_factory=list)
     most: float = 1.0
-    """Value in full color; −`most` has the full color of negative values."""
+    """Value shown in full color; −`most` has the full color of negative values."""
     unit: str = ""
     """Label of the color bar."""
     written: bool = False
@@ -145,7 +145,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     panels: Sequence[Panel]
     caption: str
-    """What is seen, and the meaning of lines, dots and dashes; also the text alternative."""
+    """Description of the figure, with the meaning of lines, dots and dashes; also the text
+    alternative."""
     columns: int | None = None
     """Panels per row; by default all."""
 
@@ -156,7 +157,7 @@ class Drawing(NamedTuple):
     panels: Sequence[Panel]
     columns: int | None
     values: Named
-    """Values that the caption names, beside the parameters of the study."""
+    """Values named in the caption, in addition to the study's parameters."""
 
     def with_caption(self, caption: str, parameters: Named) -> Figure:
         """Return the figure; names in braces are replaced by their values."""
@@ -180,9 +181,9 @@ def series(
 
 
 def log_chart(places: Sequence[float], curves: Mapping[str, Numbers], **labels: Any) -> Chart:
-    """Return a chart of named values at some places of x, on logarithmic axes.
+    """Return a chart of named curves at some values of x, on logarithmic axes.
 
-    A line with dots for each name, and a tick at each place; `labels` are fields of `Chart`.
+    A line with dots for each name, and a tick at each value; `labels` are fields of `Chart`.
     """
     lines = [series(places, y, name, "line with dots") for name, y in curves.items()]
     return Chart(series=lines, x_ticks=list(places), x_scale="log", **{"y_scale": "log"} | labels)
@@ -235,7 +236,7 @@ def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
 
 
 def figure(*panels: Panel, columns: int | None = None, **values: Any) -> Drawing:
-    """Return panels, by default all in one row; `values` are those that the caption names."""
+    """Return panels, by default all in one row; `values` are named in the caption."""
     return Drawing(panels, columns, values)
 
 

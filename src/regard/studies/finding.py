@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.studies.study import Study
 
 MAX_KEYS = 64
-"""Most keys on an explorer page of a study."""
+"""Maximum number of keys on an explorer page of a study."""
 
 
 class Verdict(StrEnum):
@@ -89,7 +89,7 @@ def informational(name: str, measured: SupportsFloat) -> Measurement:
 
 
 def refused(call: Callable[[], object], *errors: type[Exception]) -> bool:
-    """Return whether a call raises one of some errors."""
+    """Return whether a call raises one of the given errors."""
     try:
         call()
     except errors:
@@ -131,7 +131,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Measured, frozen=True, kw_only=True):
-    """Everything that a study measured."""
+    """Measurements, table, figure and explorer view of a study."""
 
     condition: str = ""
     """Condition of the claim, if any; `numbers` are measured under it."""
@@ -149,12 +149,12 @@ class Outside(NamedTuple):
 
 
 EvidenceParts: TypeAlias = Iterator[Measurement | Outside | Table | Drawing | dict[str, Any] | None]
-"""What a study yields: its measurements and a figure; at most one table, one explorer page's data
+"""Parts that a study yields: measurements and a figure; at most one table, one explorer page's data
 and one `Outside`. None is skipped."""
 
 
 def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
-    """Gather what a study yields; `caption` names its parameters and values in braces."""
+    """Gather the parts that a study yields; `caption` names parameters and values in braces."""
     found = list(parts)
     (drawing,) = (one for one in found if isinstance(one, Drawing))
     outside = next((one for one in found if isinstance(one, Outside)), None)
@@ -185,7 +185,7 @@ def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, 
 
 
 def named(run: Run, name: str) -> Run:
-    """Return a run with a descriptive name for pages, instead of its folder's."""
+    """Return a run with a descriptive name for pages, instead of that of its folder."""
     return replace(run, path=Path(name))
 
 
@@ -194,11 +194,11 @@ class Row(NamedTuple):
 
     name: str
     values: tuple[float | None, ...]
-    """One per seed; None where the seed doesn't have this measurement."""
+    """One per seed; None if a seed doesn't have this measurement."""
     expected: str
-    """Bounds in words; those of the first seed, followed by "…", where they differ."""
+    """Bounds in words; those of the first seed, followed by "…", if they differ."""
     held: int
-    """Number of seeds for which the value lies within its bounds."""
+    """Number of seeds with a value within its bounds."""
 
     @property
     def range(self) -> str:
@@ -208,7 +208,7 @@ class Row(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Whether the value lies within its bounds, or for how many seeds."""
+        """Whether the value lies within its bounds, or the number of seeds for which it does."""
         if not self.expected:
             return ""
         if len(self.values) > 1:
@@ -376,7 +376,7 @@ class Finding(_Stored, frozen=True, kw_only=True):
 
 
 def _standalone(svg: str) -> str:
-    """An SVG element as a file whose text color follows the light or dark theme."""
+    """Return an SVG element as a file whose text color follows the light or dark theme."""
     dark = "@media(prefers-color-scheme:dark){svg:root{color:#e4e8ec}}"
     style = f"<style>svg:root{{color:#1c2530}}{dark}</style>"
     end = svg.index(">") + 1

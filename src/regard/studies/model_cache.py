@@ -22,9 +22,9 @@ from regard.training.plan_task import plan_task
 def cached_run(plan: Plan) -> Run:
     """Return the plan's run, trained on the first call.
 
-    Its folder is named by recipe and data, whatever path the plan has; a training that was
-    stopped is resumed. Always in float32, so that numbers are the same on every machine. A second
-    process that needs the same run waits for the first.
+    The name of its folder is a hash of recipe and data, whatever path the plan has; an interrupted
+    training is resumed. Training always uses float32, so that numbers are the same on every
+    machine. A second process that needs the same run waits for the first.
     """
     return Run.load(_trained_folder(plan, _key(plan), checkpoints=False))
 

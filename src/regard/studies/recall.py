@@ -1,9 +1,9 @@
-"""Recalled or made up? Pretrain on text, ask, and know which answers to trust.
+"""Recalled or invented answers: pretraining on text, questions, and signals of confidence.
 
-Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world takes the place
-of Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that
-learned to read its memory answers about those in the text; what it says of absent people is made
-up, and the study measures which signal separates the two.
+Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world replaces
+Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that can
+recall facts from its text answers about people in the text only. Its answers about absent people
+are invented, and the study measures which signal separates the two.
 """
 
 import time
@@ -43,42 +43,42 @@ NOT_PRETRAINED = "questions only, no pretraining"
 UNTRAINED = "untrained"
 MAJORITY = "always the commonest place"
 WORDINGS = tuple(wording.replace("{name}", "{}") for wording in QUESTIONS[1:])
-"""The other wordings of the question, to see whether the answers agree."""
+"""Other wordings of the question, used to measure the agreement of answers."""
 MAX_ERROR = 0.1
-"""Largest share of wrong answers that the abstaining model is calibrated to."""
+"""Maximum share of wrong answers for which abstention is calibrated."""
 
 
 class Abstention(NamedTuple):
-    """A threshold of confidence, and what it does to questions that didn't choose it."""
+    """A threshold of confidence, and its effect on questions that weren't used for calibration."""
 
     guarantee: Guarantee
     answers: list[Answer]
-    """The other half of the answers; their signal "confidence" is calibrated."""
+    """Answers to the other half of the questions, with a calibrated signal "confidence"."""
 
 
 class Recall(NamedTuple):
-    """What the study found."""
+    """Results of the study."""
 
     world: World
     arms: Arms
     """The models that are compared."""
     accuracies: dict[str, Interval]
-    """Of each model, and of the commonest place, on people in the text only."""
+    """Accuracy of each model, and of the most frequent place, on people in the text only."""
     text_only: list[Answer]
-    """What the pretrained model says of people in the text only."""
+    """Answers of the pretrained model about people in the text only."""
     absent: list[Answer]
-    """What it says of absent people."""
+    """Its answers about absent people."""
     chosen: Chosen
     """The signal that separates the two."""
     verdicts: Mapping[Group, Mapping[str, int]]
-    """Number of answers of each verdict, commonest first."""
+    """Number of answers by group and verdict, most frequent first."""
     abstention: Abstention
-    """On people in the text only and absent people alike."""
+    """Abstention on people in the text only and absent people together."""
     seconds: float
     peak_memory_mb: float
 
     def figures(self) -> dict[str, float]:
-        """The figures of the final table."""
+        """Return the figures of the final table."""
         return {
             "held_out_accuracy": self.accuracies[PRETRAINED].value,
             "finetuned_accuracy": self.accuracies[FINETUNED].value,
@@ -134,7 +134,7 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
 def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[str, int]:
     """Return the number of answers of each verdict.
 
-    The world knows all places of birth, of absent people too, and which of them the text states.
+    The world has all places of birth, of absent people too, and whether the text states them.
     """
     pairs = zip(people, answers, strict=True)
     found = Counter(
@@ -145,7 +145,8 @@ def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[
 
 
 def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERROR) -> Abstention:
-    """Calibrate confidence and threshold on a random half of answers, and apply them to the other.
+    """Calibrate confidence and threshold on a random half of answers, and apply them to the other
+    half.
 
     Answers about absent people count as wrong.
     """
@@ -168,7 +169,7 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
 
 
 def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptions) -> Arms:
-    """Train the models that are compared; all are asked the same questions."""
+    """Train the models to compare; all answer the same questions."""
     corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
     mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
     tokenizer = mixed.run.tokenizer

@@ -1,4 +1,4 @@
-"""The report of the study "recalled or made up?"."""
+"""Report of the study of recalled and invented answers."""
 
 from regard.config import to_toml
 from regard.evaluation.evaluate import signal_aurocs
@@ -22,7 +22,7 @@ from regard.tasks.world import Group
 
 
 def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
-    """All that the study found, as a page."""
+    """Return all results of the study as a page."""
     signal, run = found.chosen.signal, found.arms[PRETRAINED]
     return Report(
         title="Recalled or made up?",
@@ -82,10 +82,10 @@ def _verdicts(found: Recall) -> dict[str, str]:
 
 
 def _abstention(found: Recall) -> dict[str, str]:
-    """Return how many questions are answered by a model that abstains, and how many wrongly.
+    """Return the numbers of answered and of wrongly answered questions under abstention.
 
     Half of the questions about people in the text only and about absent people calibrate the
-    threshold, a third of them the confidence; these are the others.
+    threshold, and a third of that half the confidence; the numbers are for the other half.
     """
     guarantee, answers = found.abstention.guarantee, found.abstention.answers
     given = [answer for answer in answers if not answer.abstained]
@@ -98,21 +98,21 @@ def _abstention(found: Recall) -> dict[str, str]:
 
 
 def _fallbacks(found: Recall) -> dict[str, str]:
-    """What invented answers are made of: shares of them that the text could have suggested."""
+    """Return the shares of invented answers that the text could have suggested."""
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
     common = accuracy([place == commonest for place in invented])
-    namesake = "absent people, answered with a place of somebody of that"
+    namesake = "absent people, answered with a birthplace of someone with that"
     return {
-        "absent people, answered with the commonest place": common.percent(),
+        "absent people, answered with the most frequent place": common.percent(),
         f"{namesake} first name": _namesakes(found, 0),
         f"{namesake} last name": _namesakes(found, 1),
     }
 
 
 def _namesakes(found: Recall, part: int) -> str:
-    """How many invented answers are places of people with whom the first (0) or last (1) name is
-    shared; and how many would be if the same answers were given to people at random."""
+    """Return the share of invented answers that are places of people with the same first (0) or
+    last (1) name, and the same share after assigning the answers to people at random."""
     places: dict[str, set[str]] = {}
     for person in found.world.people:
         if person.statements:
@@ -154,8 +154,8 @@ def _tables(found: Recall) -> list[AnswerTable]:
     return [
         *answer_tables(found.text_only, signal, stated),
         AnswerTable(
-            title="Never mentioned",
-            note=f"{len(absent)} people of whom the text says nothing: every answer is made up. "
+            title="Absent people",
+            note=f"{len(absent)} people who are absent from the text: every answer is invented. "
             "The most confident first",
             rows=[ShownAnswer(answer=a, confidence=a.signals[signal]) for a in invented],
             invented=True,

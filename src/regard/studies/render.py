@@ -44,9 +44,9 @@ _FORMATS: dict[Style, str] = {
 _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
 """Width of a figure by panels per row, in inches."""
 _LETTERS = 12
-"""Letters per inch."""
+"""Number of letters per inch."""
 _SEPARATED = 32
-"""Most rows or columns whose cells are separated by lines."""
+"""Maximum number of rows or columns for which lines separate the cells."""
 
 
 def to_svg(figure: Figure, name: str) -> str:
@@ -79,12 +79,12 @@ def _drawn(figure: Figure) -> Iterator[matplotlib.figure.Figure]:
 
 
 def _escaped(figure: Figure) -> Figure:
-    """The figure with dollar signs as text, which matplotlib would read as mathematics."""
+    """Return the figure with dollar signs escaped, which matplotlib would parse as mathematics."""
     return msgspec.json.decode(msgspec.json.encode(figure).replace(b"$", rb"\\$"), type=Figure)
 
 
 def _height(panel: Panel) -> float:
-    """Height of a panel in inches."""
+    """Return the height of a panel in inches."""
     if isinstance(panel, HeatMap):
         return min(3.2, 1.1 + 0.3 * len(panel.values))
     return 4.6 if isinstance(panel, Graph) else 3.2
@@ -120,7 +120,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
 
 
 def _name_places(names: Sequence[str], axes: Axes) -> None:
-    """Write names below the places 0, 1, 2, …; at an angle where there is no room."""
+    """Write names below the places 0, 1, 2, …; at an angle if they don't fit."""
     wrapped = [textwrap.fill(name, 16) for name in names]
     axes.set_xticks(range(len(names)), wrapped)
     letters = sum(2 + max(map(len, name.splitlines()), default=0) for name in wrapped)
@@ -140,7 +140,7 @@ def _numbers(values: Values) -> Places:
 
 
 def _draw_bars(bars: Bars, axes: Axes, color: str, place: int, among: int) -> None:
-    """Draw bars at one of several places around 0, 1, 2, …"""
+    """Draw one of `among` groups of bars side by side around 0, 1, 2, …."""
     width, values = 0.72 / among, _numbers(bars.values)
     x = np.arange(len(values)) + width * (place - (among - 1) / 2)
     axes.bar(x, values, 0.92 * width, color=color, label=bars.label or None)
@@ -240,14 +240,14 @@ def _add_color_bars(
 
 
 def _scale(heat_map: HeatMap) -> tuple[float, bool, str]:
-    """Full color, whether there are negative values, and the unit."""
+    """Return the value of full color, whether there are negative values, and the unit."""
     return heat_map.most, min(map(min, heat_map.values)) < 0, heat_map.unit
 
 
 def _add_legends(
     made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
 ) -> None:
-    """Add a legend below all charts if they share one, or if bars take the room; else in each."""
+    """Add a legend below all charts if they share one, or if bars take the space; else in each."""
     legends = [(each, *each.get_legend_handles_labels()) for each in axes]
     legends = [legend for legend in legends if legend[2]]
     names = {tuple(labels) for _, _, labels in legends}

@@ -1,4 +1,4 @@
-"""Figures that the reports of `regard demo` and `regard birthplaces` share."""
+"""Figures shared by the reports of `regard demo` and `regard birthplaces`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,22 +11,22 @@ from regard.training.loggers import read_metrics
 
 
 def accuracies(found: Mapping[str, Interval]) -> Figure:
-    """The accuracy of each model on people in the text only."""
+    """Return the accuracy of each model on people in the text only."""
     svg = figures.interval_chart(found, x="accuracy on people in the text only", title="Accuracy")
-    return Figure(svg=svg, caption="Who knows where people were born? Lines are 95 % intervals.")
+    return Figure(svg=svg, caption="Accuracy on people in the text only, with 95 % intervals.")
 
 
 def confidence(
     groups: Mapping[str, Sequence[Answer]], signal: str, *, title: str, caption: str
 ) -> Figure:
-    """Histograms of a signal of several groups of answers; empty ones are left out."""
+    """Return histograms of a signal for several groups of answers, without empty ones."""
     values = {name: [one.signals[signal] for one in group] for name, group in groups.items()}
     shown = {name: several for name, several in values.items() if several}
     return Figure(svg=figures.histogram(shown, x=signal, title=title), caption=caption)
 
 
 def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figure:
-    """The loss of each run against time, and the held-out loss of the one named."""
+    """Return the loss of each run against time, and the held-out loss of the run `held_out`."""
     curves = {}
     for name, run in runs.items():
         records = read_metrics(run.path / "metrics.jsonl")
@@ -40,6 +40,6 @@ def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figu
         svg=figures.line_chart(
             curves, x="seconds of training", y="loss (nats a token)", title="Loss", log_y=True
         ),
-        caption="Loss on the training batches, questions among them"
+        caption="Loss on the training batches, including questions"
         + (", and on held-out texts." if held_out else "."),
     )

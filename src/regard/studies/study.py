@@ -1,4 +1,4 @@
-"""A study: a question about attention, and a function that answers it by measuring."""
+"""Studies: questions about attention, each with a function that answers it by measurements."""
 
 import inspect
 import re
@@ -22,11 +22,11 @@ P = ParamSpec("P")
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="seed of the draw")]
 """A parameter of studies that draw at random."""
 MAX_SEEDS = 1000
-"""Most seeds of one run."""
+"""Maximum number of seeds of one run."""
 _FIGURE = "Figure. "
-"""Begins the paragraph of a docstring that is the caption."""
+"""Start of the paragraph of a docstring that is the caption."""
 _ARGS = "\n\nArgs:\n"
-"""Begins the part of a docstring that describes parameters."""
+"""Start of the part of a docstring that describes parameters."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
 
@@ -69,7 +69,7 @@ class Study(Generic[P]):
     def over_seeds(self, seeds: Iterable[int], **parameters: Any) -> Finding:
         """Run the study once per seed; the figure is that of the first.
 
-        Trained models are cached, so that an interrupted call continues where it stopped.
+        Trained models are cached, so that an interrupted call resumes where it stopped.
 
         Raises:
             UserError: the study has no parameter `seed`, there are no seeds, or a parameter is out
@@ -141,7 +141,7 @@ class Study(Generic[P]):
 
     @property
     def asked_in(self) -> str:
-        """The courses that ask the question, by title and part."""
+        """The courses that ask the question, with titles and parts."""
         parts: dict[str, list[str]] = {}
         for place in self.asked:
             course, part = place.split()
