@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.studies.figure import Line, one_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
+from regard.studies.finding import EvidenceParts, Measurement, equal
 from regard.studies.knowledge.bare_facts import (
     KINDS,
     NAME_TOKENS,
@@ -77,7 +77,6 @@ def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
     few, many = (max(ratios) for ratios in found.values())
     yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)
     yield equal("all exposures: bits per parameter", many, 2, 0.3)
-    yield at_least(f"bits per parameter, all minus {FEW} exposures", many - few, 0)
 
 
 def stored_bits(people: int, name_loss: float, value_loss: float) -> float:

@@ -130,7 +130,8 @@ def _not_worse(scores: Scores, task: str, family: str) -> Measurement:
     """Return the lead of the recommended family; two standard errors and 0.01 are allowed."""
     recommended = RECOMMENDED[task]
     own, other = scores[task][recommended], scores[task][family]
-    allowed = 0.01 + 2 * math.hypot(_error(own), _error(other))
+    errors = [(score.high - score.low) / (2 * Z95) for score in (own, other)]
+    allowed = 0.01 + 2 * math.hypot(*errors)
     return at_least(f"{task}: {recommended} minus {family}", own.value - other.value, -allowed)
 
 
@@ -145,8 +146,3 @@ def _share(scores: TaskScores, task: str) -> Interval:
     """Return the task's score, from 0 to 1."""
     score, most = scores[SCORES[task]], 100 if SCORES[task] == "chrF" else 1
     return Interval(score.value / most, score.low / most, score.high / most)
-
-
-def _error(score: Interval) -> float:
-    """Return the standard error of a score with this 95 % interval."""
-    return (score.high - score.low) / (2 * Z95)

@@ -74,18 +74,16 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     )
 
 
-Scores = Mapping[Widths, Interval]
-Numbers = Iterator[Measurement]
-
-
-def judged(scores: Scores, baseline: float, changed: list[str], other: bool) -> Numbers:
+def judged(
+    scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refuses: bool
+) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
     for (source, target), one in scores.items():
         yield at_least(f"encoder {source}, decoder {target}: {SCORE}", one.value, baseline + 0.2)
     yield equal("decoder tensors whose shape depends on the encoder's width", len(changed), LAYERS)
     yield equal("key and value projections of cross-attention among them", projections, LAYERS)
-    yield equal("a trained decoder raises an error on states of another width", other, 1)
+    yield equal("a trained decoder raises an error on states of another width", refuses, 1)
 
 
 def changed_shapes(one: Run, other: Run) -> list[str]:

@@ -32,7 +32,6 @@ PATTERNS = {
     "first": "[CLS]",
     "separators": "[SEP]",
     "punctuation": "punctuation",
-    "duplicate": "same token",
 }
 
 
@@ -93,17 +92,25 @@ def pretrained_heads(
         for order in (AS_IS, REVERSED, EXCHANGED)
     }
     heads = {order: head_scores([each.one for each in of]) for order, of in read.items()}
-    duplicate = induction_scores(attend_repeated_sequence(model, seed=seed))["duplicate twice"]
-    shares = _shares(heads[AS_IS], duplicate)
-    yield from _neighbors(heads, shares)
-    yield from _sinks(shares, [each.one for each in read[AS_IS]])
+    shares = {
+        name: torch.tensor([head.scores[pattern] for head in heads[AS_IS]])
+        for pattern, name in PATTERNS.items()
+    }
+    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
+    duplicate = shares["same token"] = repeated["duplicate twice"]
+    yield from _neighbors(heads)
+    sinks = (shares["[CLS]"] > SINK).double().mean()
+    yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
+    yield informational("[SEP], best head", shares["[SEP]"].max())
+    ratio = value_ratio([each.one for each in read[AS_IS]])
+    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
     yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
     yield from _objects(pairs, read)
     rows = [
         (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
         for i, head in enumerate(heads[AS_IS])
     ]
-    yield table(["head", *PATTERNS.values()], rows)
+    yield table(["head", *shares], rows)
     layers = len(read[AS_IS][0].one.layers)
     numbers = [[str(i) for i in range(n)] for n in (layers, len(duplicate) // layers)]
     axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": numbers[0], "columns": numbers[1]}
@@ -132,34 +139,14 @@ def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
     return (first[::-1], second[::-1]) if order == REVERSED else (first, second)
 
 
-Shares = Mapping[str, Float[Tensor, " heads"]]
-"""Share of each head's weight, by pattern."""
-
-
-def _shares(heads: Sequence[Head], duplicate: Float[Tensor, " heads"]) -> Shares:
-    found = {
-        name: torch.tensor([head.scores[pattern] for head in heads])
-        for pattern, name in PATTERNS.items()
-        if pattern != "duplicate"
-    }
-    return {**found, PATTERNS["duplicate"]: duplicate}
-
-
-def _neighbors(heads: Mapping[str, Sequence[Head]], shares: Shares) -> Iterator[Measurement]:
+def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Iterator[Measurement]:
     """Yield the weight of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
-        name = PATTERNS[pattern]
-        best = int(shares[name].argmax())
-        for order, of in heads.items():
+        shares = {order: [head.scores[pattern] for head in of] for order, of in heads.items()}
+        best = shares[AS_IS].index(max(shares[AS_IS]))
+        for order, of in shares.items():
             which = "best head" if order == AS_IS else f"the same head, {order}"
-            yield at_least(f"{name}, {which}", of[best].scores[pattern], low)
-
-
-def _sinks(shares: Shares, maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
-    sinks = (shares["[CLS]"] > SINK).double().mean()
-    yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
-    yield informational("[SEP], best head", shares["[SEP]"].max())
-    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
+            yield at_least(f"{PATTERNS[pattern]}, {which}", of[best], low)
 
 
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
