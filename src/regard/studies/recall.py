@@ -145,8 +145,7 @@ def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[
 
 
 def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERROR) -> Abstention:
-    """Calibrate confidence and threshold on a random half of answers, and apply them to the other
-    half.
+    """Calibrate confidence and threshold on a random half of answers, and apply them to the others.
 
     Answers about absent people count as wrong.
     """

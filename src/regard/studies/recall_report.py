@@ -111,8 +111,11 @@ def _fallbacks(found: Recall) -> dict[str, str]:
 
 
 def _namesakes(found: Recall, part: int) -> str:
-    """Return the share of invented answers that are places of people with the same first (0) or
-    last (1) name, and the same share after assigning the answers to people at random."""
+    """Return the share of invented answers that are places of people with the same name part.
+
+    The first name if `part` is 0, the last name if 1. Beside it, the same share after assigning the
+    answers to people at random.
+    """
     places: dict[str, set[str]] = {}
     for person in found.world.people:
         if person.statements:

@@ -32,7 +32,7 @@ Correlation = Annotated[
 ]
 People = Annotated[int, Meta(ge=80, le=600, description="people that the text mentions")]
 Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
-"""Parameters that the studies share."""
+"""Parameters shared by studies."""
 
 PLACES, SKEW, ABSENT = 20, 1.0, 200
 """Number of places, exponent of their Zipf law, and number of people absent from the text."""

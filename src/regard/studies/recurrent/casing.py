@@ -35,7 +35,7 @@ Steps: TypeAlias = Annotated[
 
 NONE, ATTENTION = "no attention", "attention"
 SHORTEST = 4
-"""Characters of the shortest text."""
+"""Length of the shortest text, in characters."""
 TEXTS = 100
 """Number of test texts of each length."""
 TOKEN = len(next(iter(CASES))) + 1
@@ -43,7 +43,7 @@ TOKEN = len(next(iter(CASES))) + 1
 RATE = 2e-3
 """Learning rate for all cells; at 1e-2, some vanilla networks don't retain the task."""
 CHECKPOINTS = 8
-"""Number of times in a training at which the network is measured."""
+"""Number of checkpoints of a training at which the network is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,14 +112,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Rows:
-    """Questions and answers of one length as ids, which the model reads both."""
+    """Questions and answers of one length as ids; both are inputs of the model."""
 
     source: Int[Tensor, "b n_source"]
     lengths: Int[Tensor, " b"]
     ids: Int[Tensor, "b n"]
-    """⁇ and the answer."""
+    """Input of the decoder: ⁇ and the answer."""
     labels: Int[Tensor, "b n"]
-    """The answer and ⁇."""
+    """Labels of the decoder: the answer and ⁇."""
 
     @staticmethod
     def of(run: Run, questions: Sequence[Example]) -> "Rows":

@@ -33,12 +33,12 @@ from regard.training.plan import Plan
 
 DISTANCES = (2, 4, 8, 16, 32)
 LENGTH = 64
-"""Tokens of a row."""
+"""Number of tokens per row."""
 TRAINING, TEST = 20_000, 500
-"""Rows."""
+"""Numbers of rows."""
 WINDOW, RNN, ATTENTION = "window", "RNN", "attention"
 CHECKPOINTS = 6
-"""Number of times in a training at which losses are measured."""
+"""Number of checkpoints of a training at which losses are measured."""
 Losses: TypeAlias = Mapping[int, float]
 """Losses in nats, by distance."""
 Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
@@ -169,7 +169,7 @@ class Rows(NamedTuple):
 
 
 def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
-    """Return random rows. Labels aren't in the input, so that each needs a lookup of its own."""
+    """Return random rows. Labels aren't part of the input, so that each needs its own lookup."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(symbols, size=(rows, LENGTH))
     chosen = draw.integers(len(DISTANCES), size=(rows, LENGTH // 2))
@@ -182,8 +182,7 @@ def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
 
 
 def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Plan:
-    """Plan training on such rows; Muon for matrices of RNNs, since vanilla cells learn faster with
-    it."""
+    """Plan training on such rows. Matrices of RNNs use Muon, which trains vanilla cells faster."""
     settings = [
         *(f"seed={seed}", "data.validation=0"),
         *(f"training.steps={steps}", f"training.checkpoint_every={-(-steps // CHECKPOINTS)}"),

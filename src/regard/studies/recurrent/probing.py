@@ -152,8 +152,7 @@ Targets: TypeAlias = Float64[Tensor, "b n k"]
 
 
 def _probed(states: Float[Tensor, "b n d"], targets: Targets) -> tuple[Targets, Targets]:
-    """Fit a probe to two thirds of the texts; return its predictions for the others, and the
-    targets."""
+    """Fit a probe to two thirds of the texts; return predictions and targets of the others."""
     fitted = 2 * len(states) // 3
     x, y = states.double(), targets
     probe = fit_probe(x[:fitted].flatten(0, 1), y[:fitted].flatten(0, 1))

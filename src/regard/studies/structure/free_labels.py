@@ -96,8 +96,7 @@ def next_tokens(document: list[int]) -> Batch:
 
 
 def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
-    """Return the mean loss in nats on the last quarter: of a guess, and of counts in the first
-    three."""
+    """Return the mean losses in nats on the last quarter, of a guess and of counts before it."""
     numbers = np.array(document) - FIRST
     cut = len(numbers) * 3 // 4
     seen, unseen = numbers[:cut], numbers[cut:]

@@ -14,7 +14,7 @@ TEST = 200
 
 Steps = Annotated[int, Meta(ge=1, le=2000, description="steps of each training")]
 Width = Annotated[int, Meta(ge=16, le=256, multiple_of=16, description="width of the models")]
-"""Parameters that the studies share."""
+"""Parameters shared by studies."""
 
 
 def recipe_for(

@@ -97,8 +97,8 @@ def most_of_one(k: int, n: int) -> float:
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
-    """Return rows of tokens 0..k−1 with labels from the third place on: the index of the preceding
-    pair."""
+    """Return rows of tokens 0..k−1; labels from the third place on are the index of the pair
+    before."""
     ids = np.random.default_rng([seed, n]).integers(k, size=(n, LENGTH))
     labels = np.full_like(ids, IGNORE)
     labels[:, 2:] = ids[:, 1:-1] * k + ids[:, :-2]

@@ -111,8 +111,7 @@ Sentences = Mapping[str, Sequence[str]]
 
 
 def compared(model: HuggingFaceModel, sentences: Sentences) -> tuple[Cosines, Cosines]:
-    """Return mean cosines of the word in sentences with the same meaning, and with different
-    meanings."""
+    """Return mean cosines of the word in sentences with the same and with different meanings."""
     verbs, nouns = ([vectors(model, one) for one in of] for of in sentences.values())
     same = [*pairwise(verbs), *pairwise(nouns)]
     return cosines(same), cosines(list(zip(verbs, nouns, strict=True)))
