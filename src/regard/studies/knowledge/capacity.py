@@ -72,7 +72,7 @@ def capacity(
 
 
 def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
-    """Yield the measurements that the claim depends on; predictions are the published capacities."""
+    """Yield the measurements of the claim; predictions are the published capacities."""
     few, many = (max(ratios) for ratios in found.values())
     yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)
     yield equal("all exposures: bits per parameter", many, 2, 0.3)

@@ -170,7 +170,7 @@ def measure(setup: Setup) -> Measured:
 
 
 def near_diagonal(weights: Float[Tensor, "b n n_source"], setup: Setup) -> float:
-    """Return the mean weight of each written character on its source and the adjacent characters."""
+    """Return the mean weight of each written character on its source and adjacent ones."""
     written, read = torch.arange(weights.shape[1] - 1), torch.arange(weights.shape[2])
     near = (read - written[:, None] - setup.shift).abs() <= NEAR
     return float((weights[:, :-1] * near).sum(-1).mean())

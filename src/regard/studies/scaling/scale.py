@@ -33,7 +33,7 @@ class Draw:
     seed: int
 
     def pairs(self, h: int, *shape: int) -> tuple[Vectors, Vectors]:
-        """Return queries and keys of width h; each entry of a query is correlated with its key's."""
+        """Return queries and keys of width h; entries of a query correlate with its key's."""
         first, second = normal(self.seed, 2, *shape, h)
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
         return self.mean + self.sigma * first, self.mean + self.sigma * second
