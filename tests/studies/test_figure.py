@@ -44,7 +44,7 @@ CHART = Chart(
     x_ticks=[1, 2, 4],
 )
 BARS = Chart(
-    bars=[bars([1, -2], "first", low=[0.5, -3], high=[2, -1]), bars([2, 1], "second")],
+    bars=[bars([Interval(1, 0.5, 2), Interval(-2, -3, -1)], "first"), bars([2, 1], "second")],
     names=["one", "a name of several words"],
 )
 MAP = heat_map(

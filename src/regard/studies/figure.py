@@ -198,23 +198,18 @@ def histogram(
 
 
 def bars(
-    values: Numbers,
-    label: str = "",
-    *,
-    color: int | None = None,
-    low: Numbers = (),
-    high: Numbers = (),
+    values: Iterable[SupportsFloat | Interval], label: str = "", *, color: int | None = None
 ) -> Bars:
-    """Return bars, with intervals if `low` and `high` are given."""
-    ends = {"low": _values(low), "high": _values(high)}
-    return Bars(values=_values(values), label=label, color=color, **ends)
-
-
-def interval_bars(intervals: Iterable[Interval], label: str = "") -> Bars:
-    """Return a bar with its interval for each score."""
-    scores = list(intervals)
-    low, high = [score.low for score in scores], [score.high for score in scores]
-    return bars([score.value for score in scores], label, low=low, high=high)
+    """Return bars of numbers, or of scores with their intervals."""
+    scores = list(values)
+    intervals = [score for score in scores if isinstance(score, Interval)]
+    return Bars(
+        values=_values(score.value if isinstance(score, Interval) else score for score in scores),
+        label=label,
+        color=color,
+        low=_values(score.low for score in intervals),
+        high=_values(score.high for score in intervals),
+    )
 
 
 def heat_map(values: Iterable[Numbers], **labels: Any) -> HeatMap:
@@ -255,14 +250,8 @@ def bar_chart(
 def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
     """Return bars side by side; scores with an interval show it."""
     names = list(next(iter(groups.values())))
-    several = [_bars(group, label) for label, group in groups.items()]
+    several = [bars(group.values(), label) for label, group in groups.items()]
     return chart(*several, *drawn, names=names, **axes)
-
-
-def _bars(group: Mapping[str, float | Interval], label: str) -> Bars:
-    intervals = [score for score in group.values() if isinstance(score, Interval)]
-    numbers = [score for score in group.values() if not isinstance(score, Interval)]
-    return interval_bars(intervals, label) if intervals else bars(numbers, label)
 
 
 def _values(values: Numbers) -> Values:

@@ -13,7 +13,7 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment, Run
-from regard.studies.figure import Drawing, bars, chart, figure, interval_bars, series
+from regard.studies.figure import Drawing, bars, chart, figure, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
@@ -195,7 +195,7 @@ def _figure(results: Results) -> Drawing:
     own = [results.performers[of].accuracy for of in PERFORMERS]
     accuracies = chart(
         bars([results.softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
-        interval_bars(own, "trained with FAVOR+"),
+        bars(own, "trained with FAVOR+"),
         bars([results.exchanged[of] for of in PERFORMERS], "FAVOR+ in place of softmax"),
         names=[f"{of.heads} × {of.directions}" for of in PERFORMERS],
         title="accuracy",
