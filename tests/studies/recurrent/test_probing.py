@@ -12,13 +12,15 @@ from regard.studies.recurrent.probing import (
     ENCODER,
     UNTRAINED,
     Measured,
-    classified,
-    explained,
+    accuracy,
     judged,
     probing,
+    r_squared,
 )
 
-READ = {(side, what): 1.0 for side in (ENCODER, DECODER) for what in ("place", "task", "character")}
+READ = {
+    (side, what): 1.0 for side in (ENCODER, DECODER) for what in ("position", "task", "character")
+}
 WELL = {
     ATTENTION: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
     NONE: Measured(read=READ, last=[0.9, 0.4], guess=0.1),
@@ -41,11 +43,11 @@ def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
     place = torch.arange(10).expand(90, 10)
     task = torch.randint(2, (90, 1), generator=generator).expand(90, 10)
     both, none = states_with(place, task), states_with(torch.zeros(90, 10))
-    assert explained(both, place) > 0.99
-    assert classified(both, task) == 1
-    assert explained(none, place) < 0.1
+    assert r_squared(both, place) > 0.99
+    assert accuracy(both, task) == 1
+    assert r_squared(none, place) < 0.1
     # A coin told 300 times, in 30 rows of ten: four standard errors of 30 coins.
-    assert classified(none, task) < 0.5 + 4 * 0.5 / 30**0.5
+    assert accuracy(none, task) < 0.5 + 4 * 0.5 / 30**0.5
 
 
 def test_what_the_claim_requires() -> None:

@@ -30,7 +30,7 @@ COUNT = 600
 """Number of texts; the probes are fitted to two thirds of them, and tested on the others."""
 UNTRAINED = "untrained"
 ENCODER, DECODER = "encoder", "decoder"
-READ = ("place", "task", "character")
+READ = ("position", "task", "character")
 """Targets of the probes."""
 
 
@@ -81,7 +81,7 @@ def probing(
         for name, one in measured.items()
         for side in (ENCODER, DECODER)
     ]
-    yield table(["network", "states", "place, R²", "task", "character", "most frequent"], rows)
+    yield table(["network", "states", "position, R²", "task", "character", "most frequent"], rows)
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
     yield one_chart(
         *lines,
@@ -96,7 +96,7 @@ class Measured(NamedTuple):
     """Probes of one network."""
 
     read: dict[tuple[str, str], float]
-    """R² for the place, accuracy for task and character, by side and target."""
+    """R² for the position, accuracy for task and character, by side and target."""
     last: list[float]
     """Accuracy for each character of the text on the encoder's last state, in order."""
     guess: float
@@ -115,14 +115,14 @@ def measure(run: Run, rows: Rows) -> Measured:
     encoder, decoder = encoder[:, TOKEN:], decoder[:, : characters.shape[1]]
     read = {}
     for side, states in ((ENCODER, encoder), (DECODER, decoder)):
-        place = torch.arange(states.shape[1]).expand(states.shape[:2])
-        read[side, "place"] = explained(states, place)
-        read[side, "task"] = classified(states, task.expand(states.shape[:2]))
-        read[side, "character"] = classified(states, characters)
+        position = torch.arange(states.shape[1]).expand(states.shape[:2])
+        read[side, "position"] = r_squared(states, position)
+        read[side, "task"] = accuracy(states, task.expand(states.shape[:2]))
+        read[side, "character"] = accuracy(states, characters)
     last = encoder[:, -1:]
     return Measured(
         read=read,
-        last=[classified(last, one[:, None]) for one in characters.unbind(1)],
+        last=[accuracy(last, one[:, None]) for one in characters.unbind(1)],
         guess=float(characters.flatten().bincount().max() / characters.numel()),
     )
 
@@ -136,13 +136,13 @@ def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tenso
     return hidden, body.decoder.extend(rows.ids, start)[0]
 
 
-def explained(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
+def r_squared(states: Float[Tensor, "b n d"], values: Int[Tensor, "b n"]) -> float:
     """Return R² of a probe on new texts."""
     guess, target = _probed(states, values[..., None].double())
     return float(1 - (guess - target).square().sum() / (target - target.mean()).square().sum())
 
 
-def classified(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
+def accuracy(states: Float[Tensor, "b n d"], classes: Int[Tensor, "b n"]) -> float:
     """Return the accuracy of a probe on new texts."""
     guess, target = _probed(states, F.one_hot(classes).double())
     return float((guess.argmax(-1) == target.argmax(-1)).double().mean())
@@ -170,18 +170,18 @@ def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
     """Yield the measurements that the claim depends on."""
     attention, none = measured[ATTENTION], measured[NONE]
     for side in (ENCODER, DECODER):
-        yield at_least(f"attention, {side}: place, R²", attention.read[side, "place"], 0.9)
+        yield at_least(f"attention, {side}: position, R²", attention.read[side, "position"], 0.9)
         yield at_least(f"attention, {side}: task", attention.read[side, "task"], 0.9)
     character = attention.read[ENCODER, "character"]
     yield at_least("attention, encoder: character just read", character, 0.95)
     ahead = none.read[DECODER, "character"] - attention.read[DECODER, "character"]
     yield at_least("decoder: next character, no attention minus attention", ahead, 0.05)
     for half, more, less in (("first", NONE, ATTENTION), ("last", ATTENTION, NONE)):
-        gain = held(measured[more], half) - held(measured[less], half)
+        gain = accuracy_of_half(measured[more], half) - accuracy_of_half(measured[less], half)
         yield at_least(f"last state: {half} half of the text, {more} minus {less}", gain, 0.02)
 
 
-def held(one: Measured, half: str) -> float:
+def accuracy_of_half(one: Measured, half: str) -> float:
     """Return the accuracy for the characters of a half of the text on the last state."""
     middle = len(one.last) // 2
     part = one.last[:middle] if half == "first" else one.last[middle:]

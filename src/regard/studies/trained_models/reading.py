@@ -77,7 +77,7 @@ def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"
     ]
 
 
-def found(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
+def hits(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
     """Return whether each head's largest weight is on the word that determines the masked one."""
     attended = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
     return attended == torch.tensor([other for _, _, other in rows])[:, None]

@@ -23,7 +23,7 @@ from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     Row,
     Steps,
-    found,
+    hits,
     masked_rows,
     plan_reader,
     trained_reader,
@@ -123,17 +123,19 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measure
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     """Return the best head of a trained model for a relation, and its alternatives."""
     rows = masked_rows(run, labeled_texts(seed, "test", TEXTS), relation)
-    accuracy, by_head = best_on_second_half(found(run, rows))
-    untrained, _ = best_on_second_half(found(new, rows))
+    accuracy, by_head = best_on_second_half(hits(run, rows))
+    untrained, _ = best_on_second_half(hits(new, rows))
     offset, _ = best_on_second_half(at_distances(rows))
     return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
 
-def best_on_second_half(hits: Bool[Tensor, "rows heads"]) -> tuple[float, Float[Tensor, " heads"]]:
+def best_on_second_half(
+    correct: Bool[Tensor, "rows heads"],
+) -> tuple[float, Float[Tensor, " heads"]]:
     """Choose a column on the first half of the rows; return its mean on the second, and all."""
-    half = len(hits) // 2
-    head = hits[:half].double().mean(0).argmax()
-    shares = hits[half:].double().mean(0)
+    half = len(correct) // 2
+    head = correct[:half].double().mean(0).argmax()
+    shares = correct[half:].double().mean(0)
     return float(shares[head]), shares
 
 
