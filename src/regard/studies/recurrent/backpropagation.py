@@ -85,9 +85,9 @@ def backpropagation_through_time(
     labels = matrix(_WHERE + "y", y, len(x), len(yh))
     formula = by_formula(network, inputs, labels)
     measured = by_autograd(network, inputs, labels)
-    yield from _compared(formula, measured, by_differences(network, inputs, labels))
-    yield from _assumed(network, inputs, labels)
-    yield _written(formula)
+    yield from _differences(formula, measured, by_differences(network, inputs, labels))
+    yield from _errors_without_assumptions(network, inputs, labels)
+    yield _gradient_table(formula)
     yield computation_graph(len(inputs), d_in, d, len(yh))
 
 
@@ -164,7 +164,7 @@ def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d
     return central_differences(loss, w_hh.view(-1), _STEP).view_as(w_hh)
 
 
-def _compared(
+def _differences(
     formula: Gradients, measured: Gradients, differences: Tensor
 ) -> Iterator[Measurement]:
     """Yield the largest differences; tolerances are relative to the largest gradient."""
@@ -183,7 +183,7 @@ def _compared(
     yield far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5)
 
 
-def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
+def _errors_without_assumptions(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
     """Yield errors of the formulas if labels sum to 2 or h₀ = 1, with their predictions."""
     doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
     probabilities = by_formula(network, x, y).outputs + y
@@ -198,7 +198,7 @@ def _assumed(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
     yield equal(name, without.abs().max(), first.abs().max(), within=rounding)
 
 
-def _written(gradients: Gradients) -> Table:
+def _gradient_table(gradients: Gradients) -> Table:
     """Return a table of each gradient as a formula and as numbers."""
     steps, rows = len(gradients.outputs), []
     for t in range(steps):
