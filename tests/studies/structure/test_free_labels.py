@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.structure.free_labels import TEXT, free_labels, unseen_losses
+from regard.studies.structure.free_labels import TEXT, free_labels, held_out_losses
 
 
 def test_the_verdict() -> None:
@@ -33,7 +33,7 @@ def test_every_token_but_the_first_is_a_label() -> None:
 
 def test_losses_are_means_over_what_was_kept_back() -> None:
     # 0 is always followed by 1, and 1 by 0: six pairs are seen, then (0, 1) is asked for.
-    losses = unseen_losses([2, 3, 2, 3, 2, 3, 2, 3], 2)
+    losses = held_out_losses([2, 3, 2, 3, 2, 3, 2, 3], 2)
     assert losses["guess"] == pytest.approx(math.log(2))
     assert losses["pairs"] == pytest.approx(-math.log(4 / 5))
     assert losses["single tokens"] == pytest.approx(-math.log(4 / 7))

@@ -17,7 +17,7 @@ from regard.studies.structure.masked_autoencoder import (
     entropy,
     gap,
     masked_autoencoder,
-    no_places,
+    without_positions,
 )
 from tiny import MASK
 
@@ -35,7 +35,7 @@ def test_masks_without_a_place_are_one(
     masks = torch.tensor(hidden)
     row = torch.arange(2, 12).masked_fill(masks, MASK)[None]
     model = bidirectional(12, 10, layers, positions, seed)
-    with no_places(model, masks):
+    with without_positions(model, masks):
         assert gap(model(row)[0, masks]) < ROUNDING
     assert gap(model(row)[0, masks]) > SEEN, "and get their places back"
 

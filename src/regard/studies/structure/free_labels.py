@@ -74,7 +74,7 @@ def free_labels(
     labels = np.array(masked[1])
     shifted = np.mean(examples.labels[0].numpy() == document[1:])
     right = np.mean((labels == document)[labels != IGNORE])
-    losses = unseen_losses(document, len(tokenizer.regular_ids))
+    losses = held_out_losses(document, len(tokenizer.regular_ids))
     yield equal("next-token labels", examples.n_targets, len(document) - 1)
     yield equal("share of next-token labels that are the next token", shifted, 1)
     yield equal("masked-token labels per draw", (labels != IGNORE).sum(), chosen)
@@ -95,18 +95,18 @@ def next_tokens(document: list[int]) -> Batch:
     return next(sequential_batches(whole, 1))
 
 
-def unseen_losses(document: list[int], vocabulary: int) -> dict[str, float]:
+def held_out_losses(document: list[int], vocabulary: int) -> dict[str, float]:
     """Return the mean losses in nats on the last quarter, of a guess and of counts before it."""
     numbers = np.array(document) - FIRST
     cut = len(numbers) * 3 // 4
-    seen, unseen = numbers[:cut], numbers[cut:]
+    training, held_out = numbers[:cut], numbers[cut:]
     follows = np.zeros((vocabulary, vocabulary))
-    np.add.at(follows, (seen[:-1], seen[1:]), 1)
+    np.add.at(follows, (training[:-1], training[1:]), 1)
 
     def loss(counts: Float[np.ndarray, "before after"]) -> float:
         """Return the mean loss of predicting by counts, each plus one."""
         chances = (counts + 1) / (counts + 1).sum(1, keepdims=True)
-        return float(-np.log(chances[unseen[:-1], unseen[1:]]).mean())
+        return float(-np.log(chances[held_out[:-1], held_out[1:]]).mean())
 
     return {
         "guess": math.log(vocabulary),

@@ -75,12 +75,14 @@ def masked_autoencoder(
     row, hidden = torch.tensor([ids]), torch.tensor([label != IGNORE for label in labels])
     model = bidirectional(tokenizer.size, len(ids), layers, KINDS[positions], seed)
     kept = model(row)[0, hidden]
-    with no_places(model, hidden):
+    with without_positions(model, hidden):
         dropped = model(row)[0, hidden]
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
     yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
     yield at_least("gap between masks, positions kept", gap(kept), SEEN)
-    yield at_least("change of the first output by the last word", sees_the_end(model, row), SEEN)
+    yield at_least(
+        "change of the first output by the last word", change_by_last_word(model, row), SEEN
+    )
     yield informational("least loss per mask, positions dropped too, nats", entropy(behind))
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
     maps = {"positions kept": kept, "positions dropped too": dropped}
@@ -94,7 +96,7 @@ def masked_autoencoder(
 
 
 @contextmanager
-def no_places(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterator[None]:
+def without_positions(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) -> Iterator[None]:
     """Remove the position vectors of hidden tokens, if the model has any."""
     if model.body.absolute is None:
         yield
@@ -115,7 +117,7 @@ def gap(scores: Scores) -> float:
     return float((scores.amax(0) - scores.amin(0)).max())
 
 
-def sees_the_end(model: MaskedLanguageModel, row: Int[Tensor, "1 n"]) -> float:
+def change_by_last_word(model: MaskedLanguageModel, row: Int[Tensor, "1 n"]) -> float:
     """Return the change of the first output when the last word changes."""
     other = row.clone()
     other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings

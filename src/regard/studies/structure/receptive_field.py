@@ -81,7 +81,7 @@ def receptive_field(
     # The mean over nodes, which share pointers, varies less than a single node.
     within = 4 * expected.deviation / math.sqrt(TRIALS)
     yield equal("mean inputs of a node, random pointers", mean, expected.mean, within)
-    yield equal("inputs whose key can change a pointer", turners(inputs), inputs)
+    yield equal("inputs whose key can change a pointer", winning_keys(inputs), inputs)
     depth, curves = range(1, layers + 1), list[Series]()
     for k in (1, 2, 3):
         reached = [field(paths(planted_pointers(k, n, inputs), "argmax")).max() for n in depth]
@@ -111,7 +111,7 @@ def paths(pointers: Int[Tensor, "layers heads n"], attention: Kind) -> Float[Ten
     """Return the number of paths from each input (column) to each node (row).
 
     Keys are unit vectors, and a query is the key that it points to. Inputs are marked by unit
-    vectors too; each layer adds to them what its heads gather.
+    vectors too; each layer adds the output of its heads to them.
     """
     attend = Argmax() if attention == "argmax" else Softmax()
     units = marks = torch.eye(pointers.shape[-1], dtype=torch.float64)
@@ -125,7 +125,7 @@ def field(marks: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
     return marks.gt(0).sum(-1).double()
 
 
-def turners(n: int) -> int:
+def winning_keys(n: int) -> int:
     """Return the number of inputs that win a pointer if their key becomes twice the query."""
     units = torch.eye(n, dtype=torch.float64)
     keys = units.repeat(n, 1, 1)
