@@ -80,9 +80,8 @@ def masked_autoencoder(
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
     yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
     yield at_least("gap between masks, positions kept", gap(kept), SEEN)
-    yield at_least(
-        "change of the first output by the last word", change_by_last_word(model, row), SEEN
-    )
+    change = change_by_last_word(model, row)
+    yield at_least("change of the first output by the last word", change, SEEN)
     yield informational("least loss per mask, positions dropped too, nats", entropy(behind))
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
     maps = {"positions kept": kept, "positions dropped too": dropped}
