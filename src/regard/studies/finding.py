@@ -334,7 +334,7 @@ class Finding(_Stored, frozen=True, kw_only=True):
             **{name: getattr(self, name) for name in Evidence.__struct_fields__},
             "replications": self.replications,
         }
-        lines = [f'"{name}": '.encode() + msgspec.json.encode(of) for name, of in fields.items()]
+        lines = [f'"{name}": '.encode() + msgspec.json.encode(x) for name, x in fields.items()]
         return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
     def csv(self) -> str:

@@ -43,9 +43,9 @@ def test_places_are_those_of_the_words() -> None:
     model = pretrained_bert("")
     for text in TEXTS[:2]:
         read = reading(model, text, REVERSED)
-        assert len(word_starts(read.one)) == len(text.words)
+        assert len(word_starts(read.maps)) == len(text.words)
         for word, place in read.places.items():
-            assert text.words[word].lower().startswith(read.one.keys[place])
+            assert text.words[word].lower().startswith(read.maps.keys[place])
 
 
 @needs_package

@@ -34,7 +34,7 @@ def test_the_head_is_chosen_on_other_rows_than_it_is_measured_on() -> None:
 
 
 def test_distances_are_a_rival() -> None:
-    rows: list[Row] = [([], 5, 4), ([], 7, 6), ([], 9, 3)]
+    rows = [Row([], 5, 4, 0), Row([], 7, 6, 0), Row([], 9, 3, 0)]
     assert at_distances(rows).tolist() == [[True, False], [True, False], [False, True]]
 
 
@@ -44,9 +44,9 @@ def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
     texts = labeled_texts(0, "test", 2)
     for relation in RELATIONS:
         rows = masked_rows(run, texts, relation)
-        assert all(ids.count(MASK) == 1 and ids[place] == MASK for ids, place, _ in rows)
+        assert all(row.ids.count(MASK) == 1 and row.ids[row.place] == MASK for row in rows)
         (weights, *_) = weights_of(run, rows)
-        assert weights.shape == (LAYERS * HEADS, len(rows[0][0]))
+        assert weights.shape == (LAYERS * HEADS, len(rows[0].ids))
         assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
 
 

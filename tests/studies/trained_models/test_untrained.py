@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.attention import Attention
 from regard.models.builders import Model
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import HEADS, WIDTH, plan_reader
+from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
 from regard.studies.trained_models.untrained import (
     layer_gradients,
     masked_loss,
@@ -19,7 +19,7 @@ from regard.studies.trained_models.untrained import (
     untrained,
 )
 
-IDS, PLACE, OTHER, TARGET = [3, 4, 1, 5, 6, 7], 2, 4, 9
+IDS, PLACE, OTHER, TARGET = ROW = Row([3, 4, 1, 5, 6, 7], 2, 4, 9)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def model() -> Model:
 
 
 def loss(model: Model) -> Tensor:
-    return masked_loss(model, IDS, PLACE, TARGET)
+    return masked_loss(model, ROW)
 
 
 def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
@@ -69,12 +69,12 @@ def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
 
 def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:
     ids = torch.randperm(30, generator=torch.Generator().manual_seed(0))[:24].tolist()
-    found = measure(model, [(ids, 0, 5)], [7])
+    found = measure(model, [Row(ids, 0, 5, 7)])
     assert found.spread == pytest.approx(WIDTH * 0.02**2, rel=0.2)
     assert found.entropy.min() > 0.999
-    assert found.off < 1e-12
+    assert found.error < 1e-12
     rescale(model, 20)
-    assert measure(model, [(ids, 0, 5)], [7]).entropy.min() < 0.7
+    assert measure(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
 
 
 @pytest.mark.slow

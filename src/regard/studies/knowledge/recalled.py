@@ -145,7 +145,7 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
 
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
     groups = {kind: aurocs for kind, aurocs in found.items() if aurocs}
-    chosen = {kind: {signal: of[signal] for signal in SIGNALS} for kind, of in groups.items()}
+    chosen = {kind: {s: aurocs[s] for s in SIGNALS} for kind, aurocs in groups.items()}
     return bar_panel(chosen, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 

@@ -111,9 +111,9 @@ def encoded(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecode
     return seen[0], memory
 
 
-def gradient(of: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, " n"]:
+def gradient(loss: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor, " n"]:
     """Return the norm of the gradient at each place, averaged over rows; 0 if there is no path."""
-    (found,) = torch.autograd.grad(of, x, retain_graph=True, materialize_grads=True)
+    (found,) = torch.autograd.grad(loss, x, retain_graph=True, materialize_grads=True)
     lengths: Tensor = found.norm(dim=-1)
     return lengths.mean(0)
 

@@ -121,8 +121,8 @@ def scale(
     measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
     entropies, gradients = (
         [
-            series(WIDTHS, [getattr(x, name) for x in of], style="line with dots", color=color)
-            for color, of in colors.items()
+            series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
+            for color, spreads in colors.items()
         ]
         for name in ("entropy", "gradient")
     )

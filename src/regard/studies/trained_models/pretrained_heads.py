@@ -38,13 +38,13 @@ PATTERNS = {
 class Reading(NamedTuple):
     """Attention of the model to two sentences in some word order."""
 
-    one: AttentionMap
+    maps: AttentionMap
     places: Mapping[int, int]
     """Place of each word's first token, by the word's place in the original order."""
 
     def between(self, query: int, key: int) -> Float[Tensor, "layers heads"]:
         """Return the weight of each head from one word to another."""
-        weights = torch.stack([layer.record.weights[0] for layer in self.one.layers])
+        weights = torch.stack([layer.record.weights[0] for layer in self.maps.layers])
         return weights[:, :, self.places[query], self.places[key]]
 
 
@@ -91,7 +91,7 @@ def pretrained_heads(
         order: [reading(model, text, order) for text in pairs]
         for order in (AS_IS, REVERSED, EXCHANGED)
     }
-    heads = {order: head_scores([each.one for each in of]) for order, of in read.items()}
+    heads = {order: head_scores([one.maps for one in found]) for order, found in read.items()}
     shares = {
         name: torch.tensor([head.scores[pattern] for head in heads[AS_IS]])
         for pattern, name in PATTERNS.items()
@@ -102,22 +102,22 @@ def pretrained_heads(
     sinks = (shares["[CLS]"] > SINK).double().mean()
     yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
     yield informational("[SEP], best head", shares["[SEP]"].max())
-    ratio = value_ratio([each.one for each in read[AS_IS]])
+    ratio = value_ratio([each.maps for each in read[AS_IS]])
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
     yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
     yield from _objects(pairs, read)
     rows = [
-        (f"{head.layer}.{head.head}", *(float(of[i]) for of in shares.values()))
+        (f"{head.layer}.{head.head}", *(float(share[i]) for share in shares.values()))
         for i, head in enumerate(heads[AS_IS])
     ]
     yield table(["head", *shares], rows)
-    layers = len(read[AS_IS][0].one.layers)
+    layers = len(read[AS_IS][0].maps.layers)
     numbers = [[str(i) for i in range(n)] for n in (layers, len(duplicate) // layers)]
     axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": numbers[0], "columns": numbers[1]}
     yield figure(
         *(
-            heat_map(of.view(layers, -1), title=name, unit="share", **axes)
-            for name, of in shares.items()
+            heat_map(share.view(layers, -1), title=name, unit="share", **axes)
+            for name, share in shares.items()
         ),
         columns=3,
     )
@@ -126,8 +126,9 @@ def pretrained_heads(
 def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:
     """Return the attention to both sentences of a text in some word order."""
     first, second = in_order(text, order)
-    (one,) = model.attention_maps(*(" ".join(text.words[i] for i in s) for s in (first, second)))
-    return Reading(one, dict(zip([*first, *second], word_starts(one), strict=True)))
+    sentences = (" ".join(text.words[i] for i in places) for places in (first, second))
+    (maps,) = model.attention_maps(*sentences)
+    return Reading(maps, dict(zip([*first, *second], word_starts(maps), strict=True)))
 
 
 def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
@@ -142,11 +143,11 @@ def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
 def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Iterator[Measurement]:
     """Yield the weight of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
-        shares = {order: [head.scores[pattern] for head in of] for order, of in heads.items()}
+        shares = {order: [one.scores[pattern] for one in found] for order, found in heads.items()}
         best = shares[AS_IS].index(max(shares[AS_IS]))
-        for order, of in shares.items():
+        for order, share in shares.items():
             which = "best head" if order == AS_IS else f"the same head, {order}"
-            yield at_least(f"{PATTERNS[pattern]}, {which}", of[best], low)
+            yield at_least(f"{PATTERNS[pattern]}, {which}", share[best], low)
 
 
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
@@ -154,8 +155,8 @@ def value_ratio(maps: Sequence[AttentionMap]) -> float:
     ratios = []
     for layers in zip(*(one.layers[1:-1] for one in maps), strict=True):
         lengths = [layer.value_lengths for layer in layers]
-        words = torch.stack([of[:, 1:-1].mean() for of in lengths if of is not None])
-        first = torch.stack([of[:, 0].mean() for of in lengths if of is not None])
+        words = torch.stack([norms[:, 1:-1].mean() for norms in lengths if norms is not None])
+        first = torch.stack([norms[:, 0].mean() for norms in lengths if norms is not None])
         ratios.append(float(words.mean() / first.mean()))
     return min(ratios)
 
@@ -173,7 +174,7 @@ def _objects(
         ]
         given[order] = torch.stack(weights)
     head = int(given[AS_IS][::2].mean(0).argmax())
-    share = {order: float(of[1::2, head].mean()) for order, of in given.items()}
+    share = {order: float(weights[1::2, head].mean()) for order, weights in given.items()}
     left = share[REVERSED] / share[AS_IS]
     yield at_least("verb → object, best head", share[AS_IS], 0.25)
     yield at_most(f"verb → object, the same head, {REVERSED} / {AS_IS}", left, 0.5)

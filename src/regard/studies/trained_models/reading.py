@@ -1,7 +1,7 @@
 """A small encoder and decoder of sentences, and the attention of the encoder's heads."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -55,8 +55,16 @@ def trained_reader(steps: int, seed: int, *, heads: int = HEADS) -> Run:
     return cached_run(plan_reader(steps, seed, heads=heads))
 
 
-Row = tuple[list[int], int, int]
-"""Ids with a mask, its place, and the place of the word that determines the masked one."""
+class Row(NamedTuple):
+    """A text with a masked word."""
+
+    ids: list[int]
+    place: int
+    """Place of the mask."""
+    other: int
+    """Place of the word that determines the masked one."""
+    target: int
+    """Id of the masked word."""
 
 
 def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
@@ -65,19 +73,20 @@ def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
     for text in texts:
         ids = run.tokenizer.encode(text.text)
         for dependent, other in text.pairs[relation]:
-            rows.append(([*ids[:dependent], mask, *ids[dependent + 1 :]], dependent, other))
+            masked = [*ids[:dependent], mask, *ids[dependent + 1 :]]
+            rows.append(Row(masked, dependent, other, ids[dependent]))
     return rows
 
 
 def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"]]:
     """Return the attention weights from the mask of each row, of all heads layer by layer."""
     return [
-        torch.cat([layer.weights[0, :, place] for layer in capture_attention(run.model, ids)])
-        for ids, place in ((torch.tensor([ids]), place) for ids, place, _ in rows)
+        torch.cat([layer.weights[0, :, row.place] for layer in capture_attention(run.model, ids)])
+        for row, ids in ((row, torch.tensor([row.ids])) for row in rows)
     ]
 
 
 def hits(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
     """Return whether each head's largest weight is on the word that determines the masked one."""
     attended = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
-    return attended == torch.tensor([other for _, _, other in rows])[:, None]
+    return attended == torch.tensor([row.other for row in rows])[:, None]

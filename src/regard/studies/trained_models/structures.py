@@ -141,6 +141,6 @@ def best_on_second_half(
 
 def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
     """Return, for each row and distance, whether the right word is at this distance."""
-    distances = [other - dependent for _, dependent, other in rows]
+    distances = [row.other - row.place for row in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])

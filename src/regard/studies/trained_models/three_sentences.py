@@ -88,7 +88,9 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     new.model.eval()
     texts = labeled_texts(seed, "test", TEXTS)
     places = places_of(texts)
-    after, before = ({name: best(one, of) for name, of in places.items()} for one in (run, new))
+    after, before = (
+        {name: best(one, found) for name, found in places.items()} for one in (run, new)
+    )
     yield from judged(after, before)
     name = "first word: relative change of its keys and values by later words"
     yield at_most(name, change_of_first(run, texts), 1e-5)

@@ -78,7 +78,7 @@ def two_meanings(
     layers = range(len(same["query"]))
     columns = [f"{part}, {which}" for part in PARTS for which in ("same", "other")]
     rows = [
-        (layer, *(float(of[part][layer]) for part in PARTS for of in (same, other)))
+        (layer, *(float(kind[part][layer]) for part in PARTS for kind in (same, other)))
         for layer in layers
     ]
     yield table(["layer", *columns], rows)
@@ -99,7 +99,7 @@ def two_meanings(
 
 def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
-    least = min(float(of[part][0]) for part in PARTS for of in (same, other))
+    least = min(float(kind[part][0]) for part in PARTS for kind in (same, other))
     yield equal("first layer: least cosine", least, 1, within=1e-4)
     for part in PARTS:
         gap = (same[part] - other[part])[1:].min()
@@ -112,7 +112,7 @@ Sentences = Mapping[str, Sequence[str]]
 
 def compared(model: HuggingFaceModel, sentences: Sentences) -> tuple[Cosines, Cosines]:
     """Return mean cosines of the word in sentences with the same and with different meanings."""
-    verbs, nouns = ([vectors(model, one) for one in of] for of in sentences.values())
+    verbs, nouns = ([vectors(model, one) for one in texts] for texts in sentences.values())
     same = [*pairwise(verbs), *pairwise(nouns)]
     return cosines(same), cosines(list(zip(verbs, nouns, strict=True)))
 

@@ -53,9 +53,8 @@ class Measured(NamedTuple):
     norm: Float[Tensor, " heads"]
     """Norm of ∂L/∂A, averaged over rows."""
     at_the_word: float
-    """|∂L/∂A_ij| at the word j that determines the masked word i, divided by the mean over all j.
-    """
-    off: float
+    """|∂L/∂A_ij| at the word j that determines the masked i, divided by the mean over all j."""
+    error: float
     """Largest difference between ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
 
 
@@ -94,13 +93,7 @@ def untrained(
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
     read = [row for relation in RELATIONS for row in masked_rows(run, texts, relation)]
-    targets = [
-        run.tokenizer.encode(text.text)[dependent]
-        for relation in RELATIONS
-        for text in texts
-        for dependent, _ in text.pairs[relation]
-    ]
-    before, after = (measure(model, read, targets) for model in (new.model, run.model))
+    before, after = (measure(model, read) for model in (new.model, run.model))
     text = texts[0].text
     yield from judged(before, after, std)
     measured = (before.entropy, after.entropy, before.norm, after.norm)
@@ -109,7 +102,7 @@ def untrained(
         for i in range(LAYERS * HEADS)
     ]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
-    shown = torch.tensor([read[-1][0]])
+    shown = torch.tensor([read[-1].ids])
     yield figure(
         *(
             heat_map(weights, title=f"{name}, head 0.{head}", unit="weight")
@@ -129,7 +122,7 @@ def judged(before: Measured, after: Measured, std: float) -> Iterator[Measuremen
     yield equal(name, before.spread, predicted, within=tolerance)
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
     yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
-    yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.off, after.off), 1e-9)
+    yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.error, after.error), 1e-9)
     yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
     gain = after.at_the_word - before.at_the_word
     yield at_least("|∂L/∂A| at the right word / mean: after minus before", gain, 0.1)
@@ -143,32 +136,32 @@ def rescale(model: nn.Module, factor: float) -> None:
             parameter.mul_(factor)
 
 
-def masked_loss(model: Model, ids: list[int], place: int, target: int) -> Float[Tensor, ""]:
-    """Return the loss of the masked token at one place."""
-    return F.cross_entropy(model(torch.tensor([ids]))[0, place], torch.tensor(target))
+def masked_loss(model: Model, row: Row) -> Float[Tensor, ""]:
+    """Return the loss of the masked token."""
+    return F.cross_entropy(model(torch.tensor([row.ids]))[0, row.place], torch.tensor(row.target))
 
 
-def measure(model: Model, rows: Sequence[Row], targets: Sequence[int]) -> Measured:
+def measure(model: Model, rows: Sequence[Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
-    entropies, norms, ratios, spreads, off = [], [], [], [], 0.0
-    for (ids, place, other), target in zip(rows, targets, strict=True):
-        layers = layer_gradients(exact, partial(masked_loss, exact, ids, place, target))
+    entropies, norms, ratios, spreads, error = [], [], [], [], 0.0
+    for row in rows:
+        layers = layer_gradients(exact, partial(masked_loss, exact, row))
         weights, gradients, errors = (
             torch.cat([x[0] for x in several]) for several in zip(*layers, strict=True)
         )
-        entropies.append(torch.special.entr(weights).sum(-1).mean(-1) / math.log(len(ids)))
+        entropies.append(torch.special.entr(weights).sum(-1).mean(-1) / math.log(len(row.ids)))
         norms.append(gradients.flatten(1).norm(dim=1))
-        size = gradients[:, place].abs()
-        ratios.append(size[:, other] / size.mean(-1).clamp(min=1e-300))
+        size = gradients[:, row.place].abs()
+        ratios.append(size[:, row.other] / size.mean(-1).clamp(min=1e-300))
         spreads.append(weights[:HEADS].log().std(-1).mean())
-        off = max(off, float(errors.abs().max()))
+        error = max(error, float(errors.abs().max()))
     return Measured(
         entropy=torch.stack(entropies).mean(0),
         spread=float(torch.stack(spreads).mean()),
         norm=torch.stack(norms).mean(0),
         at_the_word=float(torch.stack(ratios).mean()),
-        off=off,
+        error=error,
     )
 
 
@@ -177,7 +170,7 @@ class Layer(NamedTuple):
 
     weights: Float[Tensor, "b heads n n"]
     gradient: Float[Tensor, "b heads n n"]
-    off: Float[Tensor, "b heads n n"]
+    error: Float[Tensor, "b heads n n"]
     """Difference between the gradient and (∂L/∂o_i)·v_j."""
 
 
