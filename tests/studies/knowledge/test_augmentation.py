@@ -24,7 +24,7 @@ def test_all_texts_are_about_the_same_facts() -> None:
     assert people[0] == people[1] == people[2]
 
 
-def test_what_the_claim_depends_on() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert holds(MIXED, AFTERWARDS)
     assert not holds({**MIXED, "one biography": 0.1}, AFTERWARDS)
     assert not holds({**MIXED, "five, permuted": 0.3}, AFTERWARDS)

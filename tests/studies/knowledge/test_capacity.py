@@ -14,11 +14,11 @@ VALUES = (
 )
 
 
-def test_who_knows_nothing_stores_nothing() -> None:
+def test_a_model_without_knowledge_stores_nothing() -> None:
     assert stored_bits(100, log(len(NAMES)), log(VALUES)) == pytest.approx(0, abs=1e-9)
 
 
-def test_who_knows_all_stores_the_facts_and_which_names_there_are() -> None:
+def test_full_knowledge_is_the_facts_and_the_set_of_names() -> None:
     people = 1000
     expected = people * (log2(len(NAMES) / people) + log2(VALUES))
     assert stored_bits(people, log(people), 0.0) == pytest.approx(expected)
@@ -31,7 +31,7 @@ def test_a_higher_loss_is_less_knowledge(n: int, name: float, value: float, more
     assert stored_bits(n, name, value + more) == pytest.approx(stored_bits(n, name + more, value))
 
 
-def test_what_the_claim_depends_on() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
     for few, many in (([0.3], [2.0]), ([1.3], [1.0]), ([1.2], [3.0])):
         assert not all(number.holds for number in judged({100: few, 1000: many}))

@@ -39,7 +39,7 @@ def test_as_many_biographies_as_asked_state_the_new_place(dose: int) -> None:
         assert new in (old, old.replace(person.place, "Nowhere"))
 
 
-def test_what_the_claim_depends_on() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(FOUND))
     none, one, *_, every = DOSES
     for dose, worse in (

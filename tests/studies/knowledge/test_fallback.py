@@ -1,4 +1,4 @@
-"""People of whom nothing was read."""
+"""Answers about absent people."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from regard.studies.finding import Verdict
 from regard.studies.knowledge.fallback import Guesses, counted, fallback, judged
 
 OTHER = Guesses(home=0.45, by_chance=0.15, common=0.3, right=0.15, probability=0.8)
-TELLING = Guesses(home=0.65, by_chance=0.15, common=0.3, right=0.55, probability=0.9)
+INFORMATIVE = Guesses(home=0.65, by_chance=0.15, common=0.3, right=0.55, probability=0.9)
 
 
 def test_shares_are_counted() -> None:
@@ -21,17 +21,17 @@ def test_shares_are_counted() -> None:
     assert guesses.from_the_name == pytest.approx(1 / 8)
 
 
-def test_what_the_claim_wants() -> None:
-    assert all(number.holds for number in judged(OTHER, TELLING))
-    for without, telling in (
-        (OTHER, TELLING._replace(right=0.2)),
-        (OTHER, TELLING._replace(home=0.2)),
-        (OTHER, TELLING._replace(probability=0.1)),
-        (OTHER._replace(home=0.15), TELLING),
-        (OTHER._replace(common=0.05), TELLING),
-        (OTHER._replace(right=0.5), TELLING),
+def test_the_claim_needs_every_measurement() -> None:
+    assert all(number.holds for number in judged(OTHER, INFORMATIVE))
+    for other, informative in (
+        (OTHER, INFORMATIVE._replace(right=0.2)),
+        (OTHER, INFORMATIVE._replace(home=0.2)),
+        (OTHER, INFORMATIVE._replace(probability=0.1)),
+        (OTHER._replace(home=0.15), INFORMATIVE),
+        (OTHER._replace(common=0.05), INFORMATIVE),
+        (OTHER._replace(right=0.5), INFORMATIVE),
     ):
-        assert not all(number.holds for number in judged(without, telling))
+        assert not all(number.holds for number in judged(other, informative))
 
 
 @pytest.mark.slow
@@ -40,5 +40,5 @@ def test_the_verdict() -> None:
 
 
 @pytest.mark.slow
-def test_names_that_tell_nothing_make_no_guess_right() -> None:
+def test_without_informative_names_the_claim_fails() -> None:
     assert fallback(correlation=0.0).verdict is Verdict.FAILS

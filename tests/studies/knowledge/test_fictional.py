@@ -1,4 +1,4 @@
-"""What the studies of knowledge share."""
+"""Models and worlds of the studies of knowledge."""
 
 from pathlib import Path
 

@@ -22,11 +22,11 @@ def holds(pretrained: float, not_pretrained: float, without: float) -> bool:
     return all(number.holds for number in judged(scores, guess=0.25, n=100))
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert holds(0.85, 0.1, 0.1)
     assert holds(0.85, 0.25, 0.3), "a guess, within three standard errors"
     assert not holds(0.3, 0.1, 0.1), "no better than a guess"
-    assert not holds(0.85, 0.1, 0.6), "something beside the sentences tells"
+    assert not holds(0.85, 0.1, 0.6), "something else determines the answer"
     assert not holds(0.85, 0.6, 0.1)
 
 
@@ -44,6 +44,6 @@ def test_hardly_trained_it_recalls_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_where_names_tell_the_place_no_text_is_needed() -> None:
+def test_informative_names_need_no_text() -> None:
     numbers = {number.name: number for number in pretraining(correlation=1.0).numbers}
     assert not (numbers[NOT_PRETRAINED].holds and numbers[WITHOUT_THEM].holds)

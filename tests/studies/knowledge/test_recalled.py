@@ -59,7 +59,7 @@ def test_the_claim_needs_both_kinds_of_doubt() -> None:
     assert not holding(all_wrong, ABSENT), "nothing is recalled"
 
 
-def test_the_text_tells_where_invented_answers_are_all_the_same() -> None:
+def test_the_text_separates_different_answers() -> None:
     known = answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3, [0.0] * 3)
     assert by_text(known, answers(["Paris"] * 3, None, [1.0] * 3, [0.0] * 3)) == 1
     assert by_text(known, answers(["Rome", "Oslo", "Bern"], None, [1.0] * 3, [0.0] * 3)) == 0.5

@@ -18,7 +18,7 @@ def test_all_texts_have_as_many_sentences() -> None:
     assert {len(sentences) for sentences in TEXTS.values()} == {4}
 
 
-def test_what_the_claim_depends_on() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(FORWARD, BACKWARD))
     for text in TEXTS:
         for worse in ((BACKWARD[text], FORWARD[text]), (NONE, NONE)):

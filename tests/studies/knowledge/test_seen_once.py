@@ -63,7 +63,7 @@ def test_the_slack_decreases_with_the_documents() -> None:
     assert slack(100) > slack(4000) > slack(10**9) > 0
 
 
-def test_what_the_claim_depends_on() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(FOUND, REPEATED))
     for shape, worse in (
         (SHAPES[1], Sampled(seen_once=0.9, false=0.3, miscalibration=0.1)),

@@ -18,7 +18,7 @@ BIASED = Shares(
 )
 
 
-def test_what_the_claim_wants_of_each_source() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(BIASED))
     for change, which in (
         ({"common_probability": 0.05}, 0),

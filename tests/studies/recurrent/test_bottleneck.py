@@ -35,7 +35,7 @@ WELL = {
 }
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(WELL, "vanilla"))
 
 

@@ -81,7 +81,7 @@ def test_answering_changes_all_but_the_weights(asked: tuple[Run, Rows]) -> None:
     ]
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(WELL))
     assert not all(number.holds for number in judged(WELL | {NONE: EVEN}))
     assert not all(number.holds for number in judged(WELL | {ATTENTION: WELL[NONE]}))

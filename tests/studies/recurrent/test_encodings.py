@@ -34,7 +34,7 @@ def test_a_frequency_is_the_same_at_all_places(places: int) -> None:
     assert [number.name for number in wavelengths(places) if not number.holds] == []
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(RIGHT, TURNED, seen=2))
     worse = RIGHT | {SINES: {24: 0.2, 32: 0.0}}
     assert not all(number.holds for number in judged(worse, TURNED, seen=2))

@@ -44,7 +44,7 @@ def test_all_distances_are_asked_equally_often() -> None:
     assert np.abs(counts - expected).max() < 5 * expected**0.5
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(WELL, window=8, symbols=8))
 
 

@@ -33,15 +33,15 @@ WELL = Measured(
 def test_a_mood_is_the_majority_of_its_three_days(ahead: int) -> None:
     sunny = draw_weather(20, 12, 5)
     labels = moods(sunny, ahead)
-    for row, told in zip(sunny, labels, strict=True):
-        for day, label in enumerate(told):
+    for row, found in zip(sunny, labels, strict=True):
+        for day, label in enumerate(found):
             first = day + ahead - SPAN + 1
             inside = first >= 0 and first + SPAN <= len(row)
             assert label == (sum(row[first : first + SPAN]) >= 2 if inside else IGNORE)
 
 
 @pytest.mark.parametrize("ahead", range(5))
-def test_nobody_who_knows_the_past_alone_is_right_more_often(ahead: int) -> None:
+def test_no_prediction_from_the_past_is_right_more_often(ahead: int) -> None:
     """The best guess for each weather of the last three days, from counts."""
     sunny = draw_weather(4000, 12, 6)
     labels = moods(sunny, ahead)
@@ -53,7 +53,7 @@ def test_nobody_who_knows_the_past_alone_is_right_more_often(ahead: int) -> None
     assert (share * np.maximum(good, 1 - good)).sum() == pytest.approx(best(ahead), abs=0.04)
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert [best(ahead) for ahead in range(4)] == [1, 0.75, 0.75, 0.5]
     assert all(number.holds for number in judged(WELL, ahead=1))
     clairvoyant = WELL.accuracy | {("future", "one way"): 0.9}
@@ -69,7 +69,7 @@ def test_with_no_day_ahead_nothing_is_gained() -> None:
     assert failed == ["future: both ways minus one way"]
 
 
-def test_training_is_what_makes_the_difference(
+def test_without_training_both_directions_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))

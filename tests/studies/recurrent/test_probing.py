@@ -1,4 +1,4 @@
-"""What the states hold."""
+"""Probes of the states."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ WELL = {
 }
 
 
-def states_with(*told: torch.Tensor) -> torch.Tensor:
+def states_with(*values: torch.Tensor) -> torch.Tensor:
     """States that hold these values along random directions, and noise."""
     generator = torch.Generator().manual_seed(1)
-    states = 0.01 * torch.randn(*told[0].shape, 16, generator=generator)
-    for values in told:
+    states = 0.01 * torch.randn(*values[0].shape, 16, generator=generator)
+    for one in values:
         direction = torch.randn(16, generator=generator)
-        states = states + values[..., None] * direction
+        states = states + one[..., None] * direction
     return states
 
 
@@ -50,7 +50,7 @@ def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
     assert accuracy(none, task) < 0.5 + 4 * 0.5 / 30**0.5
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(WELL))
 
 
@@ -62,12 +62,14 @@ def test_other_measurements_would_refute_it(lost: tuple[str, str]) -> None:
     assert not all(number.holds for number in judged(other))
 
 
-def test_a_last_state_that_holds_the_text_all_the_same_would_refute_it() -> None:
+def test_a_last_state_with_the_whole_text_would_refute_it() -> None:
     held = WELL[ATTENTION]._replace(last=[0.9, 0.9])
     assert not all(number.holds for number in judged(WELL | {ATTENTION: held}))
 
 
-def test_a_new_network_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrained_network_is_probed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     finding = probing(width=16, longest=8, steps=1)
     assert finding.verdict is Verdict.FAILS

@@ -34,11 +34,11 @@ def test_the_gradient_of_a_power(steps: int) -> None:
     assert float(gradient(network)[0]) == pytest.approx(slope, rel=1e-5)
 
 
-def test_every_step_of_the_overflow_is_as_told() -> None:
+def test_every_step_of_the_overflow_holds() -> None:
     assert [number.name for number in overflow() if not number.holds] == []
 
 
-def test_the_numbers_of_the_specification() -> None:
+def test_a_nilpotent_matrix_stretches_once() -> None:
     measured = {number.name: number.measured for number in study(radii=(0.5,), steps=9).numbers}
     # A singular value is off by a few roundings of the largest.
     ten = pytest.approx(10, rel=8 * torch.finfo(torch.float64).eps)

@@ -37,7 +37,7 @@ def test_each_family_gets_a_model_of_its_own() -> None:
             assert isinstance(recipe_for(task, family, 5, 32, 0).model, CONFIGS[family])
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     without = dict.fromkeys(FAMILIES, 0.5)
     assert all(number.holds for number in judged(scores(), without, REFUSED))
     assert not all(n.holds for n in judged(scores(), without | {"retrieval": 0.95}, REFUSED))

@@ -50,7 +50,7 @@ def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
         assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
 
 
-def test_what_the_claim_requires() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     found = dict.fromkeys(RELATIONS, FOUND)
     assert all(number.holds for number in judged(found, 0.8))
     for worse in (

@@ -35,7 +35,7 @@ def test_the_query_is_the_verb_or_the_word_before_the_next() -> None:
     assert len(places[SHORT]) + len(places[ACROSS]) == len(places[PRONOUN]) == len(TEXTS)
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     after = dict.fromkeys((SHORT, ACROSS, PRONOUN), AFTER)
     before = dict.fromkeys(after, BEFORE)
     assert all(number.holds for number in judged(after, before))

@@ -19,7 +19,7 @@ from regard.studies.trained_models.two_heads import (
 
 
 @given(st.integers(3, 7), st.integers(0, 1000))
-def test_no_choice_of_a_place_tells_more_than_twice_k_answers(k: int, seed: int) -> None:
+def test_one_place_determines_at_most_2k_answers(k: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     first, second, elsewhere = draw.random(k), draw.random(k), draw.random() * 0.5
     told = {
@@ -37,7 +37,7 @@ def test_labels_name_the_two_tokens_before() -> None:
         assert (labels[:, i] == 5 * ids[:, i - 1] + ids[:, i - 2]).all()
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     shares = {
         ("argmax", 1): 0.2, ("argmax", 2): 1.0, ("softmax", 1): 1.0, ("softmax", 2): 1.0
     }  # fmt: skip

@@ -22,7 +22,7 @@ def test_cosines_are_averaged_over_heads_and_pairs() -> None:
     assert cosines([(one, two), (one, one)])["key"].tolist() == [0.75]
 
 
-def test_what_the_claim_wants() -> None:
+def test_the_claim_needs_every_measurement() -> None:
     same, other = torch.tensor([1.0, 0.9, 0.9]), torch.tensor([1.0, 0.7, 0.8])
     found = dict.fromkeys(PARTS, same), dict.fromkeys(PARTS, other)
     assert all(number.holds for number in judged(*found))
