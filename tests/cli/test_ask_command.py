@@ -40,6 +40,18 @@ def test_answers_have_confidence_and_evidence(regard: Command) -> None:
     assert second.endswith("· silent")
 
 
+def test_an_ancestor_that_is_missing_is_named(regard: Command, folder: Path) -> None:
+    """Its index would give the evidence."""
+    (folder / "run/corpus.index").unlink()
+    origin = json.loads((folder / "run/origin.json").read_text())
+    gone = {"run": str(folder / "gone")}
+    (folder / "run/origin.json").write_text(json.dumps(origin | {"ancestors": [gone]}))
+    with pytest.warns(UserWarning, match="these ancestors are missing: .*gone; put them back"):
+        found = regard("ask", "run", "Where was Mia Bell born?")
+    assert found.code == 0
+    assert len(found.out.splitlines()) == 1
+
+
 def test_verdicts_need_the_expected_answer(regard: Command) -> None:
     succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
     asked = ["Where was Mia Bell born?\tRome", "Where was Max Frey born?\tOslo"]

@@ -1,5 +1,6 @@
 """Runs with the weights of another: what is kept, what is drawn, and what is refused."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from regard.errors import RegardError, UserError
 from regard.files import read_table
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
-from regard.runs.start import ancestry, convert, shown_names
+from regard.runs.start import ancestors, ancestry, convert, shown_names
 from regard.training.plan_task import plan_task
 from tiny_tasks import sharp_run, task_recipe
 
@@ -158,6 +159,19 @@ def test_ancestors_are_found_from_any_folder(
     monkeypatch.chdir(tmp_path)
     second = convert(Run.load(Path("first")), Path("second"), ["model.attention.kind=polynomial"])
     assert second.origin["ancestors"][0]["run"] == str(tmp_path / "first")
+
+
+def test_ancestors_of_a_moved_project_are_found(parent: Run, tmp_path: Path) -> None:
+    first = convert(parent, tmp_path / "old/first", ["model.attention.kind=elu"])
+    convert(first, tmp_path / "old/runs/second", ["model.attention.kind=polynomial"])
+    (tmp_path / "old").rename(tmp_path / "new")
+    second = Run.load(tmp_path / "new/runs/second")
+    assert ancestors(second)[0]["run"] == str(tmp_path / "new/first")
+    third = convert(second, tmp_path / "third", ["model.attention.kind=elu"])
+    places = [str(second.path), str(tmp_path / "new/first"), str(parent.path.absolute())]
+    assert [one["run"] for one in third.origin["ancestors"]] == places
+    shutil.rmtree(tmp_path / "new/first")
+    assert ancestors(second)[0]["run"] == str(tmp_path / "old/first"), "as it was"
 
 
 def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> None:

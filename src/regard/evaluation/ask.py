@@ -1,5 +1,6 @@
 """Answers with confidence, evidence from the training text, and abstention."""
 
+import warnings
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.start import ancestors
 from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
 from regard.uncertainty.abstention import calibrate as test_thresholds
 from regard.uncertainty.calibration import (
@@ -196,12 +198,24 @@ def calibrate_run(
 
 
 def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
-    """Return the given index, or that in the folder of a run or its nearest ancestor, if any."""
+    """Return the given index, or that in the folder of a run or its nearest ancestor, if any.
+
+    Without an index, a warning names the ancestors whose folders are missing.
+    """
     if given is not None:
         return open_index(given)
-    folders = [run.path, *(Path(one["run"]) for one in run.origin.get("ancestors", ()))]
-    paths = (folder / RUN_INDEX for folder in folders)
-    return next((open_index(path) for path in paths if path.exists()), None)
+    folders = [run.path, *(Path(one["run"]) for one in ancestors(run))]
+    found = next((path for folder in folders if (path := folder / RUN_INDEX).exists()), None)
+    if found is not None:
+        return open_index(found)
+    gone = [str(one) for one in folders[1:] if not one.exists() and not str(one).startswith("hf:")]
+    if gone:
+        warnings.warn(
+            f"{run.path}: no index is found, and these ancestors are missing: {', '.join(gone)}; "
+            "put them back, or name an index",
+            stacklevel=2,
+        )
+    return None
 
 
 def require_answering(run: Run) -> None:

@@ -1,6 +1,7 @@
 """Runs that begin with the weights of another: the start of a training, or a conversion."""
 
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +43,8 @@ def begin_with(start: Run, run: Run) -> None:
     parent = {
         "parent": str(start.path),
         "parent_weights": weights,
-        "ancestors": [_ancestor(start), *start.origin.get("ancestors", ())],
+        "folder": str(run.path.absolute()),
+        "ancestors": [_ancestor(start), *ancestors(start)],
     }
     changed = {"new_tensors": new, "dropped_tensors": dropped}
     run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
@@ -59,6 +61,24 @@ def _ancestor(run: Run) -> dict[str, Any]:
     """Return a run's absolute path and provenance, for the origin of runs that start from it."""
     facts = ("stage", "steps", "inputs", "fingerprint", "parent_weights")
     return {"run": _place(run)} | {name: run.origin[name] for name in facts if name in run.origin}
+
+
+def ancestors(run: Run) -> list[dict[str, Any]]:
+    """Return the provenance of a run's ancestors, the nearest first.
+
+    The folder of one that is missing is looked for at the same place relative to the run's: both
+    may have been moved together.
+    """
+    now = run.path.absolute()
+    before = run.origin.get("folder", str(now))
+    return [
+        one | {"run": _moved(one["run"], before, now)} for one in run.origin.get("ancestors", ())
+    ]
+
+
+def _moved(folder: str, before: str, now: Path) -> str:
+    there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
+    return str(there) if there.exists() and not Path(folder).exists() else folder
 
 
 def ancestry(path: Path, origin: Mapping[str, Any]) -> list[str]:
