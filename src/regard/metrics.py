@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 Z95 = 1.959963984540054
 """The two-sided 95 % point of the normal distribution."""
+HIGHEST = dict.fromkeys(
+    (
+        *("accuracy", "exact match", "whole rows", "macro F1", "ROUGE-1", "ROUGE-2", "ROUGE-L"),
+        *("recall@1", "recall@5", "recall@10", "MRR"),
+    ),
+    1.0,
+) | {"BLEU": 100.0, "chrF": 100.0}
+"""Highest possible value of each score of a task; the lowest is 0."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ from regard.evaluation.tasks import (
     score_ranks,
     score_task,
 )
+from regard.metrics import HIGHEST
 from regard.models.builders import Reconstructor, SequenceToSequence
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
+from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import max_prompt_length
@@ -286,6 +288,13 @@ def test_a_task_is_scored_on_examples_of_its_own_beside_its_baselines(
         assert interval.low <= interval.value <= interval.high
     assert found.cut == 0
     assert score_task(run, CPU) == found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_score_has_a_bound(task: str) -> None:
+    names = score_names(TASKS[task])
+    assert names
+    assert set(names) <= HIGHEST.keys()
 
 
 def test_answers_are_scored_by_their_task() -> None:

@@ -12,10 +12,6 @@ LEVEL = 0.05
 """Share of true null hypotheses that may be rejected, in the whole family of comparisons."""
 
 
-HIGHEST = {"BLEU": 100.0, "chrF": 100.0}
-"""Highest possible values of scores, by default 1. The lowest are 0."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """A row less the baseline, over their common seeds."""

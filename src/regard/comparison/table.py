@@ -7,15 +7,16 @@ of the choice.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from regard.comparison.folder import Cell, Costs, Sweep, load_sweep, read_cells
 from regard.comparison.grid import Values
-from regard.comparison.statistics import HIGHEST, Difference, compare_with, t_interval
+from regard.comparison.statistics import Difference, compare_with, t_interval
 from regard.errors import UserError, alternatives
+from regard.metrics import HIGHEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,7 +172,7 @@ class Comparison:
     @property
     def highest(self) -> float:
         """Highest possible score; the lowest is 0."""
-        return HIGHEST.get(self.score, 1.0)
+        return HIGHEST[self.score] if self.score else inf
 
     @cached_property
     def rows(self) -> list[Row]:
