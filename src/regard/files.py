@@ -133,15 +133,24 @@ def publish(temporary: Path, path: Path) -> None:
 def cleared_up(temporary: Path, path: Path) -> Iterator[None]:
     """Remove the temporary file or folder on failure; an error of the disk names the final path."""
     try:
-        yield
-    except Exception as error:
+        with errors_name(path):
+            yield
+    except Exception:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             with suppress(OSError):
                 temporary.unlink()
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
+        raise
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let an error of the disk name a path, whichever temporary file it comes from."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -1,14 +1,23 @@
 """How processes find each other, and work in step."""
 
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Event
 
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from regard.training.processes import Processes, StoppedElsewhere, agree_on_name
+from regard.errors import RegardError
+from regard.training import processes
+from regard.training.processes import (
+    Processes,
+    StoppedElsewhere,
+    agree_on_name,
+    join_processes,
+)
 
 
 def test_processes_agree_on_a_name_that_no_earlier_attempt_had() -> None:
@@ -78,3 +87,18 @@ def test_trainings_of_the_same_processes_have_different_names() -> None:
     names = [one.next_attempt(), one.next_attempt()]
     assert names == [two.next_attempt(), two.next_attempt()]
     assert len({*names, Processes().next_attempt(), Processes().next_attempt()}) == 4
+
+
+def test_processes_whose_launcher_has_ended_stop_with_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]  # where nobody listens once it is closed
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    variables |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processes, "CONNECTED", timedelta(seconds=0.2))
+    with pytest.raises(RegardError, match="processes can't be reached") as error:
+        join_processes()
+    assert "\n" not in str(error.value)

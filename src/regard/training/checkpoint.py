@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.files import cleared_up, pack_tensors, publish, stage_folder, write_file, write_folder
+from regard.files import (
+    cleared_up,
+    errors_name,
+    pack_tensors,
+    publish,
+    stage_folder,
+    write_file,
+    write_folder,
+)
 from regard.models.builders import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
 from regard.training.processes import LostProcessError, Processes, StoppedElsewhere, is_lost
@@ -159,15 +167,14 @@ class CheckpointWriter:
         is_first, in_step = self._processes.is_first, self._processes.in_step
         name = f"{self._attempt}/{step}"
         try:
-            with cleared_up(staged, target) if is_first else nullcontext():
+            with cleared_up(staged, target) if is_first else errors_name(target):
                 with in_step(f"{name}/staged", self._abandoned):
                     if files:
                         stage_folder(staged, packed)
                 with in_step(f"{name}/published", self._abandoned):
                     if is_first:
                         self._publish(staged, target)
-        except OSError as error:
-            error.filename, error.filename2 = str(target), None
+        except OSError:
             with self._publishing():  # raises where a newer attempt has removed the files
                 raise
 

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for other processes, such as for the tokenization of a large text."""
+CONNECTED = timedelta(minutes=1)
+"""Longest wait for the store of torchrun, which is there before its processes start."""
 NOTICED = 5.0
 """Seconds within which a dead process is found, or a failure reported."""
 
@@ -274,7 +276,8 @@ def join_processes() -> Processes:
 @cache
 def _connect() -> Processes:
     try:
-        store, rank, size = next(rendezvous("env://"))
+        launched = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        store, rank, size = next(rendezvous("env://", timeout=CONNECTED if launched else TIMEOUT))
         if torch.cuda.is_available():  # otherwise all take the first one
             local = int(os.environ.get("LOCAL_RANK", rank))
             torch.cuda.set_device(local % torch.cuda.device_count())
