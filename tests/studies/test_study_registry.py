@@ -1,5 +1,6 @@
 """The registry of studies."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -13,10 +14,29 @@ import regard.studies
 from regard.cli.study import study as study_command
 from regard.courses import COURSES
 from regard.errors import UserError
-from regard.studies.registry import all_studies, find_study
+from regard.studies.registry import THEMES, all_studies, find_study
 from regard.studies.study import Study
 
 STUDIES = list(all_studies())
+
+
+def test_studies_stand_in_the_order_of_their_imports() -> None:
+    """Also where a module that has the name of its study is imported by an earlier one."""
+    themes = Path(regard.studies.__file__).parent.glob("*/__init__.py")
+    listed = {
+        path.parent.name: [
+            alias.name.replace("_", "-")
+            for line in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(line, ast.ImportFrom)
+            for alias in line.names
+        ]
+        for path in themes
+    }
+    found = {}
+    for theme in THEMES:
+        package = theme.studies[0].function.__module__.split(".")[2]
+        found[package] = [study.name for study in theme.studies]
+    assert found == {package: names for package, names in listed.items() if names}
 
 
 def test_names_are_unique_and_findable() -> None:

@@ -24,6 +24,7 @@ from regard.studies.finding import (
     refused,
     table,
 )
+from regard.studies.moods import best
 from regard.studies.quiz.checked import (
     BLOCK,
     BOTH_WAYS,
@@ -38,7 +39,6 @@ from regard.studies.quiz.checked import (
 )
 from regard.studies.quiz.probabilities import after_start, all_texts
 from regard.studies.quiz.texts import TEXTS
-from regard.studies.recurrent.one_way_or_both import best
 from regard.studies.study import Seed, study
 from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig

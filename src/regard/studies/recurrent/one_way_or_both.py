@@ -1,16 +1,14 @@
 """Benefits and costs of bidirectional networks."""
 
 from collections.abc import Iterable
-from itertools import product
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.data import IGNORE
 from regard.models.builders import TokenClassifier
 from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
@@ -19,17 +17,14 @@ from regard.runs.run import Run, describe_origin
 from regard.studies.figure import bar_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
+from regard.studies.moods import Weather, best, draw_weather, moods
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
 from regard.training.plan import Plan
 
-SPAN = 3
-"""Number of days that a mood depends on."""
 TRAINING, TEST = 4000, 400
 """Number of rows of days."""
 WAYS = ("one way", "both ways")
-Weather = Bool[np.ndarray, "rows days"]
-"""Whether each day is sunny."""
 
 
 @study(trains=True)
@@ -121,32 +116,6 @@ def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
     yield at_most("past, one way: error of scores read day by day", measured.online, 1e-4)
     yield equal("one way: change by later days", measured.hindsight["one way"], 0)
     yield at_least("both ways: change by later days", measured.hindsight["both ways"], 1e-3)
-
-
-def best(ahead: int) -> float:
-    """Return the highest accuracy that is possible with the weather up to today."""
-    good = np.array([2 * sum(days) > SPAN for days in product((0, 1), repeat=SPAN)])
-    known = SPAN - min(ahead, SPAN)
-    share = good.reshape(2**known, -1).mean(1)  # for each weather of the known days
-    return float(np.maximum(share, 1 - share).mean())
-
-
-def draw_weather(rows: int, days: int, *seed: int) -> Weather:
-    """Return random weather, an independent fair coin flip for each day."""
-    return np.random.default_rng(seed).random((rows, days)) < 0.5
-
-
-def moods(sunny: Weather, ahead: int) -> Int[np.ndarray, "rows days"]:
-    """Return 1 where at least two of the three days up to `ahead` days later are sunny, else 0.
-
-    IGNORE if one of the three days is outside of the row.
-    """
-    three = np.lib.stride_tricks.sliding_window_view(sunny, SPAN, axis=1).sum(-1)
-    first = np.arange(sunny.shape[1]) + ahead - SPAN + 1  # of each day's three
-    inside = (first >= 0) & (first < three.shape[1])
-    labels = np.full(sunny.shape, IGNORE)
-    labels[:, inside] = 2 * three[:, first[inside]] > SPAN
-    return labels
 
 
 def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:
