@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.positions import RelativeBias
 from regard.studies.kernels.fourier_features import (
     NORM,
-    level_exponents,
+    fixed_norm_exponents,
     normal_exponents,
     predicted_error,
 )
@@ -93,7 +93,7 @@ def _equal_heads(h: float, n: float) -> Sequence[float]:
 
 
 def _fourier(d: float, m: float) -> Sequence[float]:
-    at_unit_variance, at_fixed_norm = normal_exponents(int(d), 1.0), level_exponents(int(d))
+    at_unit_variance, at_fixed_norm = normal_exponents(int(d), 1.0), fixed_norm_exponents(int(d))
     return predicted_error(at_unit_variance, int(m)), predicted_error(at_fixed_norm, int(m))
 
 

@@ -1,4 +1,4 @@
-"""What a call costs, measured: multiplications, seconds, bytes, and how they grow."""
+"""Measured costs of a call: multiplications, seconds, bytes, and their growth."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ Call = Callable[[], object]
 
 
 def _fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Count a fused kernel's products."""
+    """Return the operations of a fused kernel."""
     return int(sdpa_flop_count(query, key, value))
 
 
 def _outer(_: Any, rows: Any, columns: Any, *, out_shape: Any, **__: Any) -> int:
-    """Count what is added as an outer product; other sums are no matrix products."""
+    """Return the operations of an outer product; 0 for other sums, which are no matrix products."""
     return 2 * prod(out_shape) if rows[-1] == columns[-2] == 1 else 0
 
 
@@ -31,12 +31,12 @@ TOKEN_PRODUCTS = {
     torch.ops.aten.addcmul: _outer,
     torch.ops.aten.addcmul_: _outer,
 }
-"""Products of a single token that the counter doesn't know."""
+"""Operators for single tokens that `FlopCounterMode` doesn't count."""
 
 
 @torch.inference_mode()
 def multiplications(call: Call) -> int:
-    """Of all matrix products that run."""
+    """Return the number of multiplications in matrix products."""
     with FlopCounterMode(display=False, custom_mapping=TOKEN_PRODUCTS) as counter:
         call()
     return int(counter.get_total_flops()) // 2
@@ -44,13 +44,13 @@ def multiplications(call: Call) -> int:
 
 @torch.inference_mode()
 def seconds(call: Call, times: int = 3) -> float:
-    """Of the fastest of several calls, after one that doesn't count."""
+    """Return the time of the fastest of several calls, after a warmup."""
     return min(repeat(call, number=1, repeat=times + 1)[1:])
 
 
 @torch.inference_mode()
 def peak_bytes(call: Call) -> int:
-    """The most that the tensors made in a call hold at one time, its result among them."""
+    """Return the peak memory of tensors made in a call, including its result."""
     memory = _Memory()
     with memory:
         call()
@@ -58,12 +58,12 @@ def peak_bytes(call: Call) -> int:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The slope of the best line through the logarithms."""
+    """Return the exponent of a power law, by least squares on logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 class _Memory(TorchDispatchMode):
-    """Adds up the storages of tensors as they are made, and takes them off as they die."""
+    """Sum of the storages of living tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Training on rows of numbers, each of which is a token."""
+"""Training on rows of numbers as tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ Numbers = Int[np.ndarray, "rows length"]
 def plan_numbers(
     recipe: Recipe, origin: dict[str, Any], size: int, ids: Numbers, labels: Numbers
 ) -> Plan:
-    """Plan training on rows of numbers below `size` that have a label, or IGNORE, at each place.
+    """Plan training on rows of numbers below `size`, with a label or IGNORE at each position.
 
-    Labels are numbers too for a language model, and classes for a classifier.
+    For a language model, labels are numbers too; for a classifier, classes.
     """
     run = Run.new(Path("unused"), recipe, number_tokenizer(size), origin)
     if isinstance(run.model, LanguageModel):
@@ -32,7 +32,7 @@ def plan_numbers(
 
 
 def tokens_of(run: Run, numbers: Numbers) -> Numbers:
-    """Return numbers as ids of their tokens; IGNORE stays."""
+    """Return the token ids of numbers; IGNORE is kept."""
     (first,) = run.tokenizer.encode("0")
     return np.where(numbers == IGNORE, IGNORE, numbers + first)
 
@@ -40,6 +40,6 @@ def tokens_of(run: Run, numbers: Numbers) -> Numbers:
 def accuracy(
     logits: Float[Tensor, "rows length classes"], labels: Int[Tensor, "rows length"]
 ) -> float:
-    """Return the share of labels that are the most probable class."""
+    """Return the share of correct predictions; labels that are IGNORE don't count."""
     hits = logits.argmax(-1) == labels
     return float(hits[labels != IGNORE].double().mean())

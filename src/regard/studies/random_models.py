@@ -1,4 +1,4 @@
-"""Models with random weights, for what is true of any weights."""
+"""Models with random weights, for claims about any weights."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,12 +12,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def untrained(make: Callable[[], M], seed: int) -> M:
-    """A model in float64 whose layers keep the size of what they read, without dropout.
+    """Return a float64 model without dropout and gradients, whose layers keep the size of inputs.
 
-    A fresh model's weights are so small that attention is almost uniform; what these do is seen.
-    Nothing of it can be trained.
+    With the usual initial weights, attention is almost uniform; these weights have visible effects.
     """
-    model = seeded(make, seed)  # whose weights aren't kept
+    model = seeded(make, seed)  # its weights are replaced
     draw = torch.Generator().manual_seed(seed)
     for module in model.modules():
         for parameter in module.parameters(recurse=False):

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 PENALTY = 1e-3
-"""As a share of the mean variance of the states."""
+"""Penalty as a share of the mean variance of the states."""
 Probe = Callable[[Tensor], Tensor]
 
 
@@ -16,7 +16,7 @@ def fit_probe(
     targets: Float64[Tensor, "n k"],
     weights: Float64[Tensor, " n"] | None = None,
 ) -> Probe:
-    """Return the affine map from states to targets with the least squares, weighted if given."""
+    """Return the affine map from states to targets with the smallest squared error, or weighted."""
     weights = torch.ones_like(states[:, 0]) if weights is None else weights
     shares = weights[:, None] / weights.sum()
     center, average = (shares * states).sum(0), (shares * targets).sum(0)

@@ -56,5 +56,5 @@ def test_a_chunk_as_long_as_the_row_is_quadratic() -> None:
     found = causal_sums(chunk=4096, d=4, n=50, doublings=1)
     assert found.verdict is Verdict.FAILS
     assert [number.name for number in found.numbers if not number.holds] == [
-        "power of N that operations in chunks follow"
+        "exponent of N, operations in chunks"
     ]

@@ -10,9 +10,8 @@ from regard.studies.kernels.performer import (
     HEADS,
     PERFORMERS,
     Result,
-    Results,
     accuracy_with,
-    judged,
+    evidence_from,
     measured,
     performer,
     recipe,
@@ -20,24 +19,24 @@ from regard.studies.kernels.performer import (
 from regard.studies.model_cache import trained
 
 
-def evidence(*, softmax: float, trained: float, exchanged: float) -> Evidence:
+def evidence(*, softmax: float, trained: float, replaced: float) -> Evidence:
     def result(accuracy: float) -> Result:
         return Result(Interval(accuracy, accuracy, accuracy), {20: 2.0, 40: 1.0})
 
-    results = Results(
+    parts = evidence_from(
         {heads: result(softmax) for heads in HEADS},
         {of: result(trained) for of in PERFORMERS},
-        dict.fromkeys(PERFORMERS, exchanged),
+        dict.fromkeys(PERFORMERS, replaced),
     )
-    return evidence_of(judged(results), "", {})
+    return evidence_of(parts, "", {})
 
 
 def test_the_judgment() -> None:
-    usual = evidence(softmax=0.97, trained=0.93, exchanged=0.2)
+    usual = evidence(softmax=0.97, trained=0.93, replaced=0.2)
     assert usual.verdict is Verdict.CONDITIONAL
-    assert evidence(softmax=0.97, trained=0.93, exchanged=0.9).verdict is Verdict.HOLDS
-    assert evidence(softmax=0.97, trained=0.86, exchanged=0.2).verdict is Verdict.FAILS
-    assert evidence(softmax=0.89, trained=0.89, exchanged=0.2).verdict is Verdict.FAILS
+    assert evidence(softmax=0.97, trained=0.93, replaced=0.9).verdict is Verdict.HOLDS
+    assert evidence(softmax=0.97, trained=0.86, replaced=0.2).verdict is Verdict.FAILS
+    assert evidence(softmax=0.89, trained=0.89, replaced=0.2).verdict is Verdict.FAILS
     assert usual.table is not None
     assert len(usual.table.rows) == len(HEADS) + len(PERFORMERS)
 
@@ -48,7 +47,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_cache")
-def test_a_model_keeps_its_weights_when_its_attention_is_exchanged() -> None:
+def test_a_model_keeps_its_weights_when_its_attention_is_replaced() -> None:
     softmax, other = (recipe(2, 4, 2e-3, 0, 2, directions) for directions in (None, 4))
     run = trained(softmax)
     result = measured(run)

@@ -15,8 +15,8 @@ from regard.studies.low_rank.approximations import (
     approximations,
     blocks,
     error,
-    grown,
-    nearer,
+    error_ratios,
+    exponents,
     pooled,
 )
 
@@ -57,17 +57,17 @@ def test_growth_is_judged() -> None:
 
     linear = {name: row(1, 1) for name in MECHANISMS}
     right = {"softmax, written out": row(2, 2), "softmax, fused": row(2, 1)}
-    assert all(number.holds or not number.expected for number in grown(right | linear))
+    assert all(number.holds or not number.expected for number in exponents(right | linear))
     for name in (*right, *linear):
         wrong = {"softmax, written out": row(1, 1)}.get(name, row(2, 2))
-        failed = [x.name for x in grown(right | linear | {name: wrong}) if not x.holds]
+        failed = [x.name for x in exponents(right | linear | {name: wrong}) if not x.holds]
         assert failed
         assert all(name in x for x in failed)
 
 
 def test_error_that_does_not_fall_is_found() -> None:
-    assert all(number.holds for number in nearer({"a": [0.4, 0.3, 0.2, 0.1]}))
-    assert not all(number.holds for number in nearer({"a": [0.4, 0.4, 0.4, 0.4]}))
+    assert all(number.holds for number in error_ratios({"a": [0.4, 0.3, 0.2, 0.1]}))
+    assert not all(number.holds for number in error_ratios({"a": [0.4, 0.4, 0.4, 0.4]}))
 
 
 def test_the_verdict() -> None:

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention import Mask
+from regard.attention import BigBird, Mask
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.blocks import big_bird
 from regard.studies.low_rank.furthest import (
     by_chance,
     found_share,
@@ -33,7 +32,8 @@ def test_full_attention_finds_the_furthest(n: int, d: int, seed: int) -> None:
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 1000))
 def test_a_layer_shows_the_share_that_the_formula_says(count: int, random: int, seed: int) -> None:
     n = 8 * count
-    blocks = big_bird(n, block=8, random=random, seed=seed)
+    kinds = {"window": 3, "random": random, "global_blocks": 1}
+    blocks = BigBird(block_size=8, max_keys=n, seed=seed, **kinds)
     pattern = blocks.pattern(1, n, causal=False, device=torch.device("cpu"))
     dense = pattern.to_dense(n, n, torch.device("cpu"))[0, 0]
     others = int(dense.sum()) - n

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.projection import drawn_heads, projected, projection
+from regard.studies.low_rank.projection import draw_heads, projected, projection
 from regard.studies.tensors import relative_error
 
 
@@ -20,7 +20,7 @@ def test_projection_loses_the_smallest_singular_values_and_nothing_else(
 ) -> None:
     rank = data.draw(st.integers(1, min(n, h)))
     rows = data.draw(st.integers(1, n))
-    query, key, _ = drawn_heads(n, h, rank, seed)
+    query, key, _ = draw_heads(n, h, rank, seed)
     scores = query @ key.mT / math.sqrt(h)
     values, right = torch.linalg.svd(scores)[1:]
     identity = torch.eye(n, dtype=torch.float64)
@@ -47,8 +47,8 @@ def test_the_verdict() -> None:
     ("wrong", "broken"),
     [
         (["rows=5", "steps=1"], "error of Q(CK)ᵀDV"),
-        (["reach=0", "steps=100"], "learned / mean of all values"),
-        (["steps=5"], "learned / drawn"),
+        (["reach=0", "steps=100"], "error of trained Linformer / mean of all values"),
+        (["steps=5"], "error of trained / random Linformer"),
     ],
 )
 def test_the_verdict_where_a_premise_is_broken(wrong: list[str], broken: str) -> None:
@@ -58,7 +58,7 @@ def test_the_verdict_where_a_premise_is_broken(wrong: list[str], broken: str) ->
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [("rank=17", "has rank 16 at most"), ("rows=20", "rows = 20 of n = 16")]
+    ("wrong", "message"), [("rank=17", "has at most rank 16"), ("rows=20", "rows = 20 of n = 16")]
 )
 def test_sizes_that_do_not_fit_are_refused(wrong: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -11,12 +11,11 @@ from regard.studies.finding import Verdict
 from regard.studies.low_rank.truncation import (
     TOKENS,
     exactness,
-    left_over,
     map_of_rank,
     ranks,
-    real,
-    spectra,
+    trained_ranks,
     truncation,
+    truncation_errors,
 )
 
 
@@ -37,7 +36,7 @@ def test_maps_of_known_rank_are_maps() -> None:
 
 def test_ranks_by_hand() -> None:
     values = torch.tensor([[4.0, 3.0, 0.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
-    torch.testing.assert_close(left_over(values)[0], torch.tensor([1.0, 0.6, 0.0]).double())
+    torch.testing.assert_close(truncation_errors(values)[0], torch.tensor([1.0, 0.6, 0.0]).double())
     assert ranks(values, 0.0).tolist() == [2, 3]
     assert ranks(values, 0.6).tolist() == [1, 2]
     assert ranks(values, 1.0).tolist() == [0, 0]
@@ -46,21 +45,21 @@ def test_ranks_by_hand() -> None:
 @pytest.mark.parametrize(
     ("maps", "failing"),
     [
-        (torch.eye(8), "rank near trained maps, of n"),
-        (torch.full((8, 8), 1 / 8), "rank of trained maps, of n"),
+        (torch.eye(8), "rank / n for a relative error of a tenth, mean"),
+        (torch.full((8, 8), 1 / 8), "rank / n of trained maps"),
     ],
     ids=["a permutation", "uniform"],
 )
 def test_real_maps_are_judged(maps: torch.Tensor, failing: str) -> None:
-    wrong = [number.name for number in real(maps[None].double()) if not number.holds]
+    wrong = [number.name for number in trained_ranks(maps[None].double()) if not number.holds]
     assert wrong == [failing]
 
 
 def test_a_mixture_of_the_two_passes() -> None:
     uniform, permutation = torch.full((16, 16), 1 / 16), torch.eye(16)
     maps = (0.98 * uniform + 0.02 * permutation)[None].double()
-    assert all(number.holds for number in real(maps))
-    assert int(ranks(spectra(maps), 0.1)) == 1
+    assert all(number.holds for number in trained_ranks(maps))
+    assert int(ranks(torch.linalg.svdvals(maps), 0.1)) == 1
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from regard.models.config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
-from regard.studies.quiz.bias import learned, sigmoid
+from regard.studies.quiz.bias import sigmoid, trained
 from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence
-from regard.studies.quiz.concepts import answered, concepts
+from regard.studies.quiz.concepts import all_checks, concepts
 from regard.studies.quiz.probabilities import all_texts, next_tokens
 
 
@@ -30,8 +30,9 @@ def test_models_of_zeros_can_show_nothing() -> None:
 
 
 def test_an_rnn_of_large_weights_does_not_forget() -> None:
-    long_inputs = answered(Draw(0, 0.5), 2, 2)[12]
-    assert {n.name: n.holds for n in long_inputs.numbers}["13: an RNN keeps"] is False
+    long_inputs = all_checks(Draw(0, 0.5), 2, 2)[12]
+    name = "13: RNN, share of the influence at a long distance"
+    assert [n.name for n in long_inputs.numbers if not n.holds] == [name]
 
 
 @settings(max_examples=8)
@@ -68,5 +69,5 @@ def test_influence_shows_who_sees_whom() -> None:
 
 @settings(max_examples=10)
 @given(st.floats(0.05, 0.95))
-def test_the_shares_of_the_data_are_learned(share: float) -> None:
-    assert sigmoid(learned(0.0, share, steps=3000)) == pytest.approx(share, abs=1e-4)
+def test_the_shares_of_the_data_are_trained(share: float) -> None:
+    assert sigmoid(trained(0.0, share, steps=3000)) == pytest.approx(share, abs=1e-4)

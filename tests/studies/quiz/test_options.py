@@ -24,8 +24,8 @@ def test_models_of_zeros_refute_nothing() -> None:
     finding = wrong_options(std=0)
     assert finding.verdict is Verdict.FAILS
     failing = {number.name for number in finding.numbers if not number.holds}
-    assert "2: difference by another architecture, same weights" in failing
-    assert "9: change by earlier tokens" in failing
+    assert "2: difference of outputs, same weights, other architecture" in failing
+    assert "9: smallest influence of an earlier token" in failing
 
 
 def test_each_question_is_one_that_a_part_shows() -> None:

@@ -17,7 +17,7 @@ def test_the_second_order_is_cheaper_beyond_a_length(length: int, cheaper: bool)
     first, second = (
         found[f"operations, {name} first"] for name in ("queries and keys", "keys and values")
     )
-    assert (second < first) == cheaper == (length > found["equal operations at L"])
+    assert (second < first) == cheaper == (length > found["L with equal operations"])
 
 
 def test_vectors_are_matrices_too() -> None:

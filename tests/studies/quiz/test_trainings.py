@@ -7,7 +7,7 @@ from regard.explorer.intercept import capture_attention
 from regard.positions.config import LearnedConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.equal_heads import WIDTH, begin_equal, drawn, equal_heads, trained
+from regard.studies.quiz.equal_heads import WIDTH, equal_heads, make, trained, with_equal_heads
 from regard.studies.quiz.looking_back import LENGTH, ROWS, TOKENS, config, rows, train
 from regard.studies.quiz.span_corruption import span_corruption
 from regard.studies.quiz.trained_embeddings import CROSS, terms, trained_embeddings
@@ -31,14 +31,14 @@ def test_heads_of_zeros_do_not_come_apart() -> None:
 
 
 def test_one_unequal_weight_is_enough() -> None:
-    model = begin_equal(drawn(0.3, seed=0), output=True)
+    model = with_equal_heads(make(0.3, seed=0), output=True)
     with torch.no_grad():
         model.body.layers[0].self_attention.qkv_proj.weight[0, 0] += 0.1
     assert trained(model, steps=60, seed=0).distances[-1] > 1e-3
 
 
 def test_equal_heads_have_equal_maps_and_gradients() -> None:
-    model = begin_equal(drawn(0.3, seed=4), output=True)
+    model = with_equal_heads(make(0.3, seed=4), output=True)
     text = rows(torch.Generator().manual_seed(0))
     (layer,) = capture_attention(model.body, text)
     torch.testing.assert_close(layer.weights[:, 0], layer.weights[:, 1], rtol=0, atol=1e-15)

@@ -19,7 +19,7 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 SHORTEST = 512
-"""Tokens of the shortest row that is counted and timed."""
+"""Length of the shortest row with counted operations and measured time."""
 Map: TypeAlias = Literal["elu", "polynomial", "favor-positive"]
 MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
     "elu": lambda d: Elu(),
@@ -35,11 +35,11 @@ def causal_sums(
     n: Annotated[int, Meta(ge=2, le=400)] = 200,
     chunk: Literal[1, 16, 64, 256, 4096] = 64,
     doublings: Annotated[
-        int, Meta(ge=1, le=3, description=f"how often {SHORTEST} tokens are doubled, to be timed")
+        int, Meta(ge=1, le=3, description=f"number of longer rows, each double, from {SHORTEST}")
     ] = 2,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What does causal masking cost in kernel attention?
+    r"""What is the cost of causal masking in kernel attention?
 
     Only a running sum: S_i and Z_i, token by token or in chunks, give the output of the masked
     matrix, with operations linear in the length and a state of constant size.
@@ -47,51 +47,49 @@ def causal_sums(
     $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
     v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
 
-    The mask ends the sums over keys at j = i. Those of token i are those of token i − 1 and one
-    term more. So a step costs the same however long the row is, and needs nothing of the past but
-    the sums. A cache of keys and values, as softmax attention keeps it, grows with each token.
+    The mask ends the sums over keys at j = i. The sums of token i are those of token i − 1 plus one
+    term. So a step has a constant cost, independent of the length, and needs only the sums of
+    earlier tokens. The cache of keys and values of softmax attention grows with each token.
 
-    In training all tokens are there at once, and one by one is slow. In chunks, the tokens of a
-    chunk look at one another through a small matrix, and at all before through the sums up to
-    there. A chunk as long as the row is the whole matrix again, and quadratic.
+    In training, all tokens are available at once, and processing them one by one is slow. In
+    chunks, the tokens of a chunk attend to each other by a small matrix, and to all earlier tokens
+    by the sums up to the chunk. A chunk as long as the row is the full matrix, with quadratic cost.
 
-    Figure. Left: the time of a row grows with its length in chunks, and with the square of it by
+    Figure. Left: the time of a row grows linearly with its length in chunks, and quadratically by
     the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.
     Dots: measured.
 
     Args:
         features: the feature map φ
         d: width of queries, keys and values
-        n: tokens of the row that is compared
-        chunk: tokens whose weights are made one by one
+        n: number of tokens in the compared row
+        chunk: number of tokens per chunk
     """
     attend = KernelAttention(MAPS[features](d), chunk=chunk)
     row = draw_row(n, d, seed)
     exact, within = by_matrix(attend, row), rounding(attend, row)
     lengths = [SHORTEST * 2**i for i in range(doublings + 1)]
     rows = [draw_row(length, d, seed) for length in lengths]
-    ways = {"in chunks": in_chunks, "by the matrix": by_matrix}
-    calls = {name: [partial(way, attend, x) for x in rows] for name, way in ways.items()}
-    operations = {name: [multiplications(call) for call in each] for name, each in calls.items()}
-    times = {name: [seconds(call) for call in each] for name, each in calls.items()}
     step, cache = ([after(one, x) for x in rows] for one in (attend, Softmax()))
     for name, way in {"token by token": token_by_token, "in chunks": in_chunks}.items():
-        apart = largest(way(attend, row) - exact)
-        yield equal(f"outputs {name} and by the matrix, furthest apart", apart, 0, within)
-    for (name, counts), to in zip(operations.items(), (1, 2), strict=True):
-        power = exponent(lengths, counts)
-        yield equal(f"power of N that operations {name} follow", power, to, 0.05)
+        error = largest(way(attend, row) - exact)
+        yield equal(f"largest difference of outputs, {name} and by the matrix", error, 0, within)
+    times = {}
+    for name, way, power in (("in chunks", in_chunks, 1), ("by the matrix", by_matrix, 2)):
+        calls = [partial(way, attend, x) for x in rows]
+        counts = [multiplications(call) for call in calls]
+        yield equal(f"exponent of N, operations {name}", exponent(lengths, counts), power, 0.05)
+        times[name] = [1e3 * seconds(call) for call in calls]
     after_all = f"after {lengths[-1]} tokens"
     yield equal(f"operations of a step {after_all}", step[-1].operations, step[0].operations)
     yield equal(f"bytes of S and Z {after_all}", step[-1].bytes, step[0].bytes)
     yield informational(f"bytes of keys and values {after_all}", cache[-1].bytes)
-    for name, each in times.items():
-        yield informational(f"power of N that time {name} follows here", exponent(lengths, each))
-    milliseconds = {name: [1e3 * time for time in each] for name, each in times.items()}
+    for name, milliseconds in times.items():
+        yield informational(f"exponent of N, time {name}", exponent(lengths, milliseconds))
     states = {"S and Z": step, "keys and values": cache}
     kilobytes = {name: [one.bytes / 1024 for one in each] for name, each in states.items()}
     yield figure(
-        log_chart(lengths, milliseconds, title="time of a row, ms", x="tokens N"),
+        log_chart(lengths, times, title="time of a row, ms", x="tokens N"),
         log_chart(lengths, kilobytes, title="state, KiB", x="tokens N"),
     )
 
@@ -104,36 +102,36 @@ class Row(NamedTuple):
     value: Float[Tensor, "1 1 n d"]
 
     def part(self, start: int, stop: int) -> "Row":
-        """Some of its tokens."""
+        """Return some of the tokens."""
         return Row(*(x[:, :, start:stop] for x in self))
 
 
 class Step(NamedTuple):
-    """What a token after so many others takes."""
+    """Cost of one token."""
 
     operations: int
     bytes: int
-    """Of all that is remembered of those before."""
+    """Size of the state after it."""
 
 
 def draw_row(n: int, d: int, seed: int) -> Row:
-    """Normal vectors."""
+    """Draw normal vectors."""
     return Row(*normal(seed, 3, 1, 1, n, d))
 
 
 def by_matrix(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
-    """All weights, masked, times the values."""
+    """Return the matrix of masked weights times the values."""
     out: Tensor = attend.weights(row.query, row.key, mask=Mask.causal()) @ row.value
     return out
 
 
 def in_chunks(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
-    """All tokens at once, without their matrix."""
+    """Return the outputs of all tokens, computed in chunks."""
     return attend(*row, mask=Mask.causal())  # type: ignore[no-any-return]
 
 
 def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
-    """The recurrence."""
+    """Return the outputs of the recurrence."""
     state, outputs = start(attend, row), []
     for i in range(row.query.shape[2]):
         output, state = attend.extend(*row.part(i, i + 1), state)
@@ -142,7 +140,7 @@ def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"
 
 
 def after(attend: Attention, row: Row) -> Step:
-    """What the last token of the row takes."""
+    """Return the cost of the last token of a row."""
     n = row.query.shape[2]
     _, before = attend.extend(*row.part(0, n - 1), start(attend, row))
     step = partial(attend.extend, *row.part(n - 1, n))
@@ -151,14 +149,14 @@ def after(attend: Attention, row: Row) -> Step:
 
 
 def start(attend: Attention, row: Row) -> State:
-    """The state before the first token."""
+    """Return the state before the first token."""
     query = row.query
     n, d = query.shape[2:]
     return attend.init_state(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
 
 
 def rounding(attend: KernelAttention, row: Row) -> float:
-    """How far two ways may differ: sums over features and over tokens, of one sign."""
+    """Return a bound for rounding, which comes from sums of one sign over features and tokens."""
     n, d = row.query.shape[2:]
     terms = n + attend.features.size(d) + d
     return float(8 * terms * torch.finfo(row.value.dtype).eps * row.value.abs().max())

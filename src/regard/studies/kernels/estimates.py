@@ -1,7 +1,7 @@
-"""Estimates of the softmax kernel by random features, many at a time, and what theory says of them.
+"""Estimates of the softmax kernel by random features, and their errors by theory.
 
 x = q/d^¼ and y = k/d^¼ throughout, so that the kernel is SM = e^(x·y). With a = ‖x + y‖² and
-b = ‖x − y‖², x·y = (a − b)/4 and ‖x‖² + ‖y‖² = (a + b)/2: all depends on a and b alone.
+b = ‖x − y‖², x·y = (a − b)/4 and ‖x‖² + ‖y‖² = (a + b)/2, so that everything depends on a and b.
 """
 
 import math
@@ -22,9 +22,7 @@ from regard.attention.feature_maps import (
 )
 
 BATCH = 10_000
-"""Estimates that are made at once."""
-
-
+"""Number of estimates per draw of directions."""
 KINDS: dict[str, type[RandomFeatures]] = {
     "trigonometric": FavorTrigonometric,
     "positive": FavorPositive,
@@ -40,7 +38,7 @@ class Pair(NamedTuple):
 
     @staticmethod
     def of(length: float, cosine: float) -> "Pair":
-        """Both of this length, at an angle."""
+        """Return two vectors of this length."""
         return Pair(2 * length**2 * (1 + cosine), 2 * length**2 * (1 - cosine))
 
     @property
@@ -54,7 +52,7 @@ class Pair(NamedTuple):
         return math.exp(-(self.a + self.b) / 4)
 
     def vectors(self, d: int) -> tuple[Float[Tensor, "1 d"], Float[Tensor, "1 d"]]:
-        """A query and a key of this kind."""
+        """Return a query and a key with this pair's x and y."""
         total, difference = torch.zeros(2, 1, d, dtype=torch.float64)
         total[0, 0], difference[0, 1] = self.a**0.5, self.b**0.5
         scale = d**0.25 / 2
@@ -62,23 +60,23 @@ class Pair(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Of many independent estimates of one kernel."""
+    """Errors of many independent estimates of one kernel."""
 
     mean: float
-    """Of the estimates."""
+    """Mean of the estimates."""
     square: float
-    """Mean square of their errors."""
+    """Mean squared error."""
     uncertainty: float
-    """Its standard error."""
+    """Standard error of `square`."""
 
 
 def measure(
     pairs: Sequence[Pair], *, d: int, m: int, orthogonal: bool, count: int, seed: int
 ) -> dict[tuple[str, Pair], Errors]:
-    """Errors of `count` estimates by each kind of features, of m ≤ d directions each.
+    """Return errors of `count` estimates by each kind of features, with m ≤ d directions each.
 
-    A batch is one draw, for all kinds and pairs; an estimate takes the first m directions of a
-    block of d, and blocks are drawn independently.
+    All kinds and pairs share the draws. An estimate uses the first m directions of a block of d;
+    blocks are independent.
     """
     estimates: dict[tuple[str, Pair], list[Tensor]] = {
         (name, pair): [] for name in KINDS for pair in pairs
@@ -97,7 +95,7 @@ def by_direction(
     query: Float[Tensor, "1 d"],
     key: Float[Tensor, "1 d"],
 ) -> Float[Tensor, " directions"]:
-    """What each direction by itself estimates: φ(q)·φ(k) is their mean."""
+    """Return the estimate of each single direction; φ(q)·φ(k) is their mean."""
     features = kind(d=directions.shape[1], features=1)
     features.directions = directions
     (of_query, query_scale), (of_key, key_scale) = features(query), features(key)
@@ -107,22 +105,28 @@ def by_direction(
 
 
 def errors(estimates: Float[Tensor, " count"], exact: float) -> Errors:
-    """How far estimates are off."""
+    """Return the errors of estimates."""
     squares = (estimates - exact).square()
     uncertainty = squares.std() / len(squares) ** 0.5
     return Errors(float(estimates.mean()), float(squares.mean()), float(uncertainty))
 
 
 def predicted(name: str, pair: Pair, m: int) -> float:
-    """The mean squared error of m independent directions (Choromanski et al., 2021, lemma 2)."""
-    grown, a, b = math.exp(pair.a), pair.a, pair.b
+    """Return the mean squared error of m independent directions.
+
+    By lemma 2 of Choromanski et al., 2021.
+    """
+    factor, a, b = math.exp(pair.a), pair.a, pair.b
     if name == "trigonometric":
-        return grown * pair.kernel**-2 * (1 - math.exp(-b)) ** 2 / (2 * m)
-    positive = grown * pair.kernel**2 * (1 - math.exp(-a)) / m
+        return factor * pair.kernel**-2 * (1 - math.exp(-b)) ** 2 / (2 * m)
+    positive = factor * pair.kernel**2 * (1 - math.exp(-a)) / m
     return positive if name == "positive" else (1 - math.exp(-a)) / 2 * positive
 
 
 def orthogonal_bound(pair: Pair, m: int, d: int) -> float:
-    """What m ≤ d orthogonal directions of positive features keep to (the same, theorem 2)."""
+    """Return a bound of the mean squared error of positive features, m ≤ d orthogonal directions.
+
+    By theorem 2 of the same paper.
+    """
     gain = 2 * (m - 1) / (m * (d + 2)) * (pair.kernel - pair.shrunk) ** 2
     return predicted("positive", pair, m) - gain

@@ -1,8 +1,8 @@
-"""What the Performer's features estimate, and how well."""
+"""Estimates of the Performer's random features, and their errors."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 import torch
 from msgspec import Meta
@@ -27,7 +27,7 @@ from regard.studies.kernels.estimates import (
     orthogonal_bound,
     predicted,
 )
-from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative
+from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative_errors
 from regard.studies.study import Seed, study
 
 COSINES = (-0.8, 0.0, 0.8)
@@ -37,11 +37,13 @@ SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 BySize: TypeAlias = Mapping[tuple[int, int], Outputs]
 """Outputs by width and number of directions."""
 HEADS = 10
-"""Heads of each kind."""
+"""Number of heads of each width."""
 WAVES = 128
-"""Trigonometric directions."""
+"""Number of trigonometric directions."""
 MARKERS: tuple[Style, ...] = ("dots", "squares")
-"""Of independent and of orthogonal directions."""
+"""Markers of independent and of orthogonal directions."""
+Estimates: TypeAlias = Mapping[tuple[str, Pair], Errors]
+"""Errors by kind of features and pair."""
 
 
 @study()
@@ -53,49 +55,51 @@ def favor(
     spread: Annotated[float, Meta(ge=0.1, le=1.5)] = 1.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What do the Performer's random features estimate, why must they be positive, and what do
-    orthogonal directions gain?
+    r"""What do the Performer's random features estimate, why are they positive, and what is the
+    advantage of orthogonal directions?
 
-    All estimate e^(q·k/√d), with the errors that the paper proves; orthogonal directions have
-    smaller ones. Trigonometric weights may add up to less than zero, positive ones never do. For
+    All estimate e^(q·k/√d), with the errors proved in the paper; orthogonal directions have smaller
+    errors. Sums of trigonometric weights may be negative, those of positive features never are. For
     heads of width 64 and unit variance no common number of directions suffices: positive features
-    are further from softmax attention than the mean of the values is.
+    are further from softmax attention than the mean of the values.
 
     $$ \mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad
     \mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad
     \mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2} $$
 
-    With features φ, the products φ(q)·φ(k) stand in for e^(q·k/√d). So all queries share the sum
-    Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations in place of N²·d.
+    With features φ, the products φ(q)·φ(k) replace e^(q·k/√d). So all queries share the sum
+    Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations instead of N²·d.
 
-    Waves are exact where q = k, and poor where the kernel is small: their error is the same
-    everywhere, and a weight that should be almost 0 may be negative, and so may the sum that
-    attention divides by. Exponentials e^(w·x − ‖x‖²/2) are positive, and exact where the kernel is
-    smallest. Their errors follow its size, and hyperbolic pairs e^(±w·x) have less than half.
-    Orthogonal directions don't look twice where they have looked before.
+    Trigonometric features (waves) are exact where q = k, and inaccurate where the kernel is small:
+    their absolute error doesn't fall with the kernel. A weight near 0 may be negative, and so may
+    the sum by which attention divides. Exponentials e^(w·x − ‖x‖²/2) are positive, and exact where
+    the kernel is smallest. Their errors fall with the kernel, and hyperbolic pairs
+    e^(±w·x) have less than half of the squared error. Orthogonal directions cover the space more
+    evenly than independent ones.
 
-    But all of this has e^a in it, a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64: the
-    estimate's tail is so heavy that almost all draws are far too small, and a few far too large. A
-    model that is trained with such features learns to live with short queries and keys.
+    But the errors contain e^a with a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64:
+    the estimates have such a heavy tail that almost all are far too small, and a few far too large.
+    A model trained with such features learns short queries and keys.
 
-    Figure. Left: relative error of the kernel. Waves are worst where x and y are opposite,
-    exponentials where they agree; hyperbolic ones have the least nearly everywhere. Lines: formula;
-    dots: independent directions; squares: orthogonal, below. Middle: the share of queries whose
-    weights by {waves} waves add up to 0 or less rises to a half with their norm, sooner at larger
-    widths (dots: measured). Right: median relative error of FAVOR+'s output (dots: measured); at d
-    = 64 it is above the dotted line, the error of the mean of the values.
+    Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
+    exponentials for equal ones; hyperbolic features have the smallest nearly everywhere. Lines:
+    formula. Dots: independent directions. Squares: orthogonal directions, below the dots. Middle:
+    share of queries with a sum of weights by {waves} waves of 0 or less. It rises to a half with
+    the norm, earlier at larger widths (dots: measured). Right: median relative error of FAVOR+'s
+    output (dots: measured). At d = 64 it is above the dotted line, the error of the mean of the
+    values.
 
     Args:
-        length: of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
-        m: directions of an estimate
-        d: width of its queries and keys
-        count: estimates, a multiple of 10 000
-        spread: standard deviation of the entries in whole heads
+        length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
+        m: number of directions of an estimate
+        d: width of the queries and keys of an estimate
+        count: number of estimates, a multiple of 10,000
+        spread: standard deviation of the entries of queries and keys in heads
         seed: seed of all draws
     """
     pairs = [Pair.of(length, cosine) for cosine in COSINES]
-    draws = Draws(
-        *(measure(pairs, d=d, m=m, orthogonal=o, count=count, seed=seed) for o in (False, True))
+    independent, orthogonal = (
+        measure(pairs, d=d, m=m, orthogonal=each, count=count, seed=seed) for each in (False, True)
     )
     heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
     outputs = {
@@ -105,16 +109,17 @@ def favor(
     }
     means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
     shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
-    yield from _of_kernels(pairs, draws, m, d)
-    yield from _of_notation(pairs[-1], draws.independent["positive", pairs[-1]], d, count)
-    yield from _of_signs(heads[64], outputs)
-    yield from _of_outputs(outputs, means)
-    yield informational(
-        "operations of softmax over those of FAVOR+, 16 384 tokens, d = 64", saved()
-    )
+    yield from _kernel_errors(pairs, independent, orthogonal, m, d)
+    yield from _notation(pairs[-1], independent["positive", pairs[-1]], d, count)
+    yield from _signs(heads[64], outputs)
+    yield from _output_errors(outputs, means)
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
+    attend = KernelAttention(FavorPositive(d=64, features=256))
+    ratio = Softmax().cost(shape).operations / attend.cost(shape).operations
+    yield informational("operations of softmax / FAVOR+, 16,384 tokens, d = 64", ratio)
     lines = [series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()]
     yield figure(
-        _kernel_chart(length, m, pairs, draws),
+        _kernel_chart(length, m, pairs, independent, orthogonal),
         chart(*lines, title="sums of weights ≤ 0", x="standard deviation of q and k"),
         log_chart(
             DIRECTIONS,
@@ -129,95 +134,86 @@ def favor(
     )
 
 
-class Draws(NamedTuple):
-    """Errors by kind of features and pair."""
-
-    independent: Mapping[tuple[str, Pair], Errors]
-    orthogonal: Mapping[tuple[str, Pair], Errors]
-
-
 def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
-    """Attention by as many orthogonal directions."""
+    """Return the errors of attention by features with orthogonal directions."""
     d = heads[0].query.shape[-1]
     return compare(lambda seed: kind(d=d, features=directions, seed=seed), heads)
 
 
 def plain_mean_error(heads: Sequence[Head]) -> float:
-    """The same where all weights are equal, whatever the query: a guess to be beaten."""
+    """Return the median error of equal weights for all keys, as a baseline."""
     errors = [
-        relative(head.value.mean(2, keepdim=True), Softmax()(head.query, head.key, head.value))
-        for head in heads
+        relative_errors(head.value.mean(2, keepdim=True), Softmax()(*head[:3])) for head in heads
     ]
     return float(torch.cat(errors).median())
 
 
 def negative_share(d: int, spread: float, seed: int) -> float:
-    """How many queries' trigonometric weights add up to zero or less."""
+    """Return the share of queries with a sum of trigonometric weights of zero or less."""
     heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
     return by_features(FavorTrigonometric, WAVES, heads).negative_share
 
 
-def saved() -> float:
-    """How many operations softmax attention takes for one of FAVOR+."""
-    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
-    attend = KernelAttention(FavorPositive(d=64, features=256))
-    return Softmax().cost(shape).operations / attend.cost(shape).operations
-
-
-def _of_kernels(pairs: Sequence[Pair], draws: Draws, m: int, d: int) -> Iterator[Measurement]:
+def _kernel_errors(
+    pairs: Sequence[Pair], independent: Estimates, orthogonal: Estimates, m: int, d: int
+) -> Iterator[Measurement]:
     at = [(f"cosine {cosine:g}", pair) for cosine, pair in zip(COSINES, pairs, strict=True)]
     for name in KINDS:
         for cosine, pair in at:
-            errors, expected = draws.independent[name, pair], predicted(name, pair, m)
+            errors, expected = independent[name, pair], predicted(name, pair, m)
             within = 4 * errors.uncertainty
             yield equal(f"MSE of {name} features, {cosine}", errors.square, expected, within)
     for cosine, pair in at:
-        errors = draws.orthogonal["positive", pair]
+        errors = orthogonal["positive", pair]
         bound = orthogonal_bound(pair, m, d) + 4 * errors.uncertainty
         yield at_most(f"MSE of orthogonal positive features, {cosine}", errors.square, bound)
 
 
-def _of_notation(pair: Pair, of: Errors, d: int, count: int) -> Iterator[Measurement]:
-    """What the products are of the kernel; what they would be as the document writes them."""
+def _notation(pair: Pair, errors: Errors, d: int, count: int) -> Iterator[Measurement]:
+    """Compare the products with the kernel, also with the formulas in the course."""
     exact = pair.kernel
     unscaled = exact ** (d**0.5) / d**0.5
-    within = 4 * (of.square / count) ** 0.5 / exact
-    yield equal("mean of φ(q)·φ(k), over the kernel", of.mean / exact, 1, within)
-    twice = math.exp(of.mean) / exact
-    yield informational("e to that mean, over the kernel, as the course has it", twice)
-    yield informational("e^(q·k)/√d over the kernel, as the course has it", unscaled / exact)
+    within = 4 * (errors.square / count) ** 0.5 / exact
+    yield equal("mean of φ(q)·φ(k) / kernel", errors.mean / exact, 1, within)
+    exponential = math.exp(errors.mean) / exact
+    yield informational("e to this mean / kernel, the formula in the course", exponential)
+    yield informational("(e^(q·k)/√d) / kernel, the formula in the course", unscaled / exact)
 
 
-def _of_signs(heads: Sequence[Head], outputs: BySize) -> Iterator[Measurement]:
+def _signs(heads: Sequence[Head], outputs: BySize) -> Iterator[Measurement]:
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     unit, short = (
         by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
     )
-    most = max(of.negative_share for of in outputs.values())
-    yield at_least(f"sums of weights ≤ 0, {WAVES} waves, d = 64", unit, 0.25)
-    yield at_most("the same, queries and keys a quarter as long", short, 0)
-    yield at_most("the same of positive features, at most", most, 0)
+    positive = max(of.negative_share for of in outputs.values())
+    name = "share of sums of weights ≤ 0"
+    yield at_least(f"{name}, {WAVES} waves, d = 64", unit, 0.25)
+    yield at_most(f"{name}, {WAVES} waves, d = 64, a quarter of the length", short, 0)
+    yield at_most(f"{name}, positive features, largest", positive, 0)
 
 
-def _of_outputs(outputs: BySize, means: Mapping[int, float]) -> Iterator[Measurement]:
-    ratios = {(d, n): of.median / means[d] for (d, n), of in outputs.items()}
+def _output_errors(outputs: BySize, means: Mapping[int, float]) -> Iterator[Measurement]:
+    name = "error of FAVOR+ / error of the mean of the values"
     for n in DIRECTIONS:
-        name = f"error of FAVOR+, d = 64, {n} directions, over the mean's"
-        yield at_least(name, ratios[64, n], 1)
+        ratio = outputs[64, n].median / means[64]
+        yield at_least(f"{name}, d = 64, {n} directions", ratio, 1)
     most = DIRECTIONS[-1]
     for d in WIDTHS[:-1]:
-        yield informational(f"the same, d = {d}, {most} directions", ratios[d, most])
+        ratio = outputs[d, most].median / means[d]
+        yield informational(f"{name}, d = {d}, {most} directions", ratio)
 
 
-def _kernel_chart(length: float, m: int, pairs: Sequence[Pair], draws: Draws) -> Chart:
-    """Relative error of each kind of features against the cosine of x and y."""
+def _kernel_chart(
+    length: float, m: int, pairs: Sequence[Pair], independent: Estimates, orthogonal: Estimates
+) -> Chart:
+    """Return the relative error of each kind of features against the cosine of x and y."""
     cosines = [i / 20 - 1 for i in range(41)]
     along = [Pair.of(length, cosine) for cosine in cosines]
     curves = []
     for i, name in enumerate(KINDS):
         formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
         curves.append(series(cosines, formula, name, color=i))
-        for style, errors in zip(MARKERS, draws, strict=True):
+        for style, errors in zip(MARKERS, (independent, orthogonal), strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
     title, x = f"relative error of {m} directions", "cosine of x and y"

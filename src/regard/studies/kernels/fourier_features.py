@@ -28,18 +28,18 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal
 
 MANY = 20_000
-"""Waves that estimate an expectation."""
+"""Number of waves that estimate an expectation."""
 NORM = 2.0
-"""Norm of queries and keys where it is fixed: that of unit variance at width 4."""
+"""Fixed norm of queries and keys: that of unit variance at width 4."""
 QUANTILES = (np.arange(400) + 0.5) / 400
 RESAMPLES = 100
-"""Draws of heads with replacement, for standard errors."""
+"""Number of bootstrap samples of heads, for standard errors."""
 
 Errors: TypeAlias = Float[np.ndarray, "heads n"]
 Width = Annotated[int, Meta(ge=2, le=128)]
 Waves = Annotated[int, Meta(ge=4, le=4096)]
 Variance: TypeAlias = Literal["1/σ²", "σ²"]
-"""Of each entry of a direction."""
+"""Variance of each entry of a direction."""
 DOCUMENT: Variance = "σ²"
 """The course's value."""
 
@@ -48,9 +48,9 @@ class Outcome(NamedTuple):
     """Errors at one width, by number of waves."""
 
     kernel: Float[np.ndarray, "waves heads n"]
-    """|K̂ − K|/K, pair by pair."""
+    """|K̂ − K|/K of each pair."""
     fixed: Errors
-    """The same at fixed norms, with the most waves."""
+    """The same at fixed norms, with the largest number of waves."""
     outputs: list[Outputs]
     expected: list[Outputs]
     """Outputs by the central limit theorem."""
@@ -65,47 +65,47 @@ def fourier_features(
     draws: Annotated[int, Meta(ge=20, le=200)] = 50,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""How well do random Fourier features approximate softmax attention, depending on their number
-    and the width of a head?
+    r"""How accurately do random Fourier features approximate softmax attention, depending on their
+    number and the width of a head?
 
     Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls
     with the root of their number and, for queries and keys of unit variance, grows with the width;
-    it falls with the width only at fixed norms. At D = 64 attention by 1024 of them is further from
-    softmax attention than an output of zero.
+    it falls with the width only at fixed norms. At D = 64, attention by 1024 features is further
+    from softmax attention than an output of zero.
 
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
 
     One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
-    ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all pairs
-    that are far from each other, however small K is. Relative to K, that is √(2/m) sinh u, where
+    ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all
+    distant pairs, however small K is. Relative to K, it is √(2/m) sinh u, where
     u = ‖q − k‖²/2σ² = −ln K.
 
-    For unit variance u is χ²/√d, with d degrees of freedom: about √d. At d = 64, K is about e^−8,
-    and the error of 16 waves is hundreds of times as large. Four times the waves make it half.
+    For unit variance, u is χ²/√d with d degrees of freedom, about √d. At d = 64, K is about e^−8,
+    and the error of 16 waves is hundreds of times as large as K. Four times as many waves halve it.
 
-    Attention divides by a sum of such kernels. Where the errors are as large as the sum, it may be
-    almost zero, or less: at d = 64 nearly half of the sums are, as with noise alone. The expected
+    Attention divides by a sum of such kernels. If the errors are as large as the sum, it may be
+    almost zero or negative: at d = 64 nearly half of the sums are, as for pure noise. The expected
     errors of the output follow from the central limit theorem: the estimates of a row are drawn
-    from the normal distribution that has their exact covariance, and put through the same division.
+    from the normal distribution with their exact covariance, and normalized in the same way.
     Bounds are four standard errors of the measured and the expected median, over heads.
 
-    Figure. Left: the kernel's error falls with the root of the number of waves, and is larger for
-    wider queries and keys (lines: formula; dots: measured). Dotted lines and squares: at fixed norm
-    it is smaller, the wider they are. Right: attention's error (lines: central limit theorem; dots:
-    measured) falls at small widths, and hardly at large ones.
+    Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
+    for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for
+    wider ones (dotted lines: formula; squares: measured). Right: error of attention (lines: central
+    limit theorem; dots: measured). It falls at small widths, and hardly at large ones.
 
     Args:
-        widths: D, widths of queries and keys, rising
-        waves: D_random, numbers of features, rising
-        variance: of each entry of a direction w, where σ² = √d
-        spread: standard deviation of queries' and keys' entries
-        draws: heads of each width, each with its own features
+        widths: D, widths of queries and keys, increasing
+        waves: D_random, numbers of features, increasing
+        variance: variance of each entry of a direction w, with σ² = √d
+        spread: standard deviation of the entries of queries and keys
+        draws: number of heads of each width, each with its own features
     """
     for name, values in {"widths": widths, "waves": waves}.items():
         if list(values) != sorted(set(values)):
             raise UserError(
-                f"fourier-features: {name}: {list(values)} doesn't rise; order the values"
+                f"fourier-features: {name}: {list(values)} doesn't increase; order the values"
             )
     outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
     yield from expectation(variance, seed)
@@ -116,7 +116,7 @@ def fourier_features(
     for i, (d, of) in enumerate(outcomes.items()):
         moving, fixed = (
             [predicted_error(u, m) for m in waves]
-            for u in (normal_exponents(d, spread), level_exponents(d))
+            for u in (normal_exponents(d, spread), fixed_norm_exponents(d))
         )
         kernels += [
             series(waves, moving, f"D = {d}", color=i),
@@ -140,7 +140,7 @@ def fourier_features(
 def measure(
     d: int, waves: Sequence[int], variance: Variance, spread: float, draws: int, seed: int
 ) -> Outcome:
-    """Measure all errors at one width."""
+    """Return all errors at one width."""
     heads = list(draw_heads(draws, d, spread=spread, seed=seed))
     noises = {head.seed: KernelNoise.of(head) for head in heads}
     generator = torch.Generator().manual_seed(seed)
@@ -151,14 +151,14 @@ def measure(
     makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
     return Outcome(
         kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
-        fixed=kernel_errors([level(head) for head in heads], waves[-1], variance),
+        fixed=kernel_errors([with_fixed_norm(head) for head in heads], waves[-1], variance),
         outputs=[compare(make, heads) for make in makes],
         expected=[expected(m) for m in waves],
     )
 
 
 class KernelNoise(NamedTuple):
-    """Means and covariances of one wave's estimates, for each query of a head."""
+    """Means and covariances of the estimates by one wave, for each query of a head."""
 
     kernel: Float[Tensor, "n n"]
     root: Float[Tensor, "n n n"]
@@ -166,11 +166,14 @@ class KernelNoise(NamedTuple):
 
     @classmethod
     def of(cls, head: Head) -> "KernelNoise":
-        """With a = w·(q − k_j) and b = w·(q − k_l), cos a cos b = ½(cos(a − b) + cos(a + b))."""
+        """Return the noise of a head.
+
+        With a = w·(q − k_j) and b = w·(q − k_l), cos a cos b = ½(cos(a − b) + cos(a + b)).
+        """
         query, key = head.query[0, 0], head.key[0, 0]
         scale = 2 * query.shape[1] ** 0.5
-        apart = query[:, None] - key
-        products = apart @ apart.mT
+        differences = query[:, None] - key
+        products = differences @ differences.mT
         squares = products.diagonal(dim1=1, dim2=2)
         kernel = (-squares / scale).exp()
         both = squares[:, :, None] + squares[:, None]
@@ -180,7 +183,7 @@ class KernelNoise(NamedTuple):
         return cls(kernel, torch.linalg.cholesky(covariance + jitter))
 
     def sums(self, head: Head, m: int, generator: torch.Generator) -> Sums:
-        """Draw the estimates of m waves as normal numbers, and sum values and weights."""
+        """Draw estimates by m waves as normal numbers; return numerators and normalizers."""
         noise = draw_normal(generator, *self.kernel.shape, 1)
         estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
         norms = head.key[0, 0].square().sum(-1) / (2 * head.key.shape[-1] ** 0.5)
@@ -189,19 +192,20 @@ class KernelNoise(NamedTuple):
 
 
 def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
-    """Mean of many waves for a pair whose kernel is 1/e, with either variance."""
+    """Yield the mean of many waves for a pair whose kernel is 1/e, with both variances."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
     key = query + (2 * d**-0.5) ** 0.5
-    chosen, document = (draw(Fourier, d, MANY, of, seed) for of in (variance, DOCUMENT))
-    mean, error = estimates(chosen, query, key), (1 - exact**2) / (2 * MANY) ** 0.5
-    yield equal("mean of the features where K = 1/e", mean, exact, 4 * error)
-    mean = estimates(document, query, key)
-    yield informational("the same with w ~ N(0, σ²I), as the course has it", mean)
+    mean, mean_of_document = (
+        estimates(draw(Fourier, d, MANY, of, seed), query, key) for of in (variance, DOCUMENT)
+    )
+    within = 4 * (1 - exact**2) / (2 * MANY) ** 0.5
+    yield equal("mean of the features where K = 1/e", mean, exact, within)
+    yield informational("the same mean with w ~ N(0, σ²I), as in the course", mean_of_document)
 
 
 def kernel_errors(heads: Sequence[Head], m: int, variance: Variance) -> Errors:
-    """|K̂ − K|/K of each head's i-th query and key."""
+    """Return |K̂ − K|/K of the i-th query and key of each head, for all i."""
     errors = []
     for query, key, _, seed in heads:
         d = query.shape[-1]
@@ -214,47 +218,53 @@ def kernel_errors(heads: Sequence[Head], m: int, variance: Variance) -> Errors:
 def draw(
     kind: type[RandomFeatures], d: int, m: int, variance: Variance, seed: int
 ) -> RandomFeatures:
-    """Features whose directions have this variance."""
+    """Draw features whose directions have this variance."""
     features = kind(d=d, features=m, orthogonal=False, seed=seed).double()
     if variance == DOCUMENT:
-        features.directions *= d**0.5  # the library's own are divided by σ; this makes it times σ
+        features.directions *= d**0.5  # from standard deviation 1/σ to σ
     return features
 
 
 def estimates(
     features: RandomFeatures, query: Float[Tensor, "*n d"], key: Float[Tensor, "*n d"]
 ) -> Float[Tensor, "*n"]:
-    """φ(q)·φ(k), pair by pair."""
+    """Return φ(q)·φ(k) of each pair."""
     (of_query, _), (of_key, _) = features(query), features(key)
     kernel: Tensor = (of_query * of_key).sum(-1)
     return kernel
 
 
-def level(head: Head) -> Head:
-    """The head with queries and keys of one norm."""
+def with_fixed_norm(head: Head) -> Head:
+    """Return a head with queries and keys rescaled to `NORM`."""
     query, key = (NORM * x / x.norm(dim=-1, keepdim=True) for x in (head.query, head.key))
     return head._replace(query=query, key=key)
 
 
 def predicted_error(u: Float[np.ndarray, " n"], m: int) -> float:
-    """Median of √(2/m)·sinh u·|Z|, where u has these quantiles."""
+    """Return the median of √(2/m)·sinh u·|Z|, where u has these quantiles."""
     z = norm.ppf((1 + QUANTILES) / 2)
     return float((2 / m) ** 0.5 * np.median(np.outer(np.sinh(u), z)))
 
 
 def normal_exponents(d: int, spread: float) -> Float[np.ndarray, " n"]:
-    """Quantiles of u where q − k is normal: of spread²·χ²/√d."""
+    """Return quantiles of u for normal q − k: those of spread²·χ²/√d."""
     return np.asarray(spread**2 * chi2.ppf(QUANTILES, d) / d**0.5)
 
 
-def level_exponents(d: int) -> Float[np.ndarray, " n"]:
-    """Quantiles of u at fixed norm: of NORM²·(1 − c)/√d, c the cosine of random directions."""
+def fixed_norm_exponents(d: int) -> Float[np.ndarray, " n"]:
+    """Return quantiles of u at fixed norm.
+
+    Those of NORM²·(1 − c)/√d, where c is the cosine of random directions.
+    """
     cosine = 2 * beta.ppf(QUANTILES, (d - 1) / 2, (d - 1) / 2) - 1
     return np.asarray(NORM**2 * (1 - cosine) / d**0.5)
 
 
 def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) -> float:
-    """Standard error of a statistic over heads, whose rows are not independent."""
+    """Return the standard error of a statistic by bootstrap over heads.
+
+    The rows of a head are not independent.
+    """
     random = np.random.default_rng(0)
     picks = random.integers(len(errors), size=(RESAMPLES, len(errors)))
     return float(np.std([of(errors[pick]) for pick in picks]))
@@ -270,27 +280,27 @@ def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> 
         u = normal_exponents(d, spread)
         for m, errors in zip(waves, of.kernel, strict=True):
             yield _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
-        yield _power(f"power of the number of waves, D = {d}", of.kernel, waves)
+        yield _exponent(f"exponent of the number of waves, D = {d}", of.kernel, waves)
     most, fixed = waves[-1], f"norm {NORM:g}"
     for d, of in outcomes.items():
-        expected = predicted_error(level_exponents(d), most)
+        expected = predicted_error(fixed_norm_exponents(d), most)
         yield _median(f"kernel, D = {d}, {most} waves, {fixed}", of.fixed, expected)
     first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
-    name = f"kernel, D = {max(outcomes)} over D = {min(outcomes)}"
+    name = f"kernel, D = {max(outcomes)} / D = {min(outcomes)}"
     yield at_least(name, np.median(last.kernel[-1]) / np.median(first.kernel[-1]), 1)
     yield at_most(f"{name}, {fixed}", np.median(last.fixed) / np.median(first.fixed), 1)
 
 
 def _median(name: str, errors: Errors, predicted: float, uncertainty: float = 0.0) -> Measurement:
-    """A median that must be the predicted one, to within four standard errors."""
+    """Return a median that must equal the predicted one within four standard errors."""
     within = 4 * math.hypot(standard_error(errors), uncertainty)
     return equal(name, np.median(errors), predicted, within)
 
 
-def _power(
+def _exponent(
     name: str, errors: Float[np.ndarray, "waves heads n"], waves: Sequence[int]
 ) -> Measurement:
-    """The power of m that the errors follow, −½ to within four standard errors."""
+    """Return the exponent of m in the errors, which must be −½ within four standard errors."""
     logs = np.log(waves) - np.log(waves).mean()
     medians = np.log(np.median(errors, (1, 2)))
     relative = np.array([standard_error(each) / np.median(each) for each in errors])
@@ -304,10 +314,10 @@ def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
             size, uncertainty = f"D = {d}, {m} waves", standard_error(expected.errors)
             yield _median(f"output, {size}", found.errors, expected.median, uncertainty)
             errors = [standard_error(x.nonpositive, np.mean) for x in (found, expected)]
-            # one row more or less changes a share that is near 0
+            # A share near 0 has no standard error: allow one row.
             within = 4 * math.hypot(*errors) + 1 / found.errors.size
             share, predicted = found.negative_share, expected.negative_share
             yield equal(f"share of normalizers ≤ 0, {size}", share, predicted, within)
     widest = max(outcomes)
     error = outcomes[widest].outputs[-1].median
-    yield at_least(f"output, D = {widest}, {waves[-1]} waves: of ‖c‖", error, 1)
+    yield at_least(f"output, D = {widest}, {waves[-1]} waves, compared with zero", error, 1)

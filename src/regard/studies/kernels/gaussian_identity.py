@@ -1,4 +1,4 @@
-"""The softmax kernel is the Gaussian kernel and two norms."""
+"""The softmax kernel as a product of the Gaussian kernel and two norms."""
 
 from typing import Annotated, TypeAlias
 
@@ -15,9 +15,7 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
 DRAWN = 14
-"""Queries, and keys, of whose pairs there are dots."""
-
-
+"""Number of queries and keys in the figure."""
 Queries: TypeAlias = Float[Tensor, "queries d"]
 Keys: TypeAlias = Float[Tensor, "keys d"]
 
@@ -38,43 +36,44 @@ def gaussian_identity(
     $$ e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, e^{-\lVert q - k \rVert^2 /
     2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
 
-    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k, which softmax attention looks at, says
-    the same as the distance ‖q − k‖, but for the lengths of q and of k. Nothing is approximated.
+    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k of softmax attention and the distance ‖q − k‖
+    determine each other, given the lengths of q and k. Nothing is approximated.
 
-    A factor of the query is in the numerator and in the normalizer of its row, and cancels. That
-    of a key does not: it gives long keys more weight. Only where all keys are of one length,
-    attention by the Gaussian kernel is softmax attention.
+    The factor of the query is in the numerator and in the normalizer of its row, and cancels. That
+    of the key does not: it gives long keys more weight. Attention by the Gaussian kernel equals
+    softmax attention only if all keys have the same length.
 
-    It matters because the Gaussian kernel is what random waves estimate (Rahimi & Recht, 2007).
-    Multiplied by the two factors, they estimate the softmax kernel, from the same draw.
+    This is useful because random waves estimate the Gaussian kernel (Rahimi & Recht, 2007).
+    Multiplied by the two factors, the same waves estimate the softmax kernel.
 
-    Figure. A dot for each pair of a query and a key. Left: the exponent of the Gaussian kernel
-    against that of softmax is a cloud. Right: with the two norms added, all dots are on the
-    diagonal (line).
+    Figure. One dot per pair of query and key. Left: the exponent of the Gaussian kernel against
+    that of softmax; the dots scatter. Right: with the two norms added, all dots are on the diagonal
+    (line).
 
     Args:
         d: width of queries and keys
-        n: queries, and keys
+        n: number of queries and of keys
         spread: standard deviation of their entries
-        width: σ², as a multiple of √d
+        width: σ² as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     exact = Softmax().weights(query[None, None], key[None, None])[0, 0]
     sides = query @ key.mT / d**0.5 - (of_query + gauss + of_key)
-    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
-    level_exact = Softmax().weights(query[None, None], level[None, None])[0, 0]
-    level_gauss = parts(query, level, variance)[0].softmax(1)
+    equal_length = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
+    exact_of_equal = Softmax().weights(query[None, None], equal_length[None, None])[0, 0]
+    gauss_of_equal = parts(query, equal_length, variance)[0].softmax(1)
     within = rounding(query, key, variance)
-    yield equal("the logarithms of both sides, furthest apart", largest(sides), 0, within)
-    off = largest((gauss + of_key).softmax(1) - exact)
-    yield equal("weights by K·e^(‖k‖²/2σ²) and by softmax, furthest apart", off, 0, 2 * within)
-    off, bound = largest(level_gauss - level_exact), 2 * rounding(query, level, variance)
-    yield equal("weights by K alone, all keys of one length", off, 0, bound)
-    off = largest(features_apart(query, variance))
-    yield equal("logarithms of random waves' lengths, furthest apart", off, 0, within)
-    yield at_least("weights by K alone, keys as they are", largest(gauss.softmax(1) - exact), 1e-6)
+    yield equal("largest difference of the logarithms of both sides", largest(sides), 0, within)
+    name = "largest difference of weights from softmax"
+    error = largest((gauss + of_key).softmax(1) - exact)
+    yield equal(f"{name}, K·e^(‖k‖²/2σ²)", error, 0, 2 * within)
+    error, bound = largest(gauss_of_equal - exact_of_equal), rounding(query, equal_length, variance)
+    yield equal(f"{name}, K alone, keys of equal length", error, 0, 2 * bound)
+    error = largest(length_differences(query, variance))
+    yield equal("largest difference of the logarithms of waves' lengths", error, 0, within)
+    yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
     scores = (query[:DRAWN] @ key[:DRAWN].mT / d**0.5).flatten()
     gauss, of_query, of_key = parts(query[:DRAWN], key[:DRAWN], variance)
     alone = series(scores, gauss.flatten(), style="dots", color=1)
@@ -91,27 +90,27 @@ def gaussian_identity(
 def parts(
     query: Queries, key: Keys, variance: float
 ) -> tuple[Float[Tensor, "queries keys"], Float[Tensor, "queries 1"], Float[Tensor, " keys"]]:
-    """The logarithms of the Gaussian kernel, of the query's factor and of the key's."""
+    """Return the logarithms of the Gaussian kernel, of the query's factor and of the key's."""
     distances = (query[:, None] - key).square().sum(-1)
     of_query, of_key = (x.square().sum(1) / (2 * variance) for x in (query, key))
     return -distances / (2 * variance), of_query[:, None], of_key
 
 
-def features_apart(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " n"]:
-    """How far ln‖φ(x)‖ of the softmax kernel's waves is from that of the Gaussian's and the factor.
+def length_differences(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " n"]:
+    """Return the differences of ln‖φ(x)‖ by waves of both kernels, with the factor taken out.
 
-    The waves themselves are the same; `tests/attention/test_feature_maps.py` compares each.
+    The waves themselves are the same, as `tests/attention/test_feature_maps.py` checks.
     """
     d = x.shape[1]
     gauss = Fourier(d=d, features=32, sigma=variance**0.5).double()
     softmax = FavorTrigonometric(d=d, features=32).double()
     (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
     expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
-    apart: Tensor = other_waves.norm(dim=1).log() + other_scale - expected
-    return apart
+    differences: Tensor = other_waves.norm(dim=1).log() + other_scale - expected
+    return differences
 
 
 def rounding(query: Queries, key: Keys, variance: float) -> float:
-    """How far rounding may take the exponents: they are sums of d terms, and this large at most."""
-    largest = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
-    return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + largest))
+    """Return a bound for rounding of the exponents, which are sums of d terms."""
+    size = (query.norm(dim=1).max() + key.norm(dim=1).max()) ** 2 / variance
+    return float((query.shape[1] + 8) * torch.finfo(query.dtype).eps * (1 + size))

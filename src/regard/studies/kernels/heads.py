@@ -1,4 +1,4 @@
-"""Random heads: attention by random features beside softmax attention."""
+"""Random heads: attention by random features compared with softmax attention."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -13,11 +13,11 @@ from regard.attention.feature_maps import RandomFeatures
 from regard.studies.tensors import normal
 
 TOKENS = 64
-"""Queries, and keys, of a head."""
+"""Number of queries and keys of a head."""
 
 
 class Head(NamedTuple):
-    """Queries, keys and values, and a seed for the features that go with them."""
+    """Queries, keys and values, and a seed of features."""
 
     query: Float[Tensor, "1 1 n d"]
     key: Float[Tensor, "1 1 n d"]
@@ -35,7 +35,7 @@ class Outputs(NamedTuple):
     errors: Float[np.ndarray, "heads n"]
     """‖c − exact‖/‖exact‖ of each query."""
     nonpositive: Float[np.ndarray, " heads"]
-    """Share of the queries whose weights add up to zero or less."""
+    """Share of queries with a sum of weights of zero or less."""
 
     @property
     def median(self) -> float:
@@ -44,41 +44,35 @@ class Outputs(NamedTuple):
 
     @property
     def negative_share(self) -> float:
-        """Share of all queries whose weights add up to zero or less."""
+        """Share of all queries with a sum of weights of zero or less."""
         return float(self.nonpositive.mean())
 
 
 def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head]:
-    """Heads of normal vectors; queries and keys have entries of this standard deviation."""
+    """Draw heads of normal vectors; `spread` is the standard deviation of queries and keys."""
     for own in np.random.SeedSequence([seed, d]).generate_state(count):
         query, key, value = normal(int(own), 3, 1, 1, TOKENS, d)
         yield Head(spread * query, spread * key, value, int(own))
 
 
 def compare(make: Callable[[int], RandomFeatures], heads: Sequence[Head]) -> Outputs:
-    """Compare softmax with attention by features, drawn anew for each head from its seed."""
-    return gather(heads, lambda head: attend(make(head.seed).double(), head))
-
-
-def attend(features: RandomFeatures, head: Head) -> Sums:
-    """Sum the weighted values, and the weights."""
-    return KernelAttention(features).sums(head.query, head.key, head.value)
+    """Compare softmax with attention by features, drawn for each head from its seed."""
+    return gather(heads, lambda head: KernelAttention(make(head.seed).double()).sums(*head[:3]))
 
 
 def gather(heads: Sequence[Head], sums: Callable[[Head], Sums]) -> Outputs:
-    """Compare softmax with sums of weighted values, head by head."""
+    """Compare softmax with quotients of sums, head by head."""
     errors, nonpositive = [], []
     for head in heads:
         numerator, normalizer = sums(head)
-        exact = Softmax()(head.query, head.key, head.value)
-        errors.append(relative(numerator / normalizer[..., None], exact))
+        errors.append(relative_errors(numerator / normalizer[..., None], Softmax()(*head[:3])))
         nonpositive.append((normalizer <= 0).double().mean())
     return Outputs(torch.cat(errors).numpy(), torch.stack(nonpositive).numpy())
 
 
-def relative(
+def relative_errors(
     output: Float[Tensor, "1 1 n d"], exact: Float[Tensor, "1 1 n d"]
 ) -> Float[Tensor, "1 n"]:
-    """‖c − exact‖/‖exact‖ of each query."""
-    off: Tensor = (output - exact).norm(dim=-1) / exact.norm(dim=-1)
-    return off[0]
+    """Return ‖c − exact‖/‖exact‖ of each query."""
+    errors: Tensor = (output - exact).norm(dim=-1) / exact.norm(dim=-1)
+    return errors[0]

@@ -1,7 +1,7 @@
-"""The Performer beside softmax attention, trained on the same task."""
+"""Performer and softmax attention, trained on the same task."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -23,7 +23,7 @@ from regard.training.loggers import read_metrics
 HEADS = (2, 8)
 DIRECTIONS = (4, 16, 64)
 NEAR = 0.1
-"""Largest difference of accuracy between models that count as about as accurate."""
+"""Largest difference in accuracy of models that count as about as accurate."""
 
 
 class Performer(NamedTuple):
@@ -40,22 +40,19 @@ PERFORMERS = tuple(Performer(heads, directions) for heads in HEADS for direction
 
 
 class Result(NamedTuple):
-    """How a model does after training."""
+    """Result of a training."""
 
     accuracy: Interval
-    """Share of the tokens of new rows that it predicts."""
+    """Share of correctly predicted tokens of new rows."""
     losses: Mapping[int, float]
     """Training loss by step."""
 
 
-class Results(NamedTuple):
-    """Of all models."""
-
-    softmax: Mapping[int, Result]
-    """By number of heads."""
-    performers: Mapping[Performer, Result]
-    exchanged: Mapping[Performer, float]
-    """Accuracy of the softmax model, with FAVOR+ put in its place after training."""
+Softmaxes: TypeAlias = Mapping[int, Result]
+"""Results of models with softmax by number of heads."""
+Performers: TypeAlias = Mapping[Performer, Result]
+Replaced: TypeAlias = Mapping[Performer, float]
+"""Accuracy of models with FAVOR+ instead of softmax after training."""
 
 
 @study(trains=True)
@@ -67,52 +64,50 @@ def performer(
 ) -> EvidenceParts:
     r"""Is a Performer as accurate as a model with softmax attention?
 
-    It is about as accurate after as many steps, with few or many directions, wide or narrow heads:
-    its accuracy is at most 10% below that of softmax with as many heads.
+    Yes, after as many steps, with few or many directions, and wide or narrow heads: its accuracy is
+    at most 10% below that of softmax with as many heads.
 
     $$ e^{q \cdot k / \sqrt{d}} \approx \phi(q) \cdot \phi(k), \quad \phi(x) = \frac{1}{\sqrt{m}} \,
     e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad x' = \frac{x}{d^{1/4}} $$
 
-    Decoders of two layers learn to write a row of tokens in reverse, for which each position has
-    to look at exactly one other. Those with FAVOR+ never see softmax: they learn queries and keys
-    that serve with the directions that they happened to be drawn with, and a few directions
-    will do. With eight narrow heads, softmax itself takes more steps to learn the task, so each
-    model is compared with softmax of as many heads after as many steps.
+    Decoders of two layers learn to reverse a row of tokens, for which each position has to attend
+    to exactly one other. Models with FAVOR+ are trained without softmax: they learn queries and
+    keys for the directions with which they were initialized, and a few directions are enough. With
+    eight narrow heads, softmax itself needs more steps to learn the task. So each model is compared
+    with softmax of as many heads after as many steps.
 
-    That is not because the features approximate softmax attention. The queries and keys that
-    softmax learns have about unit variance or more, and for such no common number of directions is
-    enough: put FAVOR+ in the place of softmax after training, with the very same weights, and most
-    predictions are wrong.
+    The reason is not that the features approximate softmax attention. Queries and keys trained with
+    softmax have about unit variance or more, for which no common number of directions is enough. If
+    FAVOR+ replaces softmax after training, with the same weights, most predictions are wrong.
 
-    Figure. Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on new rows:
-    trained with FAVOR+ at least {worst:.2f}; models trained with softmax, with FAVOR+ in its place
-    afterwards, at most {best:.2f}. Thin lines: 95% intervals.
+    Figure. Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on new rows.
+    Trained with FAVOR+: at least {worst:.2f}. Trained with softmax, with FAVOR+ replacing it
+    afterwards: at most {best:.2f}. Thin lines: 95% intervals.
 
     Args:
-        steps: of training
-        length: tokens to be reversed
+        steps: training steps
+        length: number of tokens to reverse
         lr: highest learning rate
-        seed: of weights, features and rows
+        seed: seed of weights, features and rows
     """
     softmax = {heads: trained(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
     performers = {
         of: trained(recipe(steps, length, lr, seed, of.heads, directions=of.directions))
         for of in PERFORMERS
     }
-    results = Results(
+    yield from evidence_from(
         {heads: measured(run) for heads, run in softmax.items()},
         {of: measured(run) for of, run in performers.items()},
         {of: accuracy_with(softmax[of.heads], run.recipe) for of, run in performers.items()},
     )
     most = Performer(HEADS[0], DIRECTIONS[-1])
-    yield from judged(results)
     yield _explorer_view(softmax[most.heads], performers[most])
 
 
 def recipe(
     steps: int, length: int, lr: float, seed: int, heads: int, directions: int | None = None
 ) -> Recipe:
-    """A model for the task, with softmax attention or with so many directions."""
+    """Return the recipe of a model with softmax attention, or with FAVOR+ if `directions`."""
     favor = ("kind=favor-positive", f"features={directions}") if directions is not None else ()
     settings = [
         f"seed={seed}",
@@ -125,56 +120,54 @@ def recipe(
 
 
 def measured(run: Run) -> Result:
-    """A run's accuracy on new rows, and how it came there."""
+    """Return a run's accuracy on new rows and its losses."""
     records = read_metrics(run.path / "metrics.jsonl")
     return Result(accuracy(run), {record["step"]: record["loss"] for record in records})
 
 
 def accuracy(run: Run) -> Interval:
-    """Share of the tokens of new rows that the model predicts."""
+    """Return the share of correctly predicted tokens of new rows."""
     scores = score_task(run, ExecutionEnvironment.choose("auto", "float32")).scores
     return scores["accuracy"]
 
 
 def accuracy_with(run: Run, other: Recipe) -> float:
-    """What is left of a model's accuracy with the attention of another recipe: 0 if none works."""
-    exchanged = Run.new(run.path, other, run.tokenizer, run.origin)
-    # All weights fit; the directions, which the run doesn't have, stay as they are drawn.
-    exchanged.model.load_state_dict(run.model.state_dict(), strict=False)
-    exchanged.model.eval()
+    """Return a model's accuracy with the attention of another recipe; 0 if normalizers fail."""
+    replaced = Run.new(run.path, other, run.tokenizer, run.origin)
+    # All weights fit; the directions, which the run doesn't have, are those of the recipe.
+    replaced.model.load_state_dict(run.model.state_dict(), strict=False)
+    replaced.model.eval()
     try:
-        return accuracy(exchanged).value
+        return accuracy(replaced).value
     except NormalizerError:
         return 0.0
 
 
-def judged(results: Results) -> EvidenceParts:
-    """Yield what the accuracies say."""
-    own = {heads: result.accuracy.value for heads, result in results.softmax.items()}
-    yield at_least("accuracy of softmax at its best", max(own.values()), 0.9)
-    for of, result in results.performers.items():
-        below = own[of.heads] - result.accuracy.value
-        yield at_most(f"below softmax with as many heads: FAVOR+, {of}", below, NEAR)
+def evidence_from(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> EvidenceParts:
+    """Yield measurements, table and figure."""
+    exact = {heads: result.accuracy.value for heads, result in softmax.items()}
+    yield at_least("best accuracy of softmax", max(exact.values()), 0.9)
+    for of, result in performers.items():
+        below = exact[of.heads] - result.accuracy.value
+        yield at_most(f"accuracy below softmax with as many heads: FAVOR+, {of}", below, NEAR)
+    name = "accuracy lost by replacing softmax after training"
     lost = [
-        at_most(f"lost where softmax is exchanged for it, {of}", own[of.heads] - left, NEAR)
-        for of, left in results.exchanged.items()
+        at_most(f"{name}: FAVOR+, {of}", exact[of.heads] - left, NEAR)
+        for of, left in replaced.items()
     ]
-    yield Outside(
-        "the model is trained with these features; put in place of softmax after training, they "
-        "fail",
-        lost,
-    )
-    softmax = [(f"softmax, {n} heads", of.accuracy, "") for n, of in results.softmax.items()]
-    features = [
-        (f"FAVOR+, {of}", result.accuracy, results.exchanged[of])
-        for of, result in results.performers.items()
+    condition = "the model is trained with these features and not with softmax"
+    yield Outside(condition, lost)
+    rows = [
+        *((f"softmax, {heads} heads", one.accuracy, "") for heads, one in softmax.items()),
+        *((f"FAVOR+, {of}", one.accuracy, replaced[of]) for of, one in performers.items()),
     ]
-    yield table(["attention", "accuracy", "put in place of softmax"], [*softmax, *features])
-    yield _figure(results)
+    columns = ["attention", "accuracy", "accuracy if it replaces softmax after training"]
+    yield table(columns, rows)
+    yield _figure(softmax, performers, replaced)
 
 
 def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
-    """What both look at in a row, by the weights of one and the weights that the other implies."""
+    """Return the attention of both to a row, that of FAVOR+ by the weights that it implies."""
     config = softmax.recipe.task
     assert isinstance(config, ReverseConfig)
     ids, _ = as_tokens(draw_probe(config, softmax.recipe.seed + 1, 1), softmax.tokenizer)
@@ -182,21 +175,21 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
 
 
-def _figure(results: Results) -> Drawing:
+def _figure(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> Drawing:
     curves = []
     for heads in HEADS:
-        by_step = results.softmax[heads].losses
+        by_step = softmax[heads].losses
         losses = [series(by_step.keys(), by_step.values(), "softmax", color=5)]
         for i, n in enumerate(DIRECTIONS):
-            by_step = results.performers[Performer(heads, n)].losses
+            by_step = performers[Performer(heads, n)].losses
             losses.append(series(by_step.keys(), by_step.values(), f"{n} directions", color=i))
         title = f"loss, {heads} heads"
         curves.append(chart(*losses, title=title, x="step", y_limits=(0, None)))
-    own = [results.performers[of].accuracy for of in PERFORMERS]
+    trained_with = [performers[of].accuracy for of in PERFORMERS]
     accuracies = chart(
-        bars([results.softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
-        bars(own, "trained with FAVOR+"),
-        bars([results.exchanged[of] for of in PERFORMERS], "FAVOR+ in place of softmax"),
+        bars([softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
+        bars(trained_with, "trained with FAVOR+"),
+        bars([replaced[of] for of in PERFORMERS], "FAVOR+ replacing softmax"),
         names=[f"{of.heads} × {of.directions}" for of in PERFORMERS],
         title="accuracy",
         x="heads × directions",
@@ -205,6 +198,6 @@ def _figure(results: Results) -> Drawing:
     return figure(
         *curves,
         accuracies,
-        worst=min(one.value for one in own),
-        best=max(results.exchanged.values()),
+        worst=min(one.value for one in trained_with),
+        best=max(replaced.values()),
     )

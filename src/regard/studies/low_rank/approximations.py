@@ -1,7 +1,8 @@
-"""Linformer, BigBird and Performer against softmax."""
+"""Linformer, BigBird and Performer compared with softmax."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import torch
@@ -21,7 +22,6 @@ from regard.studies.finding import (
     equal,
     informational,
 )
-from regard.studies.low_rank.blocks import big_bird
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
 
@@ -32,7 +32,7 @@ _DRAWS = 4
 
 
 class Sample(NamedTuple):
-    """Tokens that change slowly, queries and keys at once; and what softmax makes of them."""
+    """Slowly changing states, used as queries and keys, with values and softmax outputs."""
 
     states: Float[Tensor, "1 1 n d"]
     values: Float[Tensor, "1 1 n d"]
@@ -40,14 +40,14 @@ class Sample(NamedTuple):
 
     @staticmethod
     def drawn(n: int, spread: float, reach: float, seed: tuple[int, int]) -> "Sample":
-        """Queries and keys have entries of so large a deviation, values of 1."""
+        """Draw a sample; `spread` is the standard deviation of the states, that of values is 1."""
         both = slow_walks(1, n, 2 * _D, reach=reach, seed=seed)
         states, values = spread * both[..., :_D], both[..., _D:]
         return Sample(states, values, Softmax()(states, states, values))
 
 
 class Measured(NamedTuple):
-    """A mechanism at one length."""
+    """Costs of a mechanism at one length."""
 
     operations: int
     milliseconds: float
@@ -62,37 +62,37 @@ def approximations(
     reach: Annotated[float, Meta(ge=0, le=512)] = 32.0,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""How close are Linformer, BigBird and Performer to softmax, and what do they save?
+    r"""How accurate are Linformer, BigBird and Performer, and which costs do they reduce?
 
     Their operations and memory grow linearly with the length, those of softmax quadratically (its
-    memory only if all weights are stored); each is closer to softmax the more features it has.
+    memory only if all weights are stored); each is more accurate with more features.
 
     $$ \mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad C = \mathrm{softmax}\left(\frac{Q
     K^\top}{\sqrt{d}}\right) V $$
 
-    Linformer mixes the keys down to k rows (here each row is the mean of a stretch, which Wang
-    et al., 2020, section 4, name as one way), BigBird looks at a few blocks of keys, and Performer
-    puts a product of m random features in place of e^(q·k/√d). "Features" are k, m, and the number
-    of keys that BigBird looks at.
+    Linformer projects the keys to k rows (here each row is the mean of a segment, an option in
+    section 4 of Wang et al., 2020). BigBird attends to a few blocks of keys. Performer replaces
+    e^(q·k/√d) by a product of m random features. "Features" are k, m, and the number of keys to
+    which BigBird attends.
 
-    Each bets on something. Linformer bets that keys change slowly along the text: with reach=0 its
-    means blur what differs. BigBird bets that what matters is near, and the rest can be told from a
-    sample: of soft weights over all keys it loses most. Performer bets on short queries and keys:
-    at unit variance (spread=1) its random products are so uneven that 512 features are more
-    than half off.
+    Each relies on an assumption. Linformer assumes that keys change slowly along the text: with
+    reach=0 its means average different keys. BigBird assumes that near tokens matter most and that
+    a sample represents the rest: it loses most of the weight if softmax weights are spread over all
+    keys. Performer assumes short queries and keys: at unit variance (spread=1) its random products
+    vary so much that the relative error with 512 features is above a half.
 
-    What softmax costs depends on how it is done. Written product by product it holds n² weights at
-    once; the fused kernel never does, and its memory is as linear as the others'. Its time is not.
+    The memory of softmax depends on the implementation. Written out, it holds n² weights at once;
+    the fused kernel doesn't, and its memory is linear like that of the others. Its time is not.
 
-    Figure. Left: the time of softmax grows with the square of the length, that of Linformer,
-    BigBird and Performer in proportion. Middle: so does the memory, but fused softmax is as linear
-    as the three. Right: errors fall as features are added. Dots: measured.
+    Figure. Left: time. It grows quadratically with the length for softmax, and linearly for
+    Linformer, BigBird and Performer. Middle: memory. It grows in the same way, but linearly for
+    fused softmax. Right: errors fall with the number of features. Dots: measured.
 
     Args:
-        n: tokens where features vary
-        features: features where the length varies
-        spread: deviation of the entries of queries and keys
-        reach: tokens over which the inputs change
+        n: number of tokens in the comparison of features
+        features: number of features in the comparison of lengths
+        spread: standard deviation of the entries of queries and keys
+        reach: number of tokens over which the inputs change
     """
     samples = [Sample.drawn(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
     errors = {
@@ -103,8 +103,8 @@ def approximations(
         name: [measured(make, features, sample) for sample in longer]
         for name, make in (MECHANISMS | EXACT).items()
     }
-    yield from grown(lengths)
-    yield from nearer(errors)
+    yield from exponents(lengths)
+    yield from error_ratios(errors)
     milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
     memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
     yield figure(
@@ -115,14 +115,14 @@ def approximations(
 
 
 class Composed(Softmax):
-    """Softmax attention product by product, with all its weights at once."""
+    """Softmax attention that stores all weights."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **rest: object) -> Tensor:
         return self.weights(query, key) @ value
 
 
 def pooled(n: int, k: int, _seed: int) -> Linformer:
-    """A Linformer whose k rows are the means of as many stretches of n tokens."""
+    """Return a Linformer whose k rows are the means of k segments of n tokens."""
     attention = Linformer(length=n, k=k)
     row, token = torch.arange(n) * k // n, torch.arange(n)
     with torch.no_grad():
@@ -133,18 +133,19 @@ def pooled(n: int, k: int, _seed: int) -> Linformer:
 
 
 def blocks(n: int, keys: int, seed: int) -> BigBird:
-    """A BigBird that looks at so many keys: one global block, a window of three, random ones."""
-    random = max(keys // _BLOCK - 4, 0)  # the window and the global block are four
-    return big_bird(n, block=_BLOCK, random=random, seed=seed)
+    """Return a BigBird with a global block, a window of 3 and random blocks, in all `keys` keys."""
+    random = max(keys // _BLOCK - 4, 0)  # besides the window and the global block
+    blocks = {"window": 3, "random": random, "global_blocks": 1}
+    return BigBird(block_size=_BLOCK, max_keys=n, seed=seed, **blocks)
 
 
 def performer(_n: int, m: int, seed: int) -> KernelAttention:
-    """Performer with m positive random features."""
+    """Return a Performer with m positive random features."""
     return KernelAttention(FavorPositive(d=_D, features=m, seed=seed))
 
 
 Maker = Callable[[int, int, int], Attention]
-"""A mechanism for so many tokens, with so many features, from a seed."""
+"""Function that makes a mechanism from a number of tokens, a number of features and a seed."""
 EXACT: dict[str, Maker] = {
     "softmax, written out": lambda *_: Composed(),
     "softmax, fused": lambda *_: Softmax(),
@@ -154,24 +155,21 @@ MECHANISMS: dict[str, Maker] = {"Linformer": pooled, "BigBird": blocks, "Perform
 
 @torch.inference_mode()
 def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
-    """‖out − exact‖/‖exact‖ over all rows of the samples, each with random features of its own."""
-    off = size = 0.0
+    """Return ‖out − exact‖/‖exact‖ over all samples, each with its own random features."""
+    squares = size = 0.0
     for seed, x in enumerate(samples):
         attention = make(x.states.shape[2], features, seed).double()
-        off += float((attention(x.states, x.states, x.values) - x.exact).square().sum())
+        squares += float((attention(x.states, x.states, x.values) - x.exact).square().sum())
         size += float(x.exact.square().sum())
-    return math.sqrt(off / size)
+    return math.sqrt(squares / size)
 
 
 def measured(make: Maker, features: int, sample: Sample) -> Measured:
-    """Cost, time and memory in float32."""
+    """Return operations, time and memory in float32."""
     n = sample.states.shape[2]
     attention, states, values = make(n, features, 0), sample.states.float(), sample.values.float()
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
-
-    def call() -> object:
-        return attention(states, states, values)
-
+    call = partial(attention, states, states, values)
     return Measured(
         operations=attention.cost(shape).operations,
         milliseconds=1e3 * seconds(call),
@@ -179,23 +177,25 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
     )
 
 
-def grown(lengths: Mapping[str, Sequence[Measured]]) -> Iterator[Measurement]:
-    """How operations, memory and time grow with the length, as exponents."""
-    for name, row in lengths.items():
-        operations = exponent(LENGTHS, [x.operations for x in row])
-        memory = exponent(LENGTHS, [x.bytes for x in row])
-        yield equal(f"operations, {name}", operations, 2 if name in EXACT else 1, within=0.1)
-        if name == "softmax, written out":
-            yield at_least(f"memory, {name}", memory, 1.8)
+def exponents(lengths: Mapping[str, Sequence[Measured]]) -> Iterator[Measurement]:
+    """Yield the exponents of operations, memory and time as powers of the length."""
+    for mechanism, row in lengths.items():
+        name = f"exponent of the length, {mechanism}"
+        operations, milliseconds, memory = (
+            exponent(LENGTHS, each) for each in zip(*row, strict=True)
+        )
+        quadratic = mechanism in EXACT
+        yield equal(f"{name}: operations", operations, 2 if quadratic else 1, within=0.1)
+        if mechanism == "softmax, written out":
+            yield at_least(f"{name}: memory", memory, 1.8)
         else:
-            yield at_most(f"memory, {name}", memory, 1.2)
-        yield informational(f"time, {name}", exponent(LENGTHS, [x.milliseconds for x in row]))
+            yield at_most(f"{name}: memory", memory, 1.2)
+        yield informational(f"{name}: time", milliseconds)
 
 
-def nearer(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
-    """How much of the error the most features leave of that of the fewest."""
+def error_ratios(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
+    """Yield the error with the most features, and its ratio to that with the fewest."""
     first, last = FEATURES[0], FEATURES[-1]
     for name, row in errors.items():
-        yield informational(f"error of {name} with {last} features", row[-1])
-        ratio = row[-1] / row[0]
-        yield at_most(f"error of {name}, with {last} features / with {first}", ratio, 0.7)
+        yield informational(f"error of {name}, {last} features", row[-1])
+        yield at_most(f"error of {name}, {last} / {first} features", row[-1] / row[0], 0.7)

@@ -1,4 +1,4 @@
-"""Why BigBird's blocks suffice to reach everything."""
+"""The graph of BigBird's blocks."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -9,23 +9,23 @@ from jaxtyping import Bool
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
 
+from regard.attention import BigBird
 from regard.studies.costs import exponent
 from regard.studies.figure import figure, heat_map, log_chart
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
-from regard.studies.low_rank.blocks import big_bird
 from regard.studies.study import Seed, study
 
 Graph = Bool[np.ndarray, "queries keys"]
 SIZES = (32, 64, 128, 256)
-"""Blocks of the graphs whose gaps are compared."""
+"""Numbers of blocks for the comparison of spectral gaps."""
 
 
 class Shape(NamedTuple):
-    """What a graph is like."""
+    """Properties of a graph."""
 
     mean_path: float
     diameter: int
-    """Layers until every block may have heard of every other."""
+    """Number of layers after which every block can depend on every other."""
     gap: float
     edges: int
 
@@ -38,52 +38,49 @@ def block_graph(
     global_blocks: Annotated[int, Meta(ge=0, le=4)] = 1,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""How does information travel between the blocks of BigBird?
+    r"""How does information propagate between the blocks of BigBird?
 
-    With windows alone it travels step by step: the longest path has (n − 1)/side steps, and the
-    spectral gap falls as n⁻². Random blocks shorten paths to the logarithm of n, a global block to
-    2, and either keeps the gap constant.
+    With windows alone, the longest path has (n − 1)/side steps, and the spectral gap falls as n⁻².
+    Random blocks shorten paths to the logarithm of n, a global block to 2, and either keeps the gap
+    constant.
 
     $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
 
-    Take blocks for points, with an edge from each to those that it looks at. A layer of
-    attention carries word along one edge, so that the longest of all shortest paths is the number
-    of layers until everything can depend on everything.
+    The nodes of the graph are blocks, with an edge from each block to those that it attends to. A
+    layer of attention carries information along one edge. So the longest of all shortest paths is
+    the number of layers after which every block can depend on every other.
 
-    A window makes a chain, and a chain is slow. A few random edges make it a small world: the
-    number of points that can be reached is multiplied with each step, until there are no more. A
-    global block is one step from all, so that no path is longer than 2; but everything has to pass
-    through its one vector.
+    A window gives a chain with long paths. A few random edges give a small-world graph: the number
+    of reachable nodes is multiplied with each step. A global block is one step from all others, so
+    that no path is longer than 2; but all information has to pass through this block.
 
-    The spectral gap says how fast a random walk along the edges, taken both ways, forgets where it
-    began: after about 1/gap steps. Zaheer et al., 2020, section 2, choose random blocks because
-    random graphs are known for a wide gap. All this costs n times a constant number of edges
-    instead of n².
+    The spectral gap determines the mixing time of a random walk along the edges, in both
+    directions: about 1/gap steps. Zaheer et al., 2020, section 2, use random blocks since random
+    graphs have a wide gap. The cost is n times a constant number of edges instead of n².
 
-    Figure. Left: the blocks attended by the first blocks: a diagonal band, random dots, and a full
-    row and column for a global block. Right: the spectral gap against the number of blocks (dots:
-    measured). It falls with the square for a window alone, and is constant with random or global
+    Figure. Left: blocks attended by the first blocks: a diagonal band, random dots, and a full row
+    and column for a global block. Right: spectral gap against the number of blocks (dots:
+    measured). It falls quadratically for a window alone, and is constant with random or global
     blocks.
 
     Args:
-        n: blocks
-        side: blocks of the window to either side
-        random: random blocks of each block
-        global_blocks: global blocks
+        n: number of blocks
+        side: number of blocks of the window on either side
+        random: number of random blocks per block
+        global_blocks: number of global blocks
         seed: seed of the random blocks
     """
-    makes = {
+    kinds = {
         "window": (0, 0),
         "window, random": (random, 0),
         "window, global": (0, global_blocks),
         "all three": (random, global_blocks),
     }
-
-    graphs = {name: graph(n, side, *kinds, seed) for name, kinds in makes.items()}
+    graphs = {name: graph(n, side, *counts, seed) for name, counts in kinds.items()}
     shapes = {name: shape(edges) for name, edges in graphs.items()}
     by_size = {
-        name: [gap(graph(size, side, *kinds, seed)) for size in SIZES]
-        for name, kinds in makes.items()
+        name: [gap(graph(size, side, *counts, seed)) for size in SIZES]
+        for name, counts in kinds.items()
     }
     slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
     longest = {name: each.diameter for name, each in shapes.items()}
@@ -95,7 +92,7 @@ def block_graph(
     yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
     yield at_least("gap, all three", shapes["all three"].gap, 0.1)
     rows = [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()]
-    yield table(["looks at", "edges", "mean path", "longest path", "gap"], rows)
+    yield table(["blocks", "edges", "mean path", "longest path", "gap"], rows)
     shown, axes = graphs["all three"][:64, :64], {"x": "block of keys", "y": "block of queries"}
     yield figure(
         heat_map(shown, title="pattern", unit="1 = attended", **axes),
@@ -104,17 +101,16 @@ def block_graph(
 
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
-    """Which block looks at which, as BigBird has it."""
-    attention = big_bird(
-        n, block=1, side=side, random=random, global_blocks=global_blocks, seed=seed
-    )
+    """Return the blocks attended by each block of BigBird."""
+    blocks = {"window": 2 * side + 1, "random": random, "global_blocks": global_blocks}
+    attention = BigBird(block_size=1, max_keys=n, seed=seed, **blocks)
     pattern = attention.pattern(1, n, causal=False, device=torch.device("cpu"))
     edges: Graph = pattern.to_dense(n, n, torch.device("cpu"))[0, 0].numpy()
     return edges
 
 
 def shape(edges: Graph) -> Shape:
-    """Paths and gap of a graph."""
+    """Return the properties of a graph."""
     steps = shortest_path(edges, unweighted=True)
     others = ~np.eye(len(edges), dtype=bool)
     return Shape(
@@ -126,7 +122,7 @@ def shape(edges: Graph) -> Shape:
 
 
 def gap(edges: Graph) -> float:
-    """1 − λ₂ of the random walk along the edges, taken both ways, each point on its own as well."""
+    """Return 1 − λ₂ of the random walk along the edges in both directions, with self-loops."""
     both = (edges | edges.T).astype(float)
     root = both.sum(1) ** -0.5
     return float(1 - np.linalg.eigvalsh(root[:, None] * both * root)[-2])

@@ -18,7 +18,7 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, relative_error, seeded
 
 _TEXTS = 64
-"""Sequences that a Linformer is fitted to, and as many that it is judged by."""
+"""Number of training sequences of a Linformer, and of test sequences."""
 
 
 @study()
@@ -39,41 +39,41 @@ def projection(
 
     $$ Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V $$
 
-    The rows of Wᵀ span all that the rows of P hold, so that projecting on them, WWᵀ, leaves P
-    as it is; and P·WWᵀ can be done from the right, a few rows at a time. Rows fewer than the rank
-    lose the smallest singular values, and nothing else.
+    The rows of P are in the span of the rows of Wᵀ, so that the projection WWᵀ leaves P unchanged,
+    and P·WWᵀV can be computed from the right with k rows. With fewer rows than the rank, only the
+    smallest singular values are lost.
 
-    But C and D come from P itself. They are no good for the next text, and the SVD of P costs more
-    than the attention that it is to spare. And in a Transformer softmax stands between QKᵀ and V:
-    put inside it, the same C and D are far off.
+    But C and D depend on P. They don't fit another text, and the SVD of P costs more than the
+    attention that it replaces. In a Transformer, softmax is applied between QKᵀ and V: with the
+    same C and D inside the softmax, the error is large.
 
-    Linformer keeps the form and gives up exactness: E and F are parameters of the layer, the same
-    for all texts, learned together with the rest. Here they learn to imitate softmax attention and
-    are judged by other sequences. What they can learn is which positions go together. If tokens
-    change slowly, as with reach=16, that is a lot. If each is a draw of its own (reach=0), no
-    position tells about another, and little is gained over the mean of all values.
+    Linformer has the same form without exactness: E and F are parameters of the layer, the same for
+    all texts, learned with the other weights. Here they learn to imitate softmax attention and are
+    tested on other sequences. They learn which positions are similar. If tokens change slowly, as
+    with reach=16, this helps a lot. If tokens are independent (reach=0), no position predicts
+    another, and the error is hardly below that of the mean of all values.
 
-    Figure. Left: the error without softmax against the rows of C and D falls slowly, and at the
-    rank of P to rounding. Line: norm of the singular values left out; dots: measured. Right: the
-    error of a Linformer that learns to imitate softmax attention falls below that of the mean of
-    all values (dotted).
+    Figure. Left: error without softmax against the number of rows of C and D. It falls slowly, and
+    to rounding at the rank of P. Line: norm of the omitted singular values. Dots: measured. Right:
+    error of a Linformer that learns to imitate softmax attention. It falls below that of the mean
+    of all values (dotted).
 
     Args:
-        n: tokens
+        n: number of tokens
         h: width
         rank: rank of QKᵀ
-        rows: rows k of C and D
-        reach: tokens over which Linformer's inputs change
-        steps: steps that Linformer learns
+        rows: k, number of rows of C and D
+        reach: number of tokens over which Linformer's inputs change
+        steps: training steps of Linformer
     """
     if rank > min(n, h):
         raise UserError(
-            f"projection: rank = {rank}, but QKᵀ of width h = {h} and n = {n} tokens has rank "
-            f"{min(n, h)} at most; take a smaller rank"
+            f"projection: rank = {rank}, but QKᵀ of width h = {h} and n = {n} tokens has at most "
+            f"rank {min(n, h)}; use a smaller rank"
         )
     if rows > n:
-        raise UserError(f"projection: rows = {rows} of n = {n} tokens; take n rows at most")
-    query, key, value = drawn_heads(n, h, rank, seed)
+        raise UserError(f"projection: rows = {rows} of n = {n} tokens; use at most n rows")
+    query, key, value = draw_heads(n, h, rank, seed)
     scores = query @ key.mT / math.sqrt(h)
     exact = scores @ value
     _, tail, right = torch.linalg.svd(scores, full_matrices=False)
@@ -85,23 +85,24 @@ def projection(
     }
     narrow, regrouped = projected(query, key, value, c, d), query @ (key.mT @ value) / math.sqrt(h)
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
-    off_inside = relative_error(inside, scores.softmax(-1) @ value)
-    learning = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
+    error_inside = relative_error(inside, scores.softmax(-1) @ value)
+    training = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
     yield at_most("error of Q(CK)ᵀDV", relative_error(narrow, exact), 1e-12)
     yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12)
     for name, (call, count) in ways.items():
         yield equal(f"multiplications of {name}", multiplications(call), count)
-    yield informational("error of the same C and D inside softmax", off_inside)
-    yield informational("error of Linformer, learned", learning.errors[-1])
-    yield at_most("learned / drawn", learning.errors[-1] / learning.errors[0], 0.5)
-    yield at_most("learned / mean of all values", learning.errors[-1] / learning.mean, 0.9)
+    initial, final = training.errors[0], training.errors[-1]
+    yield informational("error of the same C and D inside softmax", error_inside)
+    yield informational("error of trained Linformer", final)
+    yield at_most("error of trained / random Linformer", final / initial, 0.5)
+    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
     ranks = range(1, min(n, 24) + 1)
-    left_over = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    omitted = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
     errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
     yield figure(
         chart(
-            series(ranks, left_over),
+            series(ranks, omitted),
             series(ranks, errors, style="dots", color=0),
             title="P·WWᵀ instead of P",
             x="rows of C and D",
@@ -109,8 +110,8 @@ def projection(
             y_scale="log",
         ),
         chart(
-            series(learning.steps, learning.errors, color=1),
-            Line(y=learning.mean, label="mean of all values"),
+            series(training.steps, training.errors, color=1),
+            Line(y=training.mean, label="mean of all values"),
             title="Linformer, trained to imitate softmax",
             x="steps",
             y_scale="log",
@@ -122,31 +123,31 @@ Vectors: TypeAlias = Float[Tensor, "n h"]
 Rows: TypeAlias = Float[Tensor, "k n"]
 
 
-def drawn_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
-    """Queries, keys and values; the queries span so many dimensions, and QKᵀ has that rank."""
+def draw_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
+    """Draw queries that span `rank` dimensions, keys and values; QKᵀ has this rank."""
     generator = torch.Generator().manual_seed(seed)
     query = draw_normal(generator, n, rank) @ draw_normal(generator, rank, h) / math.sqrt(rank)
     return [query, draw_normal(generator, n, h), draw_normal(generator, n, h)]
 
 
 def projected(query: Vectors, key: Vectors, value: Vectors, c: Rows, d: Rows) -> Vectors:
-    """Q(CK)ᵀDV, from the inside out."""
+    """Return Q(CK)ᵀDV without an n × n matrix."""
     product: Tensor = query @ (c @ key).mT @ (d @ value)
     return product
 
 
-class Learning(NamedTuple):
-    """Errors on sequences that weren't learned from."""
+class Training(NamedTuple):
+    """Errors on test sequences."""
 
     steps: list[int]
     errors: list[float]
-    """Of Linformer after so many steps, first and last among them."""
+    """Errors of Linformer after these steps, including the first and last."""
     mean: float
-    """Of the mean of all values, which looks at no key."""
+    """Error of the mean of all values, without keys."""
 
 
-def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Learning:
-    """Let a Linformer of k rows learn what softmax attention does to slow walks."""
+def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Training:
+    """Train a Linformer of k rows to imitate softmax attention on slow walks."""
     states, values = (
         slow_walks(2 * _TEXTS, n, h, reach=reach, seed=(seed, i)).float() for i in range(2)
     )
@@ -154,22 +155,22 @@ def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> L
     linformer = seeded(lambda: Linformer(length=n, k=k), seed)
     optimizer = torch.optim.Adam(linformer.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    shown, held_out = slice(_TEXTS), slice(_TEXTS, None)
+    train, test = slice(_TEXTS), slice(_TEXTS, None)
 
     def error(part: slice) -> Tensor:
         found = linformer(states[part], states[part], values[part])
-        share: Tensor = (found - exact[part]).norm() / exact[part].norm()
-        return share
+        relative: Tensor = (found - exact[part]).norm() / exact[part].norm()
+        return relative
 
     points, errors = [], []
     for step in range(steps + 1):
         if step % max(steps // 20, 1) == 0 or step == steps:
             points.append(step)
             with torch.no_grad():
-                errors.append(float(error(held_out)))
+                errors.append(float(error(test)))
         optimizer.zero_grad()
-        error(shown).backward()
+        error(train).backward()
         optimizer.step()
         schedule.step()
-    mean = values[held_out].mean(2, keepdim=True)
-    return Learning(points, errors, relative_error(mean, exact[held_out]))
+    mean = values[test].mean(2, keepdim=True)
+    return Training(points, errors, relative_error(mean, exact[test]))

@@ -1,4 +1,4 @@
-"""Sequences that change slowly, as texts do."""
+"""Slowly changing sequences."""
 
 import math
 
@@ -11,7 +11,7 @@ from torch import Tensor
 def slow_walks(
     draws: int, n: int, d: int, *, reach: float, seed: int | tuple[int, ...]
 ) -> Float[Tensor, "draws 1 n d"]:
-    """Normal numbers of variance 1; those `reach` tokens apart are correlated by 1/e.
+    """Draw normal numbers of variance 1 with a correlation of 1/e at a distance of `reach` tokens.
 
     With a reach of 0 all are independent.
     """

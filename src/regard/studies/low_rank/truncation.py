@@ -26,11 +26,11 @@ from regard.training.plan import plan_pretraining
 
 Maps = Float[Tensor, "maps n n"]
 TOKENS = 128
-"""Characters of the texts whose maps are looked at."""
+"""Number of characters of each test text."""
 _HELD_OUT = 8
-"""Texts that the model isn't trained on."""
+"""Number of test texts."""
 _NEAR = 0.1
-"""The relative error that passes for near."""
+"""Relative error of an accurate approximation."""
 
 
 @study(trains=True)
@@ -42,7 +42,7 @@ def truncation(
     steps: Annotated[int, Meta(ge=1, le=1000)] = 300,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""If attention maps have low rank, how much computation is saved?
+    r"""If attention maps have low rank, how much computation does a factorization save?
 
     Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly.
     Softmax maps have full rank n, but the relative error of a truncated map of a trained model is
@@ -51,52 +51,52 @@ def truncation(
     $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
     $$
 
-    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be
-    multiplied with the second one first. That pays where k < n/2. If fewer singular values are
-    kept than the rank, the error is exactly what the others amount to, and no matrix of that rank
-    is nearer (Eckart & Young, 1936).
+    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be multiplied
+    with the second one first. This takes fewer multiplications if k < n/2. With fewer singular
+    values than the rank, the error is the norm of the omitted ones, and no matrix of that rank has
+    a smaller error (Eckart & Young, 1936).
 
-    The map of known rank is that of queries of which only k differ. Real maps are taken from a
-    small encoder with two layers of two heads that was trained to tell masked characters of
-    made-up biographies, on texts that it wasn't trained on. Before training they are nearly
-    uniform, and rank 1 is near. Training makes heads sharper, and the sharper a head, the more
-    singular values it needs: a head by which each token looks at another one is a permutation, with
-    all singular values alike.
+    The map of known rank has k distinct queries. Real maps are those of a small encoder with two
+    layers of two heads, trained to predict masked characters of fictional biographies, on texts
+    absent from its training. Before training, maps are nearly uniform, and rank 1 is accurate.
+    Training makes heads sharper, and sharper heads need more singular values: if each token attends
+    to one other token, the map is a permutation, and all singular values are equal.
 
-    So a low rank is no law. Half the rank saves nothing yet, and finding the factors costs an SVD:
-    this shows what there is to save, and not how.
+    So low rank is not a general property of attention. Half the rank saves nothing, and the factors
+    cost an SVD: the study shows possible savings and no method to reach them.
 
-    Figure. Relative error of truncated maps against the rank kept. Lines: means over heads and
-    texts; bands: least to largest; dotted: a tenth. Untrained maps are near uniform with one
-    singular value; those of a trained model need far more, and differ; those of random queries and
+    Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
+    Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large
+    singular value. Maps of a trained model need far more, and differ. Maps of random queries and
     keys need most.
 
     Args:
-        n: tokens of the map of rank k
+        n: number of tokens of the map of known rank
         h: width of its values
         rank: its rank
-        kept: k, singular values kept
-        steps: steps that the model trains
+        kept: k, number of singular values kept
+        steps: training steps of the model
         seed: seed of all draws
     """
     maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
     yield from exactness(n, h, rank, kept, seed)
-    yield from real(maps["trained"])
-    values = {name: spectra(each) for name, each in maps.items()}
+    yield from trained_ranks(maps["trained"])
+    values = {name: torch.linalg.svdvals(each) for name, each in maps.items()}
     rows = [
         (name, *(ranks(each, error).mean().item() for error in (0.0, 0.5, 0.1, 0.01)))
         for name, each in values.items()
     ]
-    yield table(["maps", "rank", "for an error of ½", "of a tenth", "of a hundredth"], rows)
+    ranks_of = [f"rank for an error of {error}" for error in ("½", "a tenth", "a hundredth")]
+    yield table(["maps", "rank", *ranks_of], rows)
     curves = []
     for name, each in values.items():
-        left = left_over(each)
-        low, high = left.amin(0), left.amax(0)
-        curves.append(series(range(left.shape[1]), left.mean(0), name, low=low, high=high))
+        errors = truncation_errors(each)
+        low, high = errors.amin(0), errors.amax(0)
+        curves.append(series(range(errors.shape[1]), errors.mean(0), name, low=low, high=high))
     yield one_chart(
         *curves,
         Line(y=_NEAR, label="a tenth"),
-        x="singular values kept",
+        x="rank",
         y="relative error",
         y_scale="log",
         y_limits=(1e-4, 1.2),
@@ -104,69 +104,64 @@ def truncation(
 
 
 def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:
-    """What truncation does to a map of known rank."""
+    """Yield the effects of truncation on a map of known rank."""
     matrix, value = map_of_rank(n, h, rank, seed)
-    cut, half = truncate(matrix, kept), max(rank // 2, 1)
+    truncated, half = truncate(matrix, kept), max(rank // 2, 1)
     tail, rounding = torch.linalg.svdvals(matrix)[half:].norm(), 1e-13 * float(matrix.norm())
-    lost = (matrix - truncate(matrix, half).matrix).norm()
-    error = relative_error(cut @ value, matrix @ value)
+    distance = (matrix - truncate(matrix, half).matrix).norm()
+    error = relative_error(truncated @ value, matrix @ value)
     yield equal("rank of the map", torch.linalg.matrix_rank(matrix), rank)
     yield at_most(f"error of PV with k = {kept}", error, 1e-12)
-    yield equal(f"‖P − P_k‖ with k = {half}", lost, tail, within=rounding)
+    yield equal(f"‖P − P_k‖ with k = {half}", distance, tail, within=rounding)
     yield equal("multiplications of PV", multiplications(lambda: matrix @ value), n * n * h)
-    factored = multiplications(lambda: cut @ value)
+    factored = multiplications(lambda: truncated @ value)
     yield equal("multiplications with factors", factored, 2 * n * kept * h)
 
 
-def real(maps: Maps) -> Iterator[Measurement]:
-    """Whether maps have full rank, and a lower one is near."""
-    values = spectra(maps)
+def trained_ranks(maps: Maps) -> Iterator[Measurement]:
+    """Yield the rank of trained maps, and that of accurate approximations."""
+    values = torch.linalg.svdvals(maps)
     n = values.shape[-1]
-    yield equal("rank of trained maps, of n", ranks(values, 0.0).mean() / n, 1)
-    yield at_most("rank near trained maps, of n", ranks(values, _NEAR).mean() / n, 0.5)
-    yield informational("the same, the sharpest map", ranks(values, _NEAR).max() / n)
-    yield informational("the same, the broadest map", ranks(values, _NEAR).min() / n)
+    name, shares = "rank / n for a relative error of a tenth", ranks(values, _NEAR) / n
+    yield equal("rank / n of trained maps", ranks(values, 0.0).mean() / n, 1)
+    yield at_most(f"{name}, mean", shares.mean(), 0.5)
+    yield informational(f"{name}, sharpest map", shares.max())
+    yield informational(f"{name}, broadest map", shares.min())
 
 
 def map_of_rank(
     n: int, h: int, rank: int, seed: int
 ) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n h"]]:
-    """The softmax map of queries of which only so many differ, and values."""
+    """Return the softmax map of as many distinct queries as its rank, and values."""
     key, value, queries = normal(seed, 3, n, h)
     query = queries[torch.arange(n) % rank]
     return Softmax().weights(query[None, None], key[None, None])[0, 0], value
 
 
-def spectra(maps: Maps) -> Float[Tensor, "maps n"]:
-    """Singular values, the largest first."""
-    values: Tensor = torch.linalg.svdvals(maps)
-    return values
-
-
 def ranks(values: Float[Tensor, "maps n"], error: float) -> Float[Tensor, " maps"]:
-    """The least rank whose best map is off by no more than a share of ‖P‖, and rounding."""
+    """Return the smallest ranks with at most a relative error, from decreasing singular values."""
     rounding = values.shape[-1] * torch.finfo(values.dtype).eps
-    return (left_over(values) > max(error, rounding)).sum(-1).double()
+    return (truncation_errors(values) > max(error, rounding)).sum(-1).double()
 
 
-def left_over(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"]:
-    """The error of the best map of each rank from 0 on, as a share of ‖P‖."""
+def truncation_errors(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"]:
+    """Return the relative error of the best map of each rank from 0 on."""
     squares = values.square().flip(-1).cumsum(-1).flip(-1)
     return (squares / squares[:, :1]).sqrt()
 
 
 def random_maps(seed: int) -> Maps:
-    """Of queries and keys from N(0, 1), as wide as the model's heads."""
+    """Return maps of queries and keys from N(0, 1), as wide as the model's heads."""
     query, key = normal(seed, 2, 1, 16, TOKENS, 32)
     return Softmax().weights(query, key)[0]
 
 
 def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
-    """Maps of all heads of a model on texts that it doesn't know, before and after training."""
+    """Return maps of all heads of a model on test texts, before and after training."""
     texts = make_world(WorldConfig(people=200, absent=1, seed=seed)).documents
-    unknown = [text for text in texts if len(text) >= TOKENS][:_HELD_OUT]
-    known = [text for text in texts if text not in unknown]
-    corpus = [Document(text, f"biography {i}") for i, text in enumerate(known, 1)]
+    test = [text for text in texts if len(text) >= TOKENS][:_HELD_OUT]
+    train = [text for text in texts if text not in test]
+    corpus = [Document(text, f"biography {i}") for i, text in enumerate(train, 1)]
     settings = [
         "tokenizer.kind=characters",
         f"model.context_length={TOKENS}",
@@ -175,12 +170,12 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
         f"seed={seed}",
     ]
     plan = plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
-    untrained = model_maps(plan.run, unknown)
-    return {"untrained": untrained, "trained": model_maps(cached_run(plan), unknown)}
+    untrained = model_maps(plan.run, test)
+    return {"untrained": untrained, "trained": model_maps(cached_run(plan), test)}
 
 
 def model_maps(run: Run, texts: list[str]) -> Maps:
-    """The maps of all layers and heads, in float64."""
+    """Return the maps of all layers and heads, in float64."""
     ids = torch.tensor([run.tokenizer.encode(text)[:TOKENS] for text in texts])
     captured = capture_attention(run.model.cpu().eval(), ids)
     return torch.cat([layer.weights.flatten(0, 1) for layer in captured]).double()

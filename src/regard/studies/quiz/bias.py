@@ -1,7 +1,7 @@
-"""Question 6: where bias comes from, in a model of one number.
+"""Question 6: sources of bias, in a model with one parameter.
 
-It gives two answers the probabilities σ(z) and σ(−z), and learns z by gradient descent. What the
-same three sources do to a Transformer is in `regard.studies.knowledge.bias`.
+The model gives two answers the probabilities σ(z) and σ(−z), and learns z by gradient descent. The
+same sources in a Transformer are studied in `regard.studies.knowledge.bias`.
 """
 
 import math
@@ -10,33 +10,33 @@ from regard.studies.finding import at_least, equal
 from regard.studies.quiz.checked import Check, checked
 
 COMMON = 0.8
-"""Share of the commoner answer in data that are biased."""
+"""Share of the more frequent answer in biased data."""
 
 
 @checked
 def sources_of_bias() -> Check:
     """Where can a model's bias come from?
 
-    From its data, from the model that it was finetuned from, and from the metric.
+    From its data, from the model from which it was finetuned, and from the metric.
     """
-    parent = learned(0.0, COMMON, steps=2000)
-    child = learned(parent, 0.5, steps=5)
+    parent = trained(0.0, COMMON, steps=2000)
+    child = trained(parent, 0.5, steps=5)
     yield (
-        f"P(commoner answer): trained on {COMMON:.0%} of it; then for 5 steps on equal shares; "
-        "and the share of it among the answers that score best"
+        f"P(more frequent answer): trained with a share of {COMMON:.0%}; then for 5 steps with "
+        "equal shares; and its share among the answers of highest accuracy"
     )
-    yield equal("6: from the data", sigmoid(parent), COMMON, within=1e-6)
-    yield at_least("6: from the parent, 0.5 would be fair", sigmoid(child), 0.55)
-    yield equal("6: from the metric, accuracy", float(sigmoid(parent) > 0.5), 1)
+    yield equal("6: bias from the data", sigmoid(parent), COMMON, within=1e-6)
+    yield at_least("6: bias from the parent (unbiased: 0.5)", sigmoid(child), 0.55)
+    yield equal("6: bias from the metric, accuracy", float(sigmoid(parent) > 0.5), 1)
 
 
-def learned(z: float, share: float, steps: int, rate: float = 0.5) -> float:
-    """z after descending the cross entropy of data with this share of the commoner answer."""
+def trained(z: float, share: float, steps: int, rate: float = 0.5) -> float:
+    """Return z after gradient descent on the cross-entropy, for a share of the frequent answer."""
     for _ in range(steps):
         z += rate * (share - sigmoid(z))
     return z
 
 
 def sigmoid(z: float) -> float:
-    """The probability of the commoner answer."""
+    """Return the probability of the more frequent answer."""
     return 1 / (1 + math.exp(-z))

@@ -1,4 +1,4 @@
-"""A question of the quiz with its answer, and the small models that the checks are made on."""
+"""Questions of the quiz with checks of their answers, and small models for the checks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from regard.studies.tensors import seeded
 P = ParamSpec("P")
 
 WIDTH, BLOCK, TOKENS = 16, 64, 12
-"""Width of the models, their longest text, and the tokens of their vocabulary."""
+"""Width of the models, their context length, and the size of their vocabulary."""
 
 _SIZES: dict[str, Any] = {"context_length": BLOCK, "d_model": WIDTH, "dropout": 0.0}
 _STACK: dict[str, Any] = _SIZES | {"n_layers": 2, "n_heads": 2, "positions": RotaryConfig()}
@@ -45,11 +45,12 @@ WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
 
 class Checked(NamedTuple):
-    """A question of the quiz, its answer, and what was measured to check it."""
+    """A question of the quiz, its answer, and measurements that check it."""
 
     question: str
     answer: str
     how: str
+    """Description of the check."""
     numbers: tuple[Measurement, ...]
 
     @property
@@ -59,11 +60,11 @@ class Checked(NamedTuple):
 
 
 Check: TypeAlias = Iterator[str | Measurement]
-"""How an answer is checked, then what was measured."""
+"""A description of the check, then its measurements."""
 
 
 def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
-    """Return a function that checks an answer; its docstring is question and answer."""
+    """Return a function that checks an answer; the docstring is question and answer."""
 
     @wraps(check)
     def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
@@ -79,7 +80,7 @@ def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws weights and tokens."""
+    """Random weights and tokens."""
 
     seed: int
     std: float
@@ -91,8 +92,8 @@ class Draw:
         head: HeadConfig = LMHeadConfig(),  # noqa: B008 (frozen)
         tokens: int = TOKENS,
     ) -> Any:
-        """A model in float64 that was never trained."""
-        # The biases of an RNN are drawn when it is made.
+        """Return an untrained float64 model."""
+        # The biases of an RNN are drawn by its constructor.
         model = seeded(lambda: make_model(config, head, tokens).double().eval(), self.seed)
         generator = torch.Generator().manual_seed(self.seed)
         for parameter in model.parameters():
@@ -101,15 +102,15 @@ class Draw:
         return model
 
     def ids(self, *shape: int) -> Int[Tensor, "*shape"]:
-        """Tokens, none of them special."""
+        """Draw regular tokens."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         return torch.randint(2, TOKENS, shape, generator=generator)
 
 
 @torch.inference_mode()
 def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
-    """How far each token moves each hidden state: ‖Δh_i‖ where token j alone is another one."""
-    changed = ids.repeat(len(ids), 1)
-    changed.fill_diagonal_(0)
-    moved: Tensor = (body(changed) - body(ids[None])).norm(dim=-1)
-    return moved.T
+    """Return the influence of each token on each hidden state: ‖Δh_i‖ if token j is replaced."""
+    replaced = ids.repeat(len(ids), 1)
+    replaced.fill_diagonal_(0)
+    changes: Tensor = (body(replaced) - body(ids[None])).norm(dim=-1)
+    return changes.T

@@ -1,4 +1,4 @@
-"""Sixteen concepts, each with a check that runs."""
+"""Sixteen questions on concepts, with checks of the answers."""
 
 from typing import Annotated
 
@@ -36,24 +36,26 @@ def concepts(
     std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Sixteen questions about language models: what are the answers, and how can they be verified?
+    r"""What are the answers to sixteen questions about language models, and how are they verified?
 
     Each answer passes a check that runs.
 
     $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
 
-    The course gives no answers to these questions. Here each has one, checked on small untrained
-    models: what an architecture can't do, no training adds. A decoder's output at a position
-    doesn't change with later tokens; an encoder's does. So a decoder can be asked for the next
-    token, which an encoder has already seen.
+    The course gives no answers to these questions. Here, each answer is checked on small untrained
+    models: training can't remove a limitation of an architecture. The output of a decoder at a
+    position doesn't depend on later tokens; that of an encoder does. So a decoder can predict the
+    next token, while an encoder has it in its input.
 
-    Probabilities are summed. Over all texts of a length, the products of P(y_t | y_<t) add up to 1:
-    a language model gives a probability to every text. An encoder–decoder does so for every input x
-    again; over all x as well, the sum is the number of inputs. So it models no probability of x.
+    Probabilities are summed. Over all texts of a length, the products of P(y_t | y_<t) sum to 1: a
+    language model assigns a probability to every text. For an encoder–decoder, the sum over y is 1
+    for every input x, so the sum over all x and y is the number of inputs: the model assigns no
+    probability to x.
 
-    Question 13 is about long inputs. An RNN with small weights forgets its first token
-    exponentially; a window drops it; attention divides its weight among the tokens, which costs
-    1/n. With large weights (std), an RNN need not forget, and the check fails.
+    Question 13 is about long inputs. In an RNN with small weights, the influence of the first token
+    falls exponentially. In a window it ends. Attention distributes its weight over the tokens, so
+    that it falls as 1/n. With large weights (std), the influence in an RNN need not fall, and the
+    check fails.
 
     Figure. Left and middle: influence of each token on each state. In an encoder each token changes
     all states, in a decoder only its own and later ones. Right: influence of the first token by
@@ -61,38 +63,39 @@ def concepts(
     ends after four tokens. Dotted: {near} tokens.
 
     Args:
-        tokens: tokens of questions 9 and 12
-        length: length of their texts
+        tokens: vocabulary size in questions 9 and 12
+        length: length of the texts in these questions
         std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    checked = answered(draw, tokens, length)
-    for one in checked:
+    checks = all_checks(draw, tokens, length)
+    for one in checks:
         yield from one.numbers
     rows = [
         (i, one.question, one.answer, one.how, "yes" if one.passes else "no")
-        for i, one in enumerate(checked, 1)
+        for i, one in enumerate(checks, 1)
     ]
     yield table(["", "question", "answer", "checked by", "passes"], rows)
-    ids = draw.ids(8)
-    bodies = {
-        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()).body,
-        "decoder": draw.model(DECODER).body,
-    }
-    seen = {name: influence(body, ids) for name, body in bodies.items()}
-    maps = {name: each / each.amax(1, keepdim=True).clamp(min=1e-9) for name, each in seen.items()}
     labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
-    reach = [
+    maps = []
+    for name, model in {
+        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()),
+        "decoder": draw.model(DECODER),
+    }.items():
+        changes = influence(model.body, draw.ids(8))
+        shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
+        maps.append(heat_map(shares, title=name, **labels))
+    curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
         for name, curve in influence_curves(draw).items()
     ]
     yield figure(
-        *(heat_map(each, title=name, **labels) for name, each in maps.items()),
+        *maps,
         chart(
-            *reach,
+            *curves,
             Line(x=NEAR),
-            title="reach",
-            x="tokens ago",
+            title="influence of the first token",
+            x="distance in tokens",
             y="influence",
             y_scale="log",
             y_limits=(1e-8, 10),
@@ -101,8 +104,8 @@ def concepts(
     )
 
 
-def answered(draw: Draw, tokens: int, length: int) -> list[Checked]:
-    """All sixteen, in their order."""
+def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
+    """Return the checks of all questions, in their order."""
     return [
         no_labels(draw),
         architecture_and_weights(draw),

@@ -1,4 +1,4 @@
-"""Heads that begin equal stay equal."""
+"""Training of two heads with equal initial weights."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -18,20 +18,20 @@ from regard.studies.study import Seed, study
 
 WIDTH = 16
 BACK = (1, 3)
-"""Distances of the two tokens that the model has to name."""
+"""Distances of the two tokens that the model predicts."""
 EVERY = 10
 """Steps between two measurements."""
 
 
 class Trained(NamedTuple):
-    """Two heads in training."""
+    """Two heads of a trained model."""
 
     distances: list[float]
-    """Distance of their maps, before the training and every `EVERY` steps."""
+    """Distance of their maps, before training and every `EVERY` steps."""
     maps: Float[Tensor, "2 n n"]
-    """Their maps of one text after the training."""
+    """Their maps of one text after training."""
     loss: float
-    """The last loss."""
+    """Final loss."""
 
 
 @study()
@@ -42,64 +42,64 @@ def equal_heads(
 ) -> EvidenceParts:
     r"""Why do heads learn different features?
 
-    Because they begin different: two heads that begin equal, with equal parts of the output
-    projection, stay equal in training.
+    Because their initial weights differ: two heads with equal initial weights, including their
+    parts of the output projection, stay equal in training.
 
     $$ (W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow \frac{\partial
     L}{\partial W^1} = \frac{\partial L}{\partial W^2} $$
 
-    The output of a layer is the sum over its heads. If two heads have the same matrices, also
-    those columns of the output projection that read them, exchanging them changes nothing. So the
-    loss has the same gradient in both, every step changes both in the same way, and they are equal
-    after it.
+    The output of a layer is a sum over its heads. If two heads have the same matrices, including
+    their columns of the output projection, the layer is invariant to their exchange. So both have
+    the same gradient, every step changes both in the same way, and they stay equal.
 
-    It takes all four matrices. Where only the output projection differs, the gradients at the
-    heads' outputs differ, and with them everything else. It is also a statement about exact
-    arithmetic: rounding differs between the heads, and the difference grows with the steps.
+    This requires all four matrices. If only the output projection differs, the gradients at the
+    heads' outputs differ, and with them all other gradients. It also requires exact arithmetic:
+    rounding differs between the heads, and the difference grows with the steps.
 
-    Here each place has to name the tokens one and three back. Heads that were drawn apart can share
-    the work, one distance each, and mostly do: at 18 of the seeds 0 to 20 the loss was less than
-    half of that of equal heads, which are one head that mixes both tokens. The loss rewards
-    different heads, but without a first difference its gradient has no way to them: random
-    initialization provides it.
+    In this task, each position predicts the tokens one and three positions back. Heads with
+    independent weights can attend to one distance each, and mostly do: at 18 of the seeds 0 to 20
+    the loss was less than half of that of equal heads, which average both tokens. The loss is
+    smaller for different heads, but without an initial difference the gradient doesn't separate
+    them. Random initialization provides this difference.
 
     The distance of two maps is half of the sum of absolute differences in a row, averaged over
     rows: 0 if they are equal, 1 if they share no key.
 
-    Figure. The distance of two heads' maps over training, and maps of one text after it. Heads that
-    begin equal stay at distance 0 and have the same map; those that were drawn apart have different
-    ones. Lines join the measured dots.
+    Figure. Distance of two heads' maps over training, and maps of one text after training. Heads
+    with equal initial weights stay at distance 0 and have the same map; heads with independent
+    weights have different ones. Lines connect measured dots.
 
     Args:
-        steps: steps of training
+        steps: training steps
         std: standard deviation of weights
     """
-    arms = {
-        "drawn apart": drawn(std, seed),
-        "equal but for the output": begin_equal(drawn(std, seed), output=False),
-        "begun equal": begin_equal(drawn(std, seed), output=True),
+    models = {
+        "independent weights": make(std, seed),
+        "equal except for the output": with_equal_heads(make(std, seed), output=False),
+        "equal weights": with_equal_heads(make(std, seed), output=True),
     }
-    found = {name: trained(model, steps, seed) for name, model in arms.items()}
-    apart, different, equal = found.values()
-    yield at_most("distance of two heads, begun equal", equal.distances[-1], 1e-3)
-    yield at_least("mean distance of two heads, drawn apart", apart.distances[-1], 0.05)
-    yield at_least("the same, equal but for the output", different.distances[-1], 0.05)
-    yield informational("loss, drawn apart", apart.loss)
-    yield informational("loss, begun equal", equal.loss)
+    found = {name: trained(model, steps, seed) for name, model in models.items()}
+    independent, other_output, equal = found.values()
+    name = "distance of two heads"
+    yield at_most(f"{name}, equal weights", equal.distances[-1], 1e-3)
+    yield at_least(f"{name}, independent weights", independent.distances[-1], 0.05)
+    yield at_least(f"{name}, equal except for the output", other_output.distances[-1], 0.05)
+    yield informational("loss, independent weights", independent.loss)
+    yield informational("loss, equal weights", equal.loss)
     distances = [
         series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
         for name, one in found.items()
     ]
     yield figure(
         chart(*distances, title="two heads", x="steps", y="distance of their maps"),
-        heat_map(equal.maps[0], title="begun equal, both heads", x="key", y="query"),
-        heat_map(apart.maps[0], title="drawn apart, head 0", x="key", y="query"),
-        heat_map(apart.maps[1], title="drawn apart, head 1", x="key"),
+        heat_map(equal.maps[0], title="equal weights, both heads", x="key", y="query"),
+        heat_map(independent.maps[0], title="independent weights, head 0", x="key", y="query"),
+        heat_map(independent.maps[1], title="independent weights, head 1", x="key"),
         columns=2,
     )
 
 
-def drawn(std: float, seed: int) -> Any:
+def make(std: float, seed: int) -> Any:
     """Return a decoder of one layer with two heads."""
     labels = tuple(str(i) for i in range(TOKENS ** len(BACK)))
     head = TokenClassificationHeadConfig(labels=labels)
@@ -107,8 +107,8 @@ def drawn(std: float, seed: int) -> Any:
 
 
 @torch.no_grad()
-def begin_equal(model: Any, *, output: bool) -> Any:
-    """Give the second head the matrices of the first; with `output`, those of its output too."""
+def with_equal_heads(model: Any, *, output: bool) -> Any:
+    """Copy K, Q and V of the first head to the second, and with `output` its output projection."""
     attention, half = model.body.layers[0].self_attention, WIDTH // 2
     for start in range(0, 3 * WIDTH, WIDTH):  # queries, keys, values
         rows = attention.qkv_proj.weight[start : start + WIDTH]
@@ -120,7 +120,7 @@ def begin_equal(model: Any, *, output: bool) -> Any:
 
 
 def trained(model: Any, steps: int, seed: int) -> Trained:
-    """Train a model to name two tokens at once, and compare its heads on the way."""
+    """Train a model to predict two tokens at once, and compare its heads during training."""
     text = rows(torch.Generator().manual_seed(seed))[:1]
     distances, losses = [], []
     for step, loss in enumerate(train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)):

@@ -1,4 +1,4 @@
-"""A small training: a model learns to name tokens at given distances back."""
+"""A small training task: predict tokens at given distances back."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from regard.models.config import DecoderConfig
 from regard.positions.config import PositionsConfig
 
 TOKENS, LENGTH, ROWS = 4, 12, 32
-"""Tokens of the vocabulary, length of a row, and rows per step."""
+"""Vocabulary size, length of a row, and rows per step."""
 
 
 def config(d: int, positions: PositionsConfig) -> DecoderConfig:
@@ -27,7 +27,7 @@ def train(
 ) -> Iterator[float]:
     """Iterate over the losses of a training, one per step, each before its update.
 
-    The label of a place is made of the tokens at all distances back, as digits of a number.
+    The label of a position is a number whose digits are the tokens at all distances back.
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)

@@ -1,4 +1,4 @@
-"""The order of two matrix products: what it changes and what not."""
+"""The order of two matrix products, and its cost."""
 
 from typing import Annotated
 
@@ -20,29 +20,28 @@ def order_of_products(
     d: Annotated[int, Meta(ge=1, le=1024)] = 64,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What is saved by multiplying features of keys with values first?
+    r"""What is the advantage of multiplying features of keys with values first?
 
-    The result is the same. The operations fall from L²(m + d) to 2Lmd, and the largest matrix
-    between from L × L to m × d.
+    Operations fall from L²(m + d) to 2Lmd, and the intermediate matrix from L × L to m × d. The
+    result is the same.
 
     $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
 
     Matrix products are associative, so the order is free. Features of queries times features of
-    keys, first, is an L × L matrix: all weights before normalization. Features of keys times
-    values, first, is an m × d matrix, a summary of all keys that each query reads. With softmax
-    between the products the order is not free, which is why the exponential has to be written as
-    a product of features.
+    keys is an L × L matrix, the weights before normalization. Features of keys times values is an
+    m × d matrix, a summary of all keys for every query. With softmax between the products the order
+    is not free. For this reason the exponential is written as a product of features.
 
-    The second order takes fewer operations from L = 2md/(m + d) on. A gain in time needs more,
-    since small products don't fill a processor.
+    The second order takes fewer operations from L = 2md/(m + d) on. It takes less time only for
+    larger L, since small products don't use all of a processor.
 
-    Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the matrix
-    between. Right: multiplications over the length; lines by formula. Dotted: the length at which
+    Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the intermediate
+    matrix. Right: multiplications against the length; lines: formula. Dotted: the length at which
     both are equal, and the measured one.
 
     Args:
-        length: tokens L
-        m: features
+        length: L, number of tokens
+        m: number of features
         d: width of the values
     """
     generator = torch.Generator().manual_seed(seed)
@@ -51,12 +50,12 @@ def order_of_products(
     weights, summary = query @ key.mT, key.mT @ value
     first, second = weights @ value, query @ summary
     names, equal_at = ("queries and keys first", "keys and values first"), 2 * m * d / (m + d)
-    yield at_most("difference of both orders, relative", relative_error(second, first), 1e-12)
-    yield equal(f"numbers between, {names[0]}", weights.numel(), length**2)
-    yield equal(f"numbers between, {names[1]}", summary.numel(), m * d)
+    yield at_most("relative difference of both orders", relative_error(second, first), 1e-12)
+    yield equal(f"size of the intermediate matrix, {names[0]}", weights.numel(), length**2)
+    yield equal(f"size of the intermediate matrix, {names[1]}", summary.numel(), m * d)
     for name, count in zip(names, _operations(length, m, d), strict=True):
         yield informational(f"operations, {name}", count)
-    yield informational("equal operations at L", equal_at)
+    yield informational("L with equal operations", equal_at)
     shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
     lines = [Line(x=equal_at), Line(x=length)]
@@ -81,11 +80,11 @@ def _operations(length: int, m: int, d: int) -> tuple[int, int]:
     return length**2 * (m + d), 2 * length * m * d
 
 
-def _order(factors: list[str], pair: tuple[int, int], between: str, last: int, title: str) -> Graph:
-    """Return a graph: two factors make the matrix between, which meets the last factor."""
+def _order(factors: list[str], pair: tuple[int, int], size: str, last: int, title: str) -> Graph:
+    """Return a graph: the product of a pair of factors, multiplied with the last one."""
     middle = sum(pair) / 2
     nodes = [Node(float(i), 2.0, factor) for i, factor in enumerate(factors)]
-    nodes += [Node(middle, 1.0, between), Node(1.0, 0.0, "output")]
+    nodes += [Node(middle, 1.0, size), Node(1.0, 0.0, "output")]
     arrows = [Arrow(start=i, end=3) for i in pair]
     return Graph(
         nodes=nodes, arrows=[*arrows, Arrow(start=3, end=4), Arrow(start=last, end=4)], title=title

@@ -1,4 +1,4 @@
-"""Questions 9 and 12: of what a model gives probabilities, and of what it doesn't."""
+"""Questions 9 and 12: probabilities given by models."""
 
 from itertools import product
 
@@ -27,7 +27,7 @@ def next_tokens(draw: Draw, tokens: int, length: int) -> Check:
 def conditional(draw: Draw, tokens: int, length: int) -> Check:
     """Does the encoder of an encoder–decoder give the probability of its input x?
 
-    No: the model gives P(y | x), and no P(x).
+    No: the model gives P(y | x) but not P(x).
     """
     texts = all_texts(tokens, length)
     pair = draw.model(PAIR, tokens=tokens)
@@ -35,20 +35,20 @@ def conditional(draw: Draw, tokens: int, length: int) -> Check:
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
     yield (
-        "ΣΣ P(y | x) over all x and y counts the x; products of what an encoder says of masked "
-        "tokens add up to no 1 either"
+        "the sum of P(y | x) over all x and y is the number of x; products of an encoder's "
+        "probabilities of masked tokens don't sum to 1 either"
     )
-    yield equal("12: Σ P(y | x) over y, mean of all x", totals.mean(), 1, within=1e-12)
-    yield equal("12: the same over all x and y", totals.sum(), len(texts), within=1e-9)
+    yield equal("12: Σ P(y | x) over y, mean over x", totals.mean(), 1, within=1e-12)
+    yield equal("12: Σ P(y | x) over all x and y", totals.sum(), len(texts), within=1e-9)
     yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)
 
 
 START = 1
-"""The token that begins each text."""
+"""The token at the start of each text."""
 
 
 def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
-    """Every text of so many tokens out of so many."""
+    """Return all texts of a length over a vocabulary of size `tokens`."""
     return torch.tensor(list(product(range(tokens), repeat=length)))
 
 
@@ -70,7 +70,7 @@ def _target_probabilities(
 def _masked_log_probabilities(
     model: torch.nn.Module, rows: Int[Tensor, "texts n"], tokens: int
 ) -> Float[Tensor, " texts"]:
-    """Sums over t of log P(x_t | the other tokens); the token after the last is the mask."""
+    """Return sums over t of log P(x_t | the other tokens); the mask has id `tokens`."""
     total = torch.zeros(len(rows), dtype=torch.float64)
     for t in range(rows.shape[1]):
         masked = rows.clone()

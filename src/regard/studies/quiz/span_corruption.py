@@ -1,4 +1,4 @@
-"""Span corruption of characters: lengths against their definition, and what a row holds."""
+"""Span corruption of characters: lengths, and the content of a row."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -17,12 +17,13 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "Khatchig Mouradian is a journalist, writer and translator, born in Lebanon."
 SHORTEST = 4
-"""Least length of a truncated text."""
+"""Smallest length of a truncated text."""
 SHOWN = 3
+"""Number of rows in the table."""
 
 
 class Row(NamedTuple):
-    """A row of span corruption, in its parts."""
+    """Parts of a row of span corruption."""
 
     prefix: list[int]
     suffix: list[int]
@@ -37,7 +38,7 @@ class Row(NamedTuple):
 
     @property
     def text(self) -> list[int]:
-        """The truncated text, put together again."""
+        """The truncated text, restored from its parts."""
         return [*self.prefix, *self.span, *self.suffix]
 
 
@@ -49,25 +50,25 @@ def span_corruption(
 ) -> EvidenceParts:
     r"""Which lengths and labels do examples of span corruption have?
 
-    Texts are truncated to 4 to ⌊7n/8⌋ of n characters and lose a quarter of that on average; each
-    text can be restored, and each label is the next input.
+    Texts are truncated to 4 to ⌊7n/8⌋ of n characters, and a quarter of this is moved on average;
+    each text can be restored, and each label is the next input.
 
     $$ p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor, \quad L
     \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\} $$
 
-    A text is cut to a random length L, and a span of it is moved to the end: prefix, mask,
-    suffix, mask, span. The model reads the row from the left and predicts each token, those of the
-    span with all the rest before them.
+    A text is truncated to a random length L, and a span of it is moved to the end: prefix, mask,
+    suffix, mask, span. The model predicts each token from the tokens to its left, so the tokens of
+    the span from the whole rest of the text.
 
-    The span's length is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of the
-    truncated text and not of the document. Of both, prefix and suffix may be empty.
+    The length of the span is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of
+    the truncated text and not of the document. Prefix and suffix may be empty.
 
-    Figure. Left: lengths of the truncated texts, uniform between their bounds (dotted). Right: the
-    share of the text that is moved, around a quarter (dotted).
+    Figure. Left: lengths of truncated texts, uniform between their bounds (dotted). Right: share of
+    the text in the span, around a quarter (dotted).
 
     Args:
-        n: characters of a row
-        draws: rows drawn
+        n: number of characters of a row
+        draws: number of rows
     """
     rng = np.random.default_rng(seed)
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
@@ -99,7 +100,7 @@ def span_corruption(
 
 
 def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Generator) -> Row:
-    """Draw a row, and take it apart at its masks."""
+    """Draw a row, and split it at its masks."""
     mask = tokenizer.special.require("mask")
     data = SpanCorruption([document], RowFormat(n, tokenizer.special.padding), mask=mask)
     batch = data.collate([data.example(0, rng)])

@@ -50,13 +50,13 @@ def no_labels(draw: Draw) -> Check:
         _, labels = mask_tokens(ids, rng, mask=mask, regular_ids=tokenizer.regular_ids)
         own += sum(label == i for label, i in zip(labels, ids, strict=True))
         total += sum(label != IGNORE for label in labels)
-    yield f"{total} targets, the next token or a masked one, beside the raw text"
-    yield equal("1: share of targets that are the text's own tokens", own / total, 1)
+    yield f"{total} targets, next or masked tokens, compared with the raw text"
+    yield equal("1: share of targets that are tokens of the text", own / total, 1)
 
 
 @checked
 def pipeline(draw: Draw) -> Check:
-    """In which order do tokenizer and model work?
+    """In which order are tokenizer and model applied?
 
     Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.
     """
@@ -72,15 +72,15 @@ def pipeline(draw: Draw) -> Check:
             predicted += len(answers)
             known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
     yield "texts to ids and back, and a model's predictions to text, by three tokenizers"
-    yield equal("7: texts that come back", same / (len(kinds) * len(TEXTS)), 1)
-    yield equal("7: share of predictions that become text", known / predicted, 1)
+    yield equal("7: share of texts restored from ids", same / (len(kinds) * len(TEXTS)), 1)
+    yield equal("7: share of predictions decoded to text", known / predicted, 1)
 
 
 @checked
 def batching(draw: Draw) -> Check:
     """What does a batch of texts of unequal length need?
 
-    Truncation, padding and an attention mask. (Returning tensors has no part in it.)
+    Truncation, padding and an attention mask. (Returning tensors is not needed.)
     """
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
@@ -91,17 +91,17 @@ def batching(draw: Draw) -> Check:
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     template = Template(TemplateConfig(), tokenizer)
     long = encode_texts(template, template.prompt, [Example(text="".join(TEXTS))], BLOCK)
-    yield "outputs for three texts alone and side by side, with and without the mask"
-    yield at_most("15: difference with the mask", largest(alone - masked), 1e-12)
-    yield at_least("15: difference without", largest(alone - unmasked), 1e-3)
-    yield equal("15: tokens of a text that is too long", len(long.rows[0]), BLOCK)
+    yield "outputs for three texts alone and in a batch, with and without the mask"
+    yield at_most("15: difference of outputs, with the mask", largest(alone - masked), 1e-12)
+    yield at_least("15: difference of outputs, without the mask", largest(alone - unmasked), 1e-3)
+    yield equal("15: tokens of a truncated text", len(long.rows[0]), BLOCK)
 
 
 @checked
 def foreign_ids(draw: Draw) -> Check:
-    """A BERT's tokenizer with a GPT-2 model: is something wrong?
+    """Is something wrong with a BERT tokenizer and a GPT-2 model?
 
-    Yes: both have to be of one checkpoint.
+    Yes: both have to be from the same checkpoint.
     """
     own = train_tokenizer(CharactersConfig(), TEXTS)
     other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])
@@ -110,14 +110,14 @@ def foreign_ids(draw: Draw) -> Check:
     finite = model(torch.tensor([ids])).isfinite().double().mean()
     shared = range(2, min(own.size, other.size))
     alike = sum(own.decode([i]) == other.decode([i]) for i in shared) / len(shared)
-    yield "another vocabulary's ids in a model; then beside its saved weights"
-    yield equal("16: share of finite outputs: it runs", finite, 1)
-    yield at_most("16: share of ids that mean the same", alike, 0.9)
+    yield "a model with ids of another vocabulary, and a run with another saved tokenizer"
+    yield equal("16: share of finite outputs", finite, 1)
+    yield at_most("16: share of ids with the same meaning", alike, 0.9)
     yield equal("16: runs refused by the fingerprint", _refused(own, other), 1)
 
 
 def _refused(own: Tokenizer, other: Tokenizer) -> bool:
-    """Whether a run whose tokenizer was replaced is refused, and both are named."""
+    """Return whether a run with a replaced tokenizer raises an error that names both tokenizers."""
     with TemporaryDirectory() as folder:
         recipe = Recipe(model=DECODER, data=DataConfig(validation=0.0))
         run = Run.new(Path(folder), recipe, own, {})

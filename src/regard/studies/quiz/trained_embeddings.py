@@ -1,4 +1,4 @@
-"""Words and positions that are added: the terms of their products before and after training."""
+"""Products of added words and positions before and after training."""
 
 from typing import Annotated, Any
 
@@ -23,37 +23,39 @@ def trained_embeddings(
     steps: Annotated[int, Meta(ge=10, le=400)] = 100,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Are the cross terms of added positions small after training too?
+    r"""Are the cross terms of added positions also small after training?
 
     Learned words and positions stay nearly orthogonal: cross terms are below a quarter of the
     product of a word with itself, before training and after it.
 
     $$ \frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]} $$
 
-    A decoder with learned positions, which are added to the words, learns to name the token two
-    back. For that it has to tell positions apart, and words too. The products are those of its
-    embeddings as they enter the first layer.
+    A decoder with learned positions, added to the words, is trained to predict the token two
+    positions back. For this it has to distinguish positions and words. The products are those of
+    its embeddings in the input of the first layer.
 
-    Nothing in the loss keeps words and positions orthogonal. They begin so, as random vectors do,
-    and the task gives no reason to change it: which word stands where is random. In a language,
-    where some words begin sentences, they may turn towards each other.
+    The loss doesn't constrain words and positions to be orthogonal. They are nearly orthogonal
+    initially, like all random vectors, and the task doesn't change it, since the word at each
+    position is random. In natural language, where the first words of sentences are not random,
+    they may become correlated.
 
-    Figure. Sizes of the products of words x and positions p before and after training. Training
+    Figure. Size of the products of words x and positions p before and after training. Training
     makes words and positions longer; the cross terms x·p stay far below the product of a word with
     itself.
 
     Args:
         d: width of the model
-        steps: steps of training
+        steps: training steps
     """
     model = Draw(seed, 0.1).model(config(d, LearnedConfig()), tokens=TOKENS).train()
     before = terms(model)
     losses = list(train(model, distances=(2,), steps=steps, lr=0.01, seed=seed))
     after = terms(model)
-    yield at_most("before: cross terms beside x·x of a word", before[CROSS] / before[WORD], 0.25)
-    yield at_most("after: cross terms beside x·x of a word", after[CROSS] / after[WORD], 0.25)
-    yield informational("after: x·x, over that before", after[WORD] / before[WORD])
-    yield at_most("loss after training, over that before", losses[-1] / losses[0], 0.5)
+    name = "cross terms / x·x of a word"
+    yield at_most(f"{name}, before training", before[CROSS] / before[WORD], 0.25)
+    yield at_most(f"{name}, after training", after[CROSS] / after[WORD], 0.25)
+    yield informational("x·x after / before training", after[WORD] / before[WORD])
+    yield at_most("loss after / before training", losses[-1] / losses[0], 0.5)
     yield one_chart(
         bars(before.values(), "before training"),
         bars(after.values(), "after training"),

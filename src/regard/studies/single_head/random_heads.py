@@ -41,7 +41,7 @@ def random_heads(
     n_beyond: Annotated[int, Meta(ge=2, le=512)] = 128,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Which attention maps do random Q and K have, and which if Q = K?
+    r"""How do attention maps of random Q and K differ from those with Q = K?
 
     Weights sum to 1 over the keys, not over the queries. If Q = K, each query gives nearly all of
     its weight to its own key, and the map is close to the identity.
