@@ -92,8 +92,8 @@ class Data(NamedTuple):
         names = subjects([question.text for question in text_only])
         if not names:
             raise UserError(
-                f"{text_only[0].where}: doesn't show whom it is about: ask several questions of "
-                "one wording, such as «Where was NAME born?»"
+                f"{text_only[0].where}: no names are found: ask several questions in one wording, "
+                "such as «Where was NAME born?»"
             )
         return Data(
             corpus,

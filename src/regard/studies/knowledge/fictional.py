@@ -28,10 +28,10 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 
 Correlation = Annotated[
-    float, Meta(ge=0, le=1, description="probability that a person comes from the name's home")
+    float, Meta(ge=0, le=1, description="probability of birth at the home of the last name")
 ]
-People = Annotated[int, Meta(ge=80, le=600, description="people that the text mentions")]
-Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of pretraining")]
+People = Annotated[int, Meta(ge=80, le=600, description="number of people in the text")]
+Steps = Annotated[int, Meta(ge=1, le=4000, description="pretraining steps")]
 """Parameters shared by studies."""
 
 PLACES, SKEW, ABSENT = 20, 1.0, 200

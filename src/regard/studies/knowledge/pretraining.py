@@ -37,10 +37,10 @@ def pretraining(
 
     $$ \text{accuracy without the facts} \le \max_y P(y) $$
 
-    Three models answer where people were born who are not in QA training. All of them learn the
-    form of an answer from questions about other people. The first is also trained on a text about
-    everybody, the second on no text, and the third on the text without the sentences about the
-    people in the test questions.
+    Three models answer questions about the birthplaces of people who are not in QA training. All of
+    them learn the form of an answer from questions about other people. The first is also trained on
+    a text about everybody, the second on no text, and the third on the text without the sentences
+    about the people in the test questions.
 
     Without the facts, knowing the form of an answer doesn't help: the latter two can only guess,
     and the best guess is the most frequent place. With a correlation above 0, last names are

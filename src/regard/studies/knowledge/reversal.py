@@ -35,7 +35,7 @@ def reversal(
     steps: Annotated[int, Meta(ge=1, le=4000)] = 800,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""Does a model that read "A was born in B" know who was born in B?
+    r"""Can a model that read "A was born in B" answer who was born in B?
 
     No. A fact can be recalled in the direction in which it was read; in the other direction, the
     model answers as if it had never read it. The text has to state the fact in both directions.

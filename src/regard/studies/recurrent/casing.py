@@ -30,7 +30,7 @@ Cell: TypeAlias = Annotated[CellKind, Meta(description="type of the recurrent ce
 Width: TypeAlias = Annotated[int, Meta(ge=16, le=256, description="width of the states")]
 Longest: TypeAlias = Annotated[int, Meta(ge=8, le=40, description="longest text, in characters")]
 Steps: TypeAlias = Annotated[
-    int, Meta(ge=1, le=8000, description="steps of training without attention; a quarter with it")
+    int, Meta(ge=1, le=8000, description="training steps without attention; a quarter with it")
 ]
 
 NONE, ATTENTION = "no attention", "attention"

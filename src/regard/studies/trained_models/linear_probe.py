@@ -53,11 +53,11 @@ def linear_probe(
     distinguish nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a
     sentence.
 
-    Even random vectors distinguish words, so a probe can memorize the class of each word.
-    Generalization is what counts: the probe is fitted to three quarters of the words of each class,
-    and tested on the others (cross-validation in four folds, all forms of a word in the same fold).
-    It can succeed only if words of one class have similar states. Training produces this
-    similarity: words that occur in the same contexts get similar vectors.
+    Even random vectors distinguish words, so a probe can memorize the class of each word. The test
+    is generalization: the probe is fitted to three quarters of the words of each class, and tested
+    on the others (cross-validation in four folds, all forms of a word in the same fold). It can
+    succeed only if words of one class have similar states. Training produces this similarity: words
+    that occur in the same contexts get similar vectors.
 
     Classes have equal weight, whatever their frequency: accuracy is the mean over classes, and
     chance is one in seven. The probe on embeddings alone shows the information in the word without

@@ -18,7 +18,7 @@ TEXTS = 4000
 LAYERS, HEADS, WIDTH = 2, 4, 64
 
 
-Steps = Annotated[int, Meta(ge=1, le=4000, description="steps of training")]
+Steps = Annotated[int, Meta(ge=1, le=4000, description="training steps")]
 """Parameter shared by studies."""
 
 

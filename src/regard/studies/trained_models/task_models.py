@@ -12,7 +12,7 @@ ENCODER, DECODER, PAIR = "encoder", "decoder", "encoder–decoder"
 TEST = 200
 """Number of test questions."""
 
-Steps = Annotated[int, Meta(ge=1, le=2000, description="steps of each training")]
+Steps = Annotated[int, Meta(ge=1, le=2000, description="training steps of each model")]
 Width = Annotated[int, Meta(ge=16, le=256, multiple_of=16, description="width of the models")]
 """Parameters shared by studies."""
 
