@@ -19,9 +19,9 @@ from regard.studies.figure import (
     Node,
     Panel,
     bar_chart,
-    bar_panel,
     bars,
     chart,
+    figure,
     heat_map,
     histogram,
     log_chart,
@@ -161,14 +161,12 @@ def test_what_is_drawn_is_sorted_by_its_kind() -> None:
 
 
 def test_bars_are_named_below_and_labeled_in_the_legend() -> None:
-    figure = bar_chart({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}}, values={"seen": 5})
-    (panel,) = figure.panels
-    assert panel == bar_panel({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}})
+    panel = bar_chart({"one": {"a": 1, "b": 2.5}, "two": {"a": 3, "b": 4}})
     assert panel == chart(bars([1, 2.5], "one"), bars([3, 4], "two"), names=["a", "b"])
-    captioned = figure.with_caption("{n} names, {seen:.1f} seen", {"n": 2})
+    captioned = figure(panel, seen=5).with_caption("{n} names, {seen:.1f} seen", {"n": 2})
     assert captioned == Figure(panels=[panel], caption="2 names, 5.0 seen")
 
 
 def test_scores_show_their_intervals() -> None:
-    (bar,) = bar_panel({"": {"a": Interval(0.5, 0.4, 0.7), "b": Interval(0, 0, 0.1)}}).bars
+    (bar,) = bar_chart({"": {"a": Interval(0.5, 0.4, 0.7), "b": Interval(0, 0, 0.1)}}).bars
     assert (bar.low, bar.values, bar.high) == ([0.4, 0], [0.5, 0], [0.7, 0.1])

@@ -9,11 +9,11 @@ import pytest
 from msgspec import Meta
 
 from regard.errors import UserError
-from regard.studies.figure import bars, one_chart
+from regard.studies.figure import bars, chart, figure
 from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
 from regard.studies.study import Seed, Study, study
 
-NOTHING = one_chart(bars([1]), values={"drawn": "nothing"})
+NOTHING = figure(chart(bars([1])), drawn="nothing")
 
 
 @study()

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import msgspec
@@ -30,7 +29,6 @@ Style = Literal[
 ]
 Named: TypeAlias = Mapping[str, Any]
 """Values by name."""
-NOTHING: Named = MappingProxyType({})
 Limits: TypeAlias = tuple[float | None, float | None]
 """Ends of an axis; None if determined by the data."""
 _DIGITS = 5
@@ -231,24 +229,12 @@ def chart(*drawn: Series | Bars | Line, **axes: Any) -> Chart:
 
 
 def figure(*panels: Panel, columns: int | None = None, **values: Any) -> Drawing:
-    """Return panels, by default all in one row; `values` are named in the caption."""
+    """Return panels, by default in one row; the caption may name `values`."""
     return Drawing(panels, columns, values)
 
 
-def one_chart(*drawn: Series | Bars | Line, values: Named = NOTHING, **axes: Any) -> Drawing:
-    """Return a figure of one chart."""
-    return figure(chart(*drawn, **axes), **values)
-
-
-def bar_chart(
-    groups: Groups, *drawn: Series | Line, values: Named = NOTHING, **axes: Any
-) -> Drawing:
-    """Return a figure of bars side by side."""
-    return figure(bar_panel(groups, *drawn, **axes), **values)
-
-
-def bar_panel(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
-    """Return bars side by side; scores with an interval show it."""
+def bar_chart(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
+    """Return a chart of bars side by side; scores with an interval show it."""
     names = list(next(iter(groups.values())))
     several = [bars(group.values(), label) for label, group in groups.items()]
     return chart(*several, *drawn, names=names, **axes)

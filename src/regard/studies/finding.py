@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.explorer.page import look_at_attention, page
 from regard.files import write_file
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, Figure, Named
+from regard.studies.figure import Drawing, Figure, Named, Panel, figure
 
 if TYPE_CHECKING:
     from regard.studies.study import Study
@@ -148,15 +148,18 @@ class Outside(NamedTuple):
     numbers: Iterable[Measurement]
 
 
-EvidenceParts: TypeAlias = Iterator[Measurement | Outside | Table | Drawing | dict[str, Any] | None]
-"""Parts that a study yields: measurements and a figure; at most one table, one explorer page's data
-and one `Outside`. None is skipped."""
+EvidenceParts: TypeAlias = Iterator[
+    Measurement | Outside | Table | Drawing | Panel | dict[str, Any] | None
+]
+"""Parts that a study yields: measurements and a figure (a panel, or panels by `figure`); at most one
+table, one explorer page's data and one `Outside`. None is skipped."""
 
 
 def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
     """Gather the parts that a study yields; `caption` names parameters and values in braces."""
     found = list(parts)
-    (drawing,) = (one for one in found if isinstance(one, Drawing))
+    (drawn,) = (one for one in found if isinstance(one, Drawing | Panel))
+    drawing = drawn if isinstance(drawn, Drawing) else figure(drawn)
     outside = next((one for one in found if isinstance(one, Outside)), None)
     return Evidence(
         numbers=tuple(one for one in found if isinstance(one, Measurement)),

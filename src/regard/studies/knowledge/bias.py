@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.runs.run import Run
-from regard.studies.figure import bar_chart
+from regard.studies.figure import bar_chart, figure
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.knowledge.fictional import (
     Correlation,
@@ -103,7 +103,7 @@ def bias(
         "home, without parent": shares.home_of_orphan,
         "home, with parent": shares.home_of_child,
     }
-    yield bar_chart({"": shown}, y="share", y_limits=(0, 1), values={"place": place})
+    yield figure(bar_chart({"": shown}, y="share", y_limits=(0, 1)), place=place)
 
 
 def judged(shares: Shares) -> Iterator[Measurement]:

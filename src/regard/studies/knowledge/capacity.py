@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.studies.figure import Line, one_chart, series
+from regard.studies.figure import Line, chart, series
 from regard.studies.finding import EvidenceParts, Measurement, equal
 from regard.studies.knowledge.bare_facts import (
     KINDS,
@@ -61,7 +61,7 @@ def capacity(
     """
     found = {times: [_bits(people, times, seed) for people in PEOPLE] for times in (FEW, exposures)}
     yield from judged(found)
-    yield one_chart(
+    yield chart(
         *(series(PEOPLE, ratios, f"{times} exposures") for times, ratios in found.items()),
         Line(y=2, label="published, 1 000 exposures"),
         Line(y=1, label="published, 100 exposures"),

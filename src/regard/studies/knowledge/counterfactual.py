@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.evaluation.evaluate import answer_questions
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     CPU,
@@ -77,7 +77,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
         found[dose] = _shares(world, given, new)
     yield from judged(found)
     doses = [dose / max(DOSES) for dose in DOSES]
-    yield one_chart(
+    yield chart(
         series(doses, [one.new for one in found.values()], "changed people: the new place"),
         series(doses, [one.old for one in found.values()], "changed people: the old place"),
         series(doses, [one.unchanged for one in found.values()], "other people: right"),

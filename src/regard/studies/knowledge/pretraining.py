@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from regard.metrics import Interval
-from regard.studies.figure import Line, bar_chart
+from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
     Correlation,
@@ -58,13 +58,8 @@ def pretraining(
     scores = {arm: right_answers(train(world, recipe), questions) for arm, train in ARMS.items()}
     place, share = commonest(world.group("text_only"))
     yield from judged(scores, share, len(questions))
-    yield bar_chart(
-        {"": scores},
-        Line(y=share, label=f"always {place}"),
-        y="accuracy",
-        y_limits=(0, 1.05),
-        values={"place": place},
-    )
+    guess = Line(y=share, label=f"always {place}")
+    yield figure(bar_chart({"": scores}, guess, y="accuracy", y_limits=(0, 1.05)), place=place)
 
 
 def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:

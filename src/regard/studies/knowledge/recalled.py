@@ -9,7 +9,7 @@ from regard.evaluation.evaluate import Answer, answer_questions, signal_aurocs
 from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
-from regard.studies.figure import Line, Panel, bar_panel, chart, figure, histogram, series
+from regard.studies.figure import Line, Panel, bar_chart, chart, figure, histogram, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -146,7 +146,7 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
     groups = {kind: aurocs for kind, aurocs in found.items() if aurocs}
     chosen = {kind: {s: aurocs[s] for s in SIGNALS} for kind, aurocs in groups.items()}
-    return bar_panel(chosen, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
+    return bar_chart(chosen, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.runs.run import Run
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.knowledge.bare_facts import (
     KINDS,
@@ -106,7 +106,7 @@ def seen_once(
     ]
     yield table(["shape", "seen once", "false", "miscalibration", "lower bound"], rows)
     once = [one.seen_once for one in found.values()]
-    yield one_chart(
+    yield chart(
         series(once, [one.false for one in found.values()], "false"),
         series(once, once, "seen once"),
         series(once, [one.bound for one in found.values()], "lower bound"),

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -82,7 +82,7 @@ def furthest(
         within = 6 * math.sqrt(predicted * (1 - predicted) / best.numel())
         yield equal(f"share found by BigBird, layers: {layer}", share, predicted, within)
     layers = range(1, LAYERS[-1] + 1)
-    yield one_chart(
+    yield chart(
         series(layers, expected, "BigBird", color=0),
         series(layers, shares, style="dots", color=0),
         series(layers, [1] * len(layers), "full attention", color=1),

@@ -15,7 +15,7 @@ from regard.explorer.intercept import capture_attention
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.costs import multiplications
-from regard.studies.figure import Line, one_chart, series
+from regard.studies.figure import Line, chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
@@ -93,7 +93,7 @@ def truncation(
         errors = truncation_errors(each)
         low, high = errors.amin(0), errors.amax(0)
         curves.append(series(range(errors.shape[1]), errors.mean(0), name, low=low, high=high))
-    yield one_chart(
+    yield chart(
         *curves,
         Line(y=_NEAR, label="a tenth"),
         x="rank",

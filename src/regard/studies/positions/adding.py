@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
@@ -101,7 +101,7 @@ def adding(
     root = widths**0.5
     ends = [Sinusoidal(length=steps + 1, d=width).vectors[[0, steps]] for width in WIDTHS]
     positions = [float(first @ last) for first, last in ends]
-    yield one_chart(
+    yield chart(
         series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
         series(widths, positions, f"p·p, distance {steps}", color=2),
         series(widths, sigma * root, "cross terms, σ√d", color=1),

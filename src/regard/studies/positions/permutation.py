@@ -19,7 +19,7 @@ from regard.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
@@ -96,7 +96,7 @@ def permutation(
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
     yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
-    yield one_chart(
+    by_place = chart(
         *(
             series(range(1, n + 1), change.clamp(min=1e-17), name, "dots")
             for name, change in changes.items()
@@ -105,8 +105,8 @@ def permutation(
         y="change of the state",
         y_scale="log",
         y_limits=(1e-18, 1e3),
-        values={"bag": bag.max(), "named": named, "placed": placed.max()},
     )
+    yield figure(by_place, bag=bag.max(), named=named, placed=placed.max())
 
 
 def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Line, bars, one_chart
+from regard.studies.figure import Line, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -98,15 +98,16 @@ def word_order(
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
     before_training, after_training = zip(*shares.values(), strict=True)
-    yield one_chart(
+    accuracies = chart(
         bars(before_training, "untrained, fitted readout"),
         bars(after_training, "trained"),
         Line(y=0.5, label="half"),
         names=list(shares),
         y="accuracy",
         y_limits=(0, 1.05),
-        values={"shown": ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())},
     )
+    shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
+    yield figure(accuracies, shown=shown)
 
 
 def train(body: Transformer, train_on: Sentences, test_on: Sentences, steps: int) -> Subjects:

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -70,7 +70,7 @@ def encoder_gradient(
     yield from at_inference(runs[NONE], texts)
     none, attention = measured[NONE], measured[ATTENTION]
     places = range(1, len(none.whole) + 1)
-    yield one_chart(
+    yield chart(
         series(places, none.whole, NONE, color=0),
         series(places, attention.whole, ATTENTION, color=1),
         series(places, attention.cut, f"{ATTENTION}, last state cut", "dashes", color=1),

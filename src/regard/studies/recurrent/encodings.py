@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
-from regard.studies.figure import Line, bars, one_chart
+from regard.studies.figure import Line, bars, chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -99,7 +99,7 @@ def encodings(
     yield from judged(right, change, seen)
     yield from wavelengths(places)
     yield from one_hot_is_learned(seed)
-    yield one_chart(
+    yield chart(
         bars(change),
         Line(x=seen - 0.5, label="end of the longest training text"),
         x="place in the source",

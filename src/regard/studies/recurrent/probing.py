@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from regard.runs.run import Run
-from regard.studies.figure import Line, one_chart, series
+from regard.studies.figure import Line, chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
@@ -83,7 +83,7 @@ def probing(
     ]
     yield table(["network", "states", "position, R²", "task", "character", "most frequent"], rows)
     lines = [series(range(1, len(one.last) + 1), one.last, name) for name, one in measured.items()]
-    yield one_chart(
+    yield chart(
         *lines,
         Line(y=measured[ATTENTION].guess, label="guess"),
         x="character of the text",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
-from regard.studies.figure import one_chart, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -82,7 +82,7 @@ def roles_of_sequences(
         places = range(1, len(one.forced) + 1)
         lines.append(series(places, one.forced, f"{name}, teacher forcing", color=color))
         lines.append(series(places, one.free, f"{name}, free running", "dashes", color=color))
-    yield one_chart(*lines, x="character", y="accuracy", y_limits=(-0.03, 1.05))
+    yield chart(*lines, x="character", y="accuracy", y_limits=(-0.03, 1.05))
 
 
 class Measured(NamedTuple):

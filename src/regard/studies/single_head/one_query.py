@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Drawing, Line, Series, one_chart, series
+from regard.studies.figure import Chart, Line, Series, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal, look_inside
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -69,15 +69,15 @@ def copying(
     yield at_least("smallest weight of v_j, random keys", weights.min(), bound - 1e-8)
     name = "largest ‖c − v_j‖ relative to the farthest value, random keys"
     yield at_most(name, errors.max(), 0.01)
-    yield _figure(
+    by_margin = _chart(
         {*KEYS, n},
         lambda count, s: 1 - least_weight(count, s),
         {n: {s: copied(heads, s)[1].max() for s in GRID[::4]}},
         Line(x=m, label=f"margin {m:g}"),
         x="margin",
         y="error of the copy",
-        values={"draws": DRAWS},
     )
+    yield figure(by_margin, draws=DRAWS)
     title = f"a query with a margin of {m:g} for one of {n} random keys"
     yield _look_inside((m * query[:1], key[:1], value[:1]), title)
 
@@ -139,7 +139,7 @@ def averaging(
     yield equal("weight of v_a", weights[0], predicted, within=1e-12)
     yield equal("weight of v_b", weights[1], predicted, within=1e-12)
     yield at_most("weight of all others", weights[2:].sum(), 0.01)
-    yield _figure(
+    yield _chart(
         counts,
         lambda count, s: 1 - 2 * pair_weight(count, s),
         {count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in counts},
@@ -187,10 +187,10 @@ def by_keys(
     return curves
 
 
-def _figure(
+def _chart(
     counts: Iterable[int], predicted: Formula, measured: Dots, chosen: Line, **labels: Any
-) -> Drawing:
-    return one_chart(
+) -> Chart:
+    return chart(
         *by_keys(GRID, counts, predicted, measured),
         Line(y=0.01, label="a hundredth"),
         chosen,

@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Line, Series, one_chart, series
+from regard.studies.figure import Line, Series, chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -91,7 +91,7 @@ def receptive_field(
             series(depth, reached, style="dots", color=k - 1),
             series(depth, sizes, style="dashes", color=k - 1),
         ]
-    yield one_chart(
+    yield chart(
         *curves,
         Line(y=inputs, label="all inputs"),
         x="layers",

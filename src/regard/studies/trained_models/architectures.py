@@ -12,7 +12,7 @@ from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.recipes import RECIPES
 from regard.runs.run import ExecutionEnvironment
-from regard.studies.figure import Line, bar_panel, figure
+from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal, refused
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
@@ -105,7 +105,7 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     for task, by_family in scores.items():
         bars = {"": {family.replace("–", "–\n"): one for family, one in by_family.items()}}
         axes: dict[str, Any] = {"title": task, "y": SCORES[task], "y_limits": (0, 1.08)}
-        panels.append(bar_panel(bars, Line(y=baselines[task]), **axes))
+        panels.append(bar_chart(bars, Line(y=baselines[task]), **axes))
     yield figure(*panels, columns=2)
 
 

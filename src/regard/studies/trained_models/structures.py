@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import figure, heat_map
+from regard.studies.figure import heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -106,7 +106,7 @@ def structures(
     shares = [s.by_head.tolist() for s in measured.values()]
     names = [f"{j // heads}.{j % heads}" for j in range(len(shares[0]))]
     axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": names}
-    yield figure(heat_map(shares, unit="accuracy", written=True, **axes))
+    yield heat_map(shares, unit="accuracy", written=True, **axes)
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 

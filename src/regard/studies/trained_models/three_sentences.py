@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import bars, one_chart
+from regard.studies.figure import bars, chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -101,7 +101,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     columns = ["sentence", "best head", "weight", "weight of the word itself", "before training"]
     yield table(columns, rows)
     names = ["verb → subject", "word before the verb → subject", "word before the pronoun → name"]
-    yield one_chart(
+    yield chart(
         bars([found.share for found in after.values()], "trained"),
         bars([found.share for found in before.values()], "before training"),
         names=names,
