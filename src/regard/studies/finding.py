@@ -151,8 +151,8 @@ class Outside(NamedTuple):
 EvidenceParts: TypeAlias = Iterator[
     Measurement | Outside | Table | Drawing | Panel | dict[str, Any] | None
 ]
-"""Parts that a study yields: measurements and a figure (a panel, or panels by `figure`); at most one
-table, one explorer page's data and one `Outside`. None is skipped."""
+"""Parts that a study yields: measurements and a figure (a panel, or `figure` of panels); at most
+one table, one explorer page's data and one `Outside`. None is skipped."""
 
 
 def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
