@@ -40,7 +40,7 @@ def reversal(
     No. A fact can be recalled in the direction in which it was read; in the other direction, the
     model answers as if it had never read it. The text has to state the fact in both directions.
 
-    $$ \text{from } P(B \mid A) \text{ nothing follows for } P(A \mid B) $$
+    $$ P(B \mid A) \text{ does not determine } P(A \mid B) $$
 
     This is the reversal curse of Berglund et al. 2023 (arXiv:2309.12288), in a world where the
     facts are known. A hundred people were each born in a different place. The text names the person

@@ -59,7 +59,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     across the noun between them and hardly to that noun; before a pronoun, to the name that it
     refers to. Before training, no head does.
 
-    $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is made at } t $$
+    $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is computed at position } t $$
 
     A small decoder learns to predict the next word of generated texts, such as "surely the old dogs
     near the house bark with Ada . perhaps she looked …". On new texts, the weight of each head from
