@@ -51,7 +51,7 @@ def bias(
     From its data, from its parent model, and from the metric: each of the three alone is
     sufficient.
 
-    $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{however small its share} $$
+    $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
     All questions are about people who occur in no text, so only bias can decide the answer.
 
