@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import UserError
 from regard.studies.knowledge.bare_facts import KINDS, NAMES
-from regard.studies.knowledge.capacity import judged, stored_bits
+from regard.studies.knowledge.capacity import capacity, judged, stored_bits
 
 VALUES = (
     len(KINDS["place"]) * len(KINDS["profession"]) * len(KINDS["subject"]) * len(KINDS["hobby"])
@@ -35,3 +36,8 @@ def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
     for few, many in (([0.3], [2.0]), ([1.3], [1.0]), ([1.2], [3.0])):
         assert not all(number.holds for number in judged({100: few, 1000: many}))
+
+
+def test_the_longer_training_is_longer() -> None:
+    with pytest.raises(UserError, match="exposures: .*> 100"):
+        capacity(exposures=100)

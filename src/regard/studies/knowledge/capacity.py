@@ -30,7 +30,7 @@ MODEL = (
 
 @study(trains=True)
 def capacity(
-    exposures: Annotated[int, Meta(ge=FEW, le=2000)] = 1000,
+    exposures: Annotated[int, Meta(gt=FEW, le=2000)] = 1000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
