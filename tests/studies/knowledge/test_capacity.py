@@ -39,5 +39,5 @@ def test_the_claim_needs_every_measurement() -> None:
 
 
 def test_the_longer_training_is_longer() -> None:
-    with pytest.raises(UserError, match="exposures: .*> 100"):
+    with pytest.raises(UserError, match="exposures"):
         capacity(exposures=100)
