@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +22,13 @@ from regard.studies.recall import (
     PRETRAINED,
     UNTRAINED,
     Recall,
+    _train_side_by_side,
     abstain,
     recall,
 )
 from regard.studies.recall_report import GROUPS, recall_report
 from regard.tasks.world import WorldConfig
-from regard.training.loop import ExecutionOptions
+from regard.training.loop import ExecutionOptions, InterruptedTraining
 
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 TINY = [
@@ -70,6 +73,39 @@ def test_the_same_seed_gives_the_same_numbers(found: Recall, tmp_path: Path) -> 
     for changing in ("seconds", "peak_memory_mb"):
         assert again.pop(changing) > 0
     assert again.items() <= found.figures().items()
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_models_trained_side_by_side_are_those_trained_on_one_thread_each(tmp_path: Path) -> None:
+    together = small_study(tmp_path / "together").arms
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    for name, run in small_study(tmp_path / "alone").arms.items():
+        weights = together[name].model.state_dict()
+        assert all(torch.equal(x, weights[key]) for key, x in run.model.state_dict().items()), name
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_training_that_is_stopped_stops_the_other() -> None:
+    def stop(_: ExecutionOptions) -> None:
+        raise InterruptedTraining("stopped by the user")
+
+    def train_on(options: ExecutionOptions) -> None:
+        assert options.publishing is not None
+        while True:
+            with options.publishing():
+                time.sleep(0.01)
+
+    with pytest.raises(InterruptedTraining, match="by the user"):
+        _train_side_by_side(stop, train_on, ExecutionOptions(environment=ENVIRONMENT))
 
 
 def test_the_report_tells_all_that_was_asked(found: Recall) -> None:

@@ -6,13 +6,18 @@ recall facts from its text answers about people in the text only. Its answers ab
 are invented, and the study measures which signal separates the two.
 """
 
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from threading import Event
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from msgspec.structs import replace
 
 from regard.config import override
@@ -31,11 +36,12 @@ from regard.runs.run import Run
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
-from regard.training.loop import ExecutionOptions
+from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 from regard.uncertainty.abstention import Guarantee, calibrate
 from regard.uncertainty.calibration import signal_matrix
 
+T = TypeVar("T")
 Arms: TypeAlias = dict[str, Run]
 PRETRAINED = "text and questions together"
 FINETUNED = "text first, questions afterwards"
@@ -174,20 +180,61 @@ def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptio
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(options.environment.device).eval()
-    mixed.execute(options)
     on_text = text_only(recipe, mixed.sampler.steps)
     text = plan_pretraining(corpus, out / "text-only", on_text, tokenizer=tokenizer)
-    text.execute(options)
-    finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
-    finetuned.execute(options)
     no_text = plan_questions(qa_train, out / "not-pretrained", recipe, tokenizer=tokenizer)
-    no_text.execute(options)
+
+    def train_others(options: ExecutionOptions) -> Run:
+        text.execute(options)
+        finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
+        finetuned.execute(options)
+        no_text.execute(options)
+        return finetuned.run
+
+    finetuned = _train_side_by_side(mixed.execute, train_others, options)
     return {
         PRETRAINED: mixed.run,
-        FINETUNED: finetuned.run,
+        FINETUNED: finetuned,
         NOT_PRETRAINED: no_text.run,
         UNTRAINED: untrained,
     }
+
+
+def _train_side_by_side(
+    train: Callable[[ExecutionOptions], object],
+    train_others: Callable[[ExecutionOptions], T],
+    options: ExecutionOptions,
+) -> T:
+    """Train in this thread, and others in a second one, which is quiet and ends with the first.
+
+    Each has half of the CPU's threads, since models as small as these train hardly faster on more.
+    On a GPU, or with a single thread, they train one after the other.
+    """
+    threads = torch.get_num_threads()
+    if options.environment.device.type != "cpu" or threads == 1:
+        train(options)
+        return train_others(options)
+    stopped = Event()
+
+    @contextmanager
+    def unless_stopped() -> Iterator[None]:
+        if stopped.is_set():
+            raise InterruptedTraining("the other training was stopped")
+        yield
+
+    def in_second_thread() -> T:
+        torch.set_num_threads(threads // 2)
+        return train_others(dataclasses.replace(options, quiet=True, publishing=unless_stopped))
+
+    with ThreadPoolExecutor(1, "training") as pool:
+        others = pool.submit(in_second_thread)
+        try:
+            torch.set_num_threads(threads - threads // 2)
+            train(options)
+            return others.result()
+        finally:
+            stopped.set()
+            torch.set_num_threads(threads)
 
 
 def text_only(recipe: Recipe, steps: int) -> Recipe:
