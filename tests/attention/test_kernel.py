@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from regard.attention import KernelAttention, Mask, State, reference
+from regard.attention import Attention, KernelAttention, Mask, Softmax, State, reference
 from regard.attention.feature_maps import (
     Elu,
     FavorHyperbolic,
@@ -143,6 +143,17 @@ def begin(case: Case) -> State:
     batch, kv_heads, n, d = case.key.shape
     e, dtype = case.value.shape[-1], case.query.dtype
     return case.attend.init_state(batch, kv_heads, d, e, capacity=n, device=CPU, dtype=dtype)
+
+
+@pytest.mark.parametrize("attend", [Softmax(), KernelAttention(Elu())])
+def test_a_state_of_inference_mode_is_not_continued_elsewhere(attend: Attention) -> None:
+    """Both change their state in place."""
+    x = normal(1, 2, 1, 4)
+    with torch.inference_mode():
+        state = attend.init_state(1, 2, 4, 4, capacity=4, device=CPU, dtype=x.dtype)
+        _, state = attend.extend(x, x, x, state)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="to inference tensor outside"):
+        attend.extend(x, x, x, state)
 
 
 def test_a_chunk_has_a_token() -> None:

@@ -183,7 +183,8 @@ class Attention(nn.Module, ABC):
         """Causal attention of new tokens to themselves and to all that the state has seen.
 
         `attention_mask` is True for real new tokens, which come first in their row; the output of
-        the others is undefined. The given state is used up: continue with the returned one.
+        the others is undefined. The given state is used up: continue with the returned one. A state
+        made in inference mode is continued there: elsewhere torch doesn't let it change.
         """
         if not self.supports.decoding:
             raise self.unsupported("decoding")
