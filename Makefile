@@ -39,7 +39,7 @@ test: setup ## Lint, types and the fast tests
 	$(PYTEST)
 
 test-slow: setup ## Tests that train long, kill processes or need a browser
-	$(PYTEST) -m "slow and not findings" --dist loadfile
+	$(PYTEST) -m "slow and not findings" --dist loadfile --no-loadscope-reorder
 
 test-ray: setup ## Tests with a Ray cluster on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS) --editable '.[ray]'

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only
 settings.register_profile("regard", deadline=None, derandomize=True)
 settings.load_profile("regard")
 
+LONGEST = (
+    *("slow/test_demo.py", "studies/test_all_studies.py", "slow/test_book.py"),
+    *("slow/test_compare_kill.py", "studies/trained_models/test_structures.py"),
+    *("slow/test_torchrun.py", "studies/knowledge/test_pretraining.py", "slow/test_kill.py"),
+    *("studies/trained_models/test_three_sentences.py", "studies/low_rank/test_truncation.py"),
+)
+"""Files whose slow tests take longest, longest first; `test_structures.py` trains for others."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-golden", action="store_true", help="store tests/golden.json anew")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no process ends long before the others."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,6 +56,14 @@ def trusted_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("config") / "trusted_code"
     os.environ["REGARD_TRUSTED_CODE"] = str(path)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_flushes() -> Iterator[None]:
+    """Don't wait for the disk, which takes milliseconds per file: no test outlives a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")
