@@ -31,10 +31,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def whole(world: Path) -> Path:
+    """The run that nobody kills."""
+    out = world.parent / "whole"
+    subprocess.run(command(world, out), check=True, capture_output=True)
+    return out
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_kill_9(seed: int, world: Path, tmp_path: Path) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(world, whole), check=True, capture_output=True)
+def test_kill_9(seed: int, world: Path, whole: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
     draw, kills = random.Random(seed), 0
     while kills < 3:
         process = subprocess.Popen(command(world, killed), stderr=subprocess.DEVNULL)
