@@ -10,14 +10,19 @@ from torch import Tensor, nn
 
 from regard.dropout import (
     Dropout,
+    dropout_mask,
     dropouts,
-    keep_mask,
     make_row_keys,
     release_rows,
     set_row_keys,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def kept(keys: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+    """1 where a place is kept, and 0 where it is dropped."""
+    return dropout_mask(keys, shape, p, torch.float64).sign()
 
 
 def keys(rows: Tensor, *, seed: int = 0, step: int = 0, site: int = 0) -> Tensor:
@@ -30,8 +35,8 @@ def test_a_row_drops_the_same_in_any_batch_and_padding(
     seed: int, step: int, order: list[int], n: int, heads: int
 ) -> None:
     rows = torch.tensor(order[:3])
-    wide = keep_mask(keys(torch.arange(5), seed=seed, step=step), (heads, 7, 9), 0.5)
-    narrow = keep_mask(keys(rows, seed=seed, step=step), (heads, n, n), 0.5)
+    wide = kept(keys(torch.arange(5), seed=seed, step=step), (heads, 7, 9), 0.5)
+    narrow = kept(keys(rows, seed=seed, step=step), (heads, n, n), 0.5)
     assert torch.equal(narrow, wide[rows, :, :n, :n])
 
 
@@ -39,7 +44,7 @@ def test_a_row_drops_the_same_in_any_batch_and_padding(
 @given(SEEDS, st.sampled_from([0.1, 0.25, 0.5, 0.9]))
 def test_as_many_are_dropped_as_asked(seed: int, p: float) -> None:
     """Within five standard deviations of a binomial share, in total and in each row and column."""
-    mask = keep_mask(keys(torch.arange(16), seed=seed), (64, 96), p).double()
+    mask = kept(keys(torch.arange(16), seed=seed), (64, 96), p)
     for dimensions in ((0, 1, 2), (1, 2), (0, 1), (0, 2)):
         share = mask.mean(dimensions)
         draws = mask.numel() / share.numel()
@@ -51,9 +56,7 @@ def test_as_many_are_dropped_as_asked(seed: int, p: float) -> None:
 )
 def test_masks_of_other_seeds_steps_and_places_are_independent(other: dict[str, int]) -> None:
     rows = torch.arange(16)
-    one, two = (
-        keep_mask(keys(rows, **given), (64, 96), 0.5).double() - 0.5 for given in ({}, other)
-    )
+    one, two = (kept(keys(rows, **given), (64, 96), 0.5) - 0.5 for given in ({}, other))
     # Products of ±1/2 have the mean 0 and the standard deviation 1/4.
     assert (one * two).mean().abs() < 5 / 4 / sqrt(one.numel())
 
@@ -61,7 +64,7 @@ def test_masks_of_other_seeds_steps_and_places_are_independent(other: dict[str, 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("distance", [1, 2, 3, 8])
 def test_neighbors_are_independent(axis: int, distance: int) -> None:
-    mask = keep_mask(keys(torch.arange(16)), (64, 96), 0.5).double() - 0.5
+    mask = kept(keys(torch.arange(16)), (64, 96), 0.5) - 0.5
     product = mask * mask.roll(distance, axis)
     assert product.mean().abs() < 5 / 4 / sqrt(mask.numel())
 

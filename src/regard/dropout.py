@@ -16,6 +16,9 @@ _COORDINATES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 """Those of lowbias32 (Wellons, 2018), whose bias is 0.17 bits in 10⁻³."""
 
+CACHED = 1 << 17
+"""Number of places that are hashed at once on a CPU: they fit the cache."""
+
 
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout`, with masks from the keys of rows if they are set.
@@ -31,23 +34,28 @@ class Dropout(nn.Dropout):
             return x
         if self.row_keys is None:
             return super().forward(x)
-        kept = keep_mask(self.row_keys, x.shape[1:], self.p)
         if self.p == 1:
             return x * 0.0
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
+        return x * dropout_mask(self.row_keys, x.shape[1:], self.p, x.dtype)
 
 
-def keep_mask(
-    row_keys: Int[Tensor, "rows 2"], shape: Sequence[int], p: float
-) -> Int[Tensor, "rows *shape"]:
-    """Return 0 with probability p, and else 1."""
+def dropout_mask(
+    row_keys: Int[Tensor, "rows 2"], shape: Sequence[int], p: float, dtype: torch.dtype
+) -> Float[Tensor, "rows *shape"]:
+    """Return 0 with probability p, and else 1/(1 - p)."""
+    index = _index(shape, row_keys.device)
     columns = row_keys.view(*row_keys.shape, *[1] * len(shape))
-    mixed = _index(shape, row_keys.device) ^ columns[:, 0]
-    mixed = _shift_xor(mixed.mul_(_as_int32(_MULTIPLIERS[0])), 15)
-    mixed = mixed.add_(columns[:, 1]).mul_(_as_int32(_MULTIPLIERS[1]))
-    # The highest bits of a product are the best mixed ones, and decide a comparison. Booleans would
-    # be slow to make and to convert.
-    return mixed.ge_(round((p - 0.5) * 2**32))
+    mask = torch.empty(len(columns), *shape, dtype=dtype, device=index.device)
+    rows = len(columns)
+    if not (index.is_cuda or torch.compiler.is_compiling()):
+        rows = max(CACHED // max(index.numel(), 1), 1)
+    for some, keys in zip(mask.split(rows), columns.split(rows), strict=True):
+        mixed = _shift_xor((index ^ keys[:, 0]).mul_(_as_int32(_MULTIPLIERS[0])), 15)
+        mixed = mixed.add_(keys[:, 1]).mul_(_as_int32(_MULTIPLIERS[1]))
+        # The highest bits of a product are the best mixed ones, and decide a comparison. Booleans
+        # would be slow to make and to convert.
+        some.copy_(mixed.ge_(round((p - 0.5) * 2**32))).mul_(1 / (1 - p))
+    return mask
 
 
 def _index(shape: Sequence[int], device: torch.device) -> Int[Tensor, "1 *shape"]:

@@ -2,7 +2,9 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -198,6 +200,11 @@ class Softmax(ScoreAttention):
         super().__init__(scaled=scaled, divisor=divisor)
         self.dropout = Dropout(dropout)
 
+    @property
+    def _active_dropout(self) -> Dropout | None:
+        """The dropout of weights in training, which the fused kernels don't have."""
+        return self.dropout if self.training and self.dropout.p > 0 else None
+
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
         scale = (1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0) / self.divisor
@@ -207,15 +214,16 @@ class Softmax(ScoreAttention):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        scale, dropping = self.scale(query.shape[-1]), self.training and self.dropout.p > 0
-        if query.is_cuda and not dropping and flex.can_run(query, mask, bias):
+        scale, dropout = self.scale(query.shape[-1]), self._active_dropout
+        if query.is_cuda and dropout is None and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
-        if mask and bias is None and not dropping and _is_plain_causal(mask, query, key):
+        if mask and bias is None and _is_plain_causal(mask, query, key):
             key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
-            if not _needs_eager(query, value, None):
+            if dropout is None and not _needs_eager(query, value, None):
                 return sdpa(query, key, value, causal=True, scale=scale)
             causal = mask.to_dense(query.shape[2], key.shape[2], query.device)
-            return eager(query, key, value, _bars(causal, query.dtype), scale=scale)
+            bars = _bars(causal, query.dtype)
+            return eager(query, key, value, bars, scale=scale, dropout=dropout)
         return super()._forward(query, key, value, mask, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -229,11 +237,11 @@ class Softmax(ScoreAttention):
         allowed: Tensor | None,
         added: PositionedBias | None,
     ) -> Tensor:
-        vectors = added is not None and adds_vectors(added.bias)
-        if vectors or (self.training and self.dropout.p > 0):  # the fused kernel has neither
+        if added is not None and adds_vectors(added.bias):
             return super()._attend(query, key, value, allowed, added)
         add = None if added is None else added.scores(query)
-        return masked(query, key, value, allowed, add, scale=self.scale(query.shape[-1]))
+        scale, dropout = self.scale(query.shape[-1]), self._active_dropout
+        return masked(query, key, value, allowed, add, scale=scale, dropout=dropout)
 
 
 class Argmax(ScoreAttention):
@@ -292,12 +300,15 @@ def masked(
     add: Float[Tensor, "*#batch_heads queries keys"] | None,
     *,
     scale: float,
+    dropout: Dropout | None = None,
 ) -> Outputs:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
     key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     if add is not None and add.ndim == 3:
         add = add[None]
-    attend = eager if _needs_eager(query, value, add) else sdpa
+    attend: Callable[..., Tensor] = sdpa
+    if dropout is not None or _needs_eager(query, value, add):
+        attend = partial(eager, dropout=dropout)
     if allowed is None:
         return attend(query, key, value, add, scale=scale)
     alive = allowed.any(-1, keepdim=True)
@@ -312,11 +323,20 @@ def masked(
     return attend(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
 
 
-def eager(query: Tensor, key: Tensor, value: Tensor, add: Tensor | None, *, scale: float) -> Tensor:
-    """Products and softmax one by one."""
+def eager(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    add: Tensor | None,
+    *,
+    scale: float,
+    dropout: Dropout | None = None,
+) -> Tensor:
+    """Products, softmax and dropout of the weights one by one."""
     with without_autocast(query):
         scores = _products(query * scale, key)
-        return (scores if add is None else scores + add).softmax(-1) @ value
+        weights = (scores if add is None else scores.add_(add)).softmax(-1)
+        return (weights if dropout is None else dropout(weights)) @ value
 
 
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
