@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from regard import dropout
 from regard.dropout import (
     Dropout,
     dropout_mask,
@@ -38,6 +39,12 @@ def test_a_row_drops_the_same_in_any_batch_and_padding(
     wide = kept(keys(torch.arange(5), seed=seed, step=step), (heads, 7, 9), 0.5)
     narrow = kept(keys(rows, seed=seed, step=step), (heads, n, n), 0.5)
     assert torch.equal(narrow, wide[rows, :, :n, :n])
+
+
+def test_rows_may_be_hashed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = kept(keys(torch.arange(5)), (3, 7, 9), 0.5)
+    monkeypatch.setattr(dropout, "CACHED", 1)
+    assert torch.equal(kept(keys(torch.arange(5)), (3, 7, 9), 0.5), together)
 
 
 @settings(deadline=None, derandomize=True, max_examples=10)
