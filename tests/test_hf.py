@@ -1,5 +1,8 @@
 """Runs in transformers: the same logits, and the same output of `generate`."""
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -303,6 +306,60 @@ def test_a_pipeline_fills_masks(tmp_path: Path) -> None:
     with torch.inference_mode():
         best = run.model(torch.tensor([ids]), lengths_of([ids]))[0, place].topk(2)
     assert [row["token"] for row in found] == best.indices.tolist()
+
+
+# Without `import regard.hf`
+
+
+LOAD = """
+import json
+import sys
+import transformers
+
+for path, auto in zip(sys.argv[1::2], sys.argv[2::2]):
+    for name in (auto, "AutoTokenizer"):
+        load = getattr(transformers, name).from_pretrained
+        try:
+            load(path)
+        except ValueError as error:
+            assert "trust_remote_code=True" in str(error)
+        else:
+            raise AssertionError(name)
+assert "regard" not in sys.modules
+found = []
+for path, auto in zip(sys.argv[1::2], sys.argv[2::2]):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=True)
+    model = getattr(transformers, auto).from_pretrained(path, trust_remote_code=True)
+    found += [type(model).__name__, type(tokenizer).__name__]
+ids = tokenizer("Ada was", return_tensors="pt").to(model.device)
+found.append(tokenizer.decode(model.generate(**ids, max_new_tokens=6)[0], skip_special_tokens=True))
+print()
+print(json.dumps(found))
+"""
+"""Loads runs; the last is a language model, which continues a text."""
+
+
+def test_the_code_of_a_run_loads_it_where_it_is_trusted(tmp_path: Path, trained: Path) -> None:
+    labels = saved(tmp_path / "labels", 'head.labels=["no","yes"]', recipe="classification")
+    runs = [str(labels.path), "AutoModelForSequenceClassification"]
+    runs += [str(trained), "AutoModelForCausalLM"]
+    offline = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *runs],
+        cwd=tmp_path,
+        env=os.environ | offline,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    classifier, _, decoder, tokenizer, text = json.loads(done.stdout.splitlines()[-1])
+    assert (classifier, decoder) == ("RegardForSequenceClassification", "RegardForCausalLM")
+    assert tokenizer == "RegardTokenizer"
+    run = regard.load(trained, device="cpu")
+    assert [text] == regard.generate(run, ["Ada was"], max_new_tokens=6, raw=True)
 
 
 # Errors

@@ -61,7 +61,8 @@ def test_it_tells_what_was_read_and_where_the_run_is(
     assert f"parameters: {run.n_parameters:,}\n" in outcome.out
     assert f"tokenizer: {run.tokenizer.size} tokens; special ids: {special}\n" in outcome.out
     assert outcome.out.endswith("Run: deep/run\n")
-    files = {"config.toml", "model.safetensors", "origin.json", *TOKENIZER_FILES, "config.json"}
+    files = {"config.toml", "model.safetensors", "origin.json", *TOKENIZER_FILES}
+    files |= {"config.json", "modeling_regard.py"}
     files |= {"generation_config.json"} if family == "gpt2" else set()
     assert outcome.new == ["deep", "deep/run", *(f"deep/run/{name}" for name in sorted(files))]
 

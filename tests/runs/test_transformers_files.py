@@ -1,4 +1,4 @@
-"""config.json and generation_config.json say what config.toml and the tokenizer say."""
+"""The files of a run for transformers say what config.toml and the tokenizer say."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 
 from regard.config import override
 from regard.runs.recipes import RECIPES
-from regard.runs.run import transformers_files
+from regard.runs.transformers_files import transformers_files
 from regard.text.tokenizer import train_tokenizer
 from tiny import MODEL
 
@@ -17,6 +17,7 @@ from tiny import MODEL
 def tables(recipe: str, settings: Sequence[str]) -> dict[str, Any]:
     chosen = override(RECIPES[recipe], ["tokenizer.kind=characters", *settings])
     files = transformers_files(chosen, train_tokenizer(chosen.tokenizer, ["abc"]))
+    assert files.pop("modeling_regard.py")
     return {name: json.loads(content) for name, content in files.items()}
 
 
@@ -33,6 +34,10 @@ def test_a_language_model_has_sizes_and_special_ids() -> None:
         "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": 1,
+        "auto_map": {
+            "AutoConfig": "modeling_regard.RegardConfig",
+            "AutoModelForCausalLM": "modeling_regard.RegardForCausalLM",
+        },
     }
     assert found["generation_config.json"]["eos_token_id"] == [1]
 
@@ -60,6 +65,24 @@ def test_models_without_heads_or_layers_have_no_such_field(kind: str) -> None:
     assert "num_attention_heads" not in found["config.json"]
 
 
-def test_a_run_has_both_files(trained: Path) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "settings", "auto_class"),
+    [
+        ("casing", [], "AutoModelForSeq2SeqLM"),
+        ("masked", [], "AutoModelForMaskedLM"),
+        ("classification", ['head.labels=["no","yes"]'], "AutoModelForSequenceClassification"),
+        ("tagging", ['head.labels=["no","yes"]'], "AutoModelForTokenClassification"),
+        ("retrieval", [], None),
+    ],
+)
+def test_a_run_names_the_class_that_loads_it(
+    recipe: str, settings: list[str], auto_class: str | None
+) -> None:
+    named = tables(recipe, settings)["config.json"]["auto_map"]
+    assert set(named) == {"AutoConfig", *filter(None, [auto_class])}
+
+
+def test_a_run_has_all_files(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()}
-    assert {"config.json", "generation_config.json", "config.toml"} <= names
+    expected = {"config.json", "generation_config.json", "modeling_regard.py", "config.toml"}
+    assert expected <= names

@@ -31,7 +31,6 @@ CHOICES = [
     {"question": "Otto lives in", "choices": ["Oslo", "Rome"], "answer": 1},
     {"question": "Mira is a", "choices": ["baker", "Rome"], "answer": 0},
 ]
-START = "import regard.hf; from lm_eval.__main__ import cli_evaluate; cli_evaluate()"
 
 
 def make_run(path: Path) -> Run:
@@ -60,7 +59,7 @@ def harness(folder: Path, task: str, model_args: str) -> tuple[dict[str, float],
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
     flags = ["--model", "hf", "--model_args", model_args, "--device", "cpu"]
     flags += ["--include_path", "tasks", "--tasks", task, "--output_path", task, "--log_samples"]
-    command = [sys.executable, "-c", START, *flags]
+    command = [sys.executable, "-m", "lm_eval", *flags]
     subprocess.run(command, cwd=folder, env=os.environ | offline, check=True, timeout=300)
     (results,) = folder.glob(f"{task}/*/results_*.json")
     (samples,) = folder.glob(f"{task}/*/samples_*.jsonl")
@@ -88,7 +87,7 @@ def test_the_harness_gives_our_numbers(tmp_path: Path) -> None:
         r"```yaml\n(task: (?:choices|texts)\n.*?)```", DOCS.read_text("utf-8"), re.S
     ):
         (tmp_path / "tasks" / f"{task.split()[1]}.yaml").write_text(task, "utf-8")
-    results, found = harness(tmp_path, "choices", "pretrained=run")
+    results, found = harness(tmp_path, "choices", "pretrained=run,trust_remote_code=True")
     ours = [
         [log_likelihood(run, str(one["question"]), f" {choice}") for choice in one["choices"]]  # type: ignore[attr-defined]
         for one in CHOICES
@@ -98,7 +97,8 @@ def test_the_harness_gives_our_numbers(tmp_path: Path) -> None:
     right = [row.index(max(row)) == one["answer"] for row, one in zip(ours, CHOICES, strict=True)]
     assert results["acc,none"] == pytest.approx(sum(right) / len(right))
 
-    results, _ = harness(tmp_path, "texts", "pretrained=run,add_bos_token=False")
+    options = "pretrained=run,trust_remote_code=True,add_bos_token=False"
+    results, _ = harness(tmp_path, "texts", options)
     score = text_perplexity(run, read_documents(TEXTS), run.environment())
     assert results["bits_per_byte,none"] == pytest.approx(score.bits_per_character, rel=1e-5)
     assert score.tokens == sum(map(len, TEXTS))

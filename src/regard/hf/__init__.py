@@ -9,7 +9,7 @@ except ImportError:
         "import regard.hf: needs transformers; install it: pip install 'regard[hf]'"
     ) from None
 
-from regard.hf.loading import AUTO_CLASSES, RegardConfig
+from regard.hf.loading import RegardConfig
 from regard.hf.models import (
     RegardForCausalLM,
     RegardForMaskedLM,
@@ -18,7 +18,7 @@ from regard.hf.models import (
     RegardForTokenClassification,
 )
 from regard.hf.tokenizer import RegardTokenizer
-from regard.runs.run import MODEL_TYPE
+from regard.runs.transformers_files import MODEL_TYPE
 
 __all__ = [
     "RegardConfig",
@@ -41,5 +41,4 @@ for _model in (
     RegardForSequenceClassification,
     RegardForTokenClassification,
 ):
-    _auto = getattr(transformers, AUTO_CLASSES[_model.kind])
-    _auto.register(RegardConfig, _model, exist_ok=True)
+    getattr(transformers, _model.auto_class).register(RegardConfig, _model, exist_ok=True)

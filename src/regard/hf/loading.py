@@ -8,24 +8,15 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from regard.errors import UserError
-from regard.models.builders import (
-    Classifier,
-    LanguageModel,
-    MaskedLanguageModel,
-    SequenceToSequence,
-    TokenClassifier,
-)
+from regard.models.builders import SequenceToSequence
 from regard.runs.recipe import require_run
-from regard.runs.run import MODEL_TYPE, Run, generation_config, transformers_config
-
-AUTO_CLASSES: dict[type[nn.Module], str] = {
-    LanguageModel: "AutoModelForCausalLM",
-    SequenceToSequence: "AutoModelForSeq2SeqLM",
-    MaskedLanguageModel: "AutoModelForMaskedLM",
-    Classifier: "AutoModelForSequenceClassification",
-    TokenClassifier: "AutoModelForTokenClassification",
-}
-"""The class of transformers that loads each kind of model."""
+from regard.runs.run import Run
+from regard.runs.transformers_files import (
+    MODEL_TYPE,
+    auto_class,
+    generation_config,
+    transformers_config,
+)
 
 
 class RegardConfig(PreTrainedConfig):
@@ -39,8 +30,8 @@ class RunModel(PreTrainedModel):
 
     config_class = RegardConfig
     base_model_prefix = "model"
-    kind: ClassVar[type[nn.Module]]
-    """The class of models here that it wraps."""
+    auto_class: ClassVar[str]
+    """The class of transformers that loads it."""
 
     def __init__(self, config: RegardConfig, run: Run) -> None:
         """Wrap the model of a run; `from_pretrained` loads one."""
@@ -68,7 +59,7 @@ class RunModel(PreTrainedModel):
             if name not in _HARMLESS and value is not None:
                 raise UserError(f"from_pretrained: {name}={value} isn't supported for a run")
         run = Run.load(require_run(path), device=device, trust_code=trust)
-        if not isinstance(run.model, cls.kind):
+        if auto_class(run.recipe) != cls.auto_class:
             raise UserError(f"{path}: is not a model for {cls.__name__}; {_fitting(run)}")
         derived = transformers_config(run.recipe, run.tokenizer)
         config = RegardConfig(**derived) if config is None else config
@@ -173,8 +164,7 @@ def _require_derived(run: Run, config: Any, derived: dict[str, Any]) -> None:
 
 def _fitting(run: Run) -> str:
     """The class that loads a run."""
-    for kind, auto in AUTO_CLASSES.items():
-        if isinstance(run.model, kind):
-            return f"load it by {auto}"
+    if (auto := auto_class(run.recipe)) is not None:
+        return f"load it by {auto}"
     head = run.recipe.head.__struct_config__.tag
     return f"transformers has no class for head.kind={head}; load it by regard.load"

@@ -25,11 +25,7 @@ from regard.hf.generation import check_options
 from regard.hf.loading import RunModel
 from regard.hf.state import AttentionMask, DecodingCache, InputIds, Rows
 from regard.models.builders import (
-    Classifier,
-    LanguageModel,
-    MaskedLanguageModel,
     SequenceToSequence,
-    TokenClassifier,
 )
 
 
@@ -80,7 +76,7 @@ class Generating(RunModel, GenerationMixin):
 class RegardForCausalLM(Generating):
     """A run that continues texts."""
 
-    kind = LanguageModel
+    auto_class = "AutoModelForCausalLM"
 
     def forward(
         self,
@@ -145,7 +141,7 @@ class SourceEncoder(nn.Module):
 class RegardForSeq2SeqLM(Generating):
     """A run that generates a target conditioned on a source."""
 
-    kind = SequenceToSequence
+    auto_class = "AutoModelForSeq2SeqLM"
 
     def get_encoder(self, modality: str | None = None) -> SourceEncoder:
         """Return the encoder."""
@@ -197,7 +193,7 @@ class RegardForSeq2SeqLM(Generating):
 class RegardForMaskedLM(RunModel):
     """A run that scores masked tokens."""
 
-    kind = MaskedLanguageModel
+    auto_class = "AutoModelForMaskedLM"
 
     def forward(
         self,
@@ -216,7 +212,7 @@ class RegardForMaskedLM(RunModel):
 class RegardForSequenceClassification(RunModel):
     """A run that labels texts."""
 
-    kind = Classifier
+    auto_class = "AutoModelForSequenceClassification"
 
     def forward(
         self,
@@ -236,7 +232,7 @@ class RegardForSequenceClassification(RunModel):
 class RegardForTokenClassification(RunModel):
     """A run that labels the tokens of texts."""
 
-    kind = TokenClassifier
+    auto_class = "AutoModelForTokenClassification"
 
     def forward(
         self,

@@ -11,7 +11,8 @@ from regard.files import pack_tensors, to_json, write_file
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.family import Family
 from regard.models.builders import saved_tensors
-from regard.runs.run import Run, forced_ids, special_ids
+from regard.runs.run import Run
+from regard.runs.transformers_files import forced_ids, special_ids
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
 tokenizer.json     text ↔ ids, in the format of Hugging Face tokenizers
 tokenizer_config.json  the special tokens
-config.json, generation_config.json  what transformers needs, derived from config.toml
+config.json, generation_config.json, modeling_regard.py  what transformers needs, derived from
+                   config.toml
 code/              the files of custom mechanisms
 model.safetensors  the weights; its metadata holds the tokenizer's fingerprint
 metrics.jsonl      loss and speed, a line every few steps
@@ -33,22 +34,17 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.errors import UserError
-from regard.files import pack_tensors, read_table, read_tensors, to_json, write_file
+from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
-from regard.models.config import EncoderDecoderConfig, TransformerConfig
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
+from regard.runs.transformers_files import TOKENIZER_CONFIG, transformers_files
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import Tokenizer
 
-MODEL_TYPE = "regard"
-"""The `model_type` of a run's config.json."""
-TOKENIZER_CLASS = "RegardTokenizer"
-"""The `tokenizer_class` of a run; without `import regard.hf`, transformers takes its own."""
-TRANSFORMERS_FILES = ("config.json", "generation_config.json")
 Precision = Literal["auto", "float32", "bfloat16"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
 
@@ -243,7 +239,7 @@ class Run:
         self.path.mkdir(parents=True, exist_ok=True)
         if "code" in self.origin:
             copy_code(self.recipe, self.path)
-        self.tokenizer.save(self.path, tokenizer_class=TOKENIZER_CLASS)
+        self.tokenizer.save(self.path, **TOKENIZER_CONFIG)
         origin = json.dumps(self.origin, indent=1, ensure_ascii=False)
         write_file(self.path / "origin.json", origin.encode())
         for name, content in transformers_files(self.recipe, self.tokenizer).items():
@@ -380,71 +376,3 @@ def _metadata(path: Path) -> dict[str, Any]:
 def shown_shape(shape: torch.Size | None) -> str:
     """Return a shape as text."""
     return "no shape (there is none)" if shape is None else "×".join(map(str, shape))
-
-
-# What transformers reads: derived from config.toml and the tokenizer, never read here
-
-
-def transformers_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
-    """Return the content of each file that a run has for transformers, by its name.
-
-    Raises:
-        UserError: the tokenizer lacks a special token of the template.
-    """
-    tables = (transformers_config(recipe, tokenizer), generation_config(recipe, tokenizer))
-    files = dict(zip(TRANSFORMERS_FILES, map(to_json, tables), strict=True))
-    return (
-        files
-        if recipe.head.__struct_config__.tag == "lm"
-        else {"config.json": files["config.json"]}
-    )
-
-
-def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of config.json: model type, sizes, special ids and labels."""
-    model = recipe.model
-    stack = model.decoder if isinstance(model, EncoderDecoderConfig) else model
-    heads = {"num_attention_heads": stack.n_heads} if isinstance(stack, TransformerConfig) else {}
-    layers = {"num_hidden_layers": stack.n_layers} if hasattr(stack, "n_layers") else {}
-    labels = getattr(recipe.head, "labels", ())
-    named = {
-        "id2label": {str(i): label for i, label in enumerate(labels)},
-        "label2id": {label: i for i, label in enumerate(labels)},
-    }
-    return {
-        "model_type": MODEL_TYPE,
-        "vocab_size": recipe.vocabulary_size(tokenizer),
-        "max_position_embeddings": model.context_length,
-        "hidden_size": stack.d_model,
-        **layers,
-        **heads,
-        "is_encoder_decoder": recipe.has_source,
-        **special_ids(recipe, tokenizer),
-        **(named if labels else {}),
-    }
-
-
-def generation_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of generation_config.json: special ids, and all ids that end a text."""
-    ids = special_ids(recipe, tokenizer) | forced_ids(recipe, tokenizer)
-    ends = {"eos_token_id": list(tokenizer.special.stop_ids) or None}
-    return ids | ends
-
-
-def special_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The special ids by transformers' names; null where there is none, as defaults differ."""
-    special = tokenizer.special
-    ids = {f"{role}_token_id": getattr(special, role) for role in ("pad", "bos", "eos")}
-    if len(special.stop_ids) > 1:
-        ids["eos_token_id"] = list(special.stop_ids)
-    if recipe.has_source:
-        ids["decoder_start_token_id"] = special.decoder_start_id
-    return ids
-
-
-def forced_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The token that begins each target, as the template has it."""
-    if not recipe.has_source:
-        return {}
-    prefix = Template(recipe.template, tokenizer).target.prefix
-    return {"forced_bos_token_id": prefix[0]} if len(prefix) == 1 else {}

@@ -199,19 +199,20 @@ class Tokenizer:
         text: str = self.native.decode(list(ids), skip_special_tokens=False)
         return text
 
-    def save(self, folder: Path, *, tokenizer_class: str = "PreTrainedTokenizerFast") -> None:
+    def save(self, folder: Path, **settings: Any) -> None:
         """Write tokenizer.json, and tokenizer_config.json with the special tokens.
 
-        `tokenizer_class` is the class of transformers that loads them.
+        Further settings of tokenizer_config.json may name the transformers class that loads them.
         """
-        settings = {
-            "tokenizer_class": tokenizer_class,
+        content = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
             "unknown": self._unknown,
             **self._settings,
+            **settings,
         }
-        config = json.dumps(settings, ensure_ascii=False, indent=2)
+        config = json.dumps(content, ensure_ascii=False, indent=2)
         write_file(folder / "tokenizer_config.json", config.encode())
         write_file(folder / "tokenizer.json", self._file.encode())
 

@@ -6,7 +6,8 @@ from regard.config import to_toml
 from regard.errors import UserError
 from regard.files import read_table
 from regard.runs.recipe import load_recipe
-from regard.runs.run import TRANSFORMERS_FILES, Run
+from regard.runs.run import Run
+from regard.runs.transformers_files import TRANSFORMERS_FILES
 from regard.tasks.rows import HELD_OUT
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer
