@@ -411,6 +411,21 @@ def test_the_smallest_block_serves_every_objective(regard: Command, folder: Path
     assert regard(*PRETRAIN, *settings, "--questions", "short.tsv").code == 0
 
 
+def test_bad_files_of_a_text_are_named_before_training_or_left_out(
+    regard: Command, folder: Path
+) -> None:
+    (folder / "texts").mkdir()
+    put(folder, "texts/a.txt", "")
+    put(folder, "texts/b.txt", "Ada was born in Oslo.\n" * 20)
+    put(folder, "texts/c.txt.gz", "damaged")
+    command = ("train", "text", "texts", "--out", "new", *MODEL, *STEPS)
+    refused(regard(*command), "texts/a.txt: is empty", "texts/c.txt.gz", "--skip-bad")
+    with pytest.warns(UserWarning, match=r"left out: texts/a\.txt.*texts/c\.txt\.gz"):
+        outcome = regard(*command, "--skip-bad")
+    assert outcome.code == 0
+    assert "files: 1\n" in outcome.out
+
+
 def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folder: Path) -> None:
     put(folder, "a.txt", "a")
     refused(regard("train", "text", "a.txt", "--out", "new"), "a.txt: is too short")

@@ -22,6 +22,7 @@ from regard.text.files import (
     cut_pieces,
     detect_documents,
     find_files,
+    inspect_all,
     inspect_file,
     open_bytes,
     read_pieces,
@@ -182,6 +183,33 @@ def test_a_damaged_byte_doesn_t_make_utf8_another_encoding(tmp_path: Path, bad: 
 def test_an_empty_file_is_named(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UserError, match=r"a\.txt: is empty"):
         inspect_file(write(tmp_path / "a.txt", data))
+
+
+def test_all_bad_files_are_named_or_left_out(tmp_path: Path) -> None:
+    good = write(tmp_path / "a.txt", "Ada")
+    bad = [
+        write(tmp_path / "b.txt", ""),
+        write(tmp_path / "c.txt.gz", b"\x1f\x8b damaged"),
+        write(tmp_path / "d.txt", b"\0"),
+    ]
+    with pytest.raises(UserError, match=r"b\.txt: is empty.*: .*c\.txt\.gz, .*d\.txt\); try x$"):
+        inspect_all([*bad, good], hint="; try x")
+    with pytest.warns(match=r"left out: .*b\.txt: is empty.*c\.txt\.gz, .*d\.txt\)$"):
+        assert inspect_all([*bad, good], skip_bad=True) == (inspect_file(good),)
+    with pytest.raises(UserError, match=r"d\.txt\)$"):  # nothing is left
+        inspect_all(bad, skip_bad=True, hint="; try x")
+
+
+def test_of_many_bad_files_the_first_are_named(tmp_path: Path) -> None:
+    bad = [write(tmp_path / f"{i}.txt", "") for i in range(30)]
+    with pytest.raises(UserError, match=r"20\.txt, and 9 more\)$"):
+        inspect_all(bad)
+
+
+def test_a_damaged_parquet_is_named_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: is no Parquet file"):
+        inspect_file(write(tmp_path / "a.parquet", "PAR1 damaged"))
 
 
 def test_a_binary_file_is_no_text(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def finetune(
 @click.option("--text", metavar="COLUMN", help="Column or field with the text.")
 @click.option("--label", metavar="COLUMN", help="Column with the label or answer.")
 @click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
-@click.option("--skip-bad", is_flag=True, help="Leave out bad rows.")
+@click.option("--skip-bad", is_flag=True, help="Leave out bad rows; of a text, bad files.")
 @click.option("--test", type=options.PATH, help="File to score the run on, instead of a tenth.")
 @MIX
 @TRAINING
@@ -253,7 +253,7 @@ def _data_settings(
         "--text": (text, "table.text", ("text", *TEXT_TASKS)),
         "--label": (label, "table.label", TEXT_TASKS),
         "--header": (header, "table.header", TEXT_TASKS),
-        "--skip-bad": (skip_bad or None, "table.skip_bad", TEXT_TASKS),
+        "--skip-bad": (skip_bad or None, "table.skip_bad", ("text", *TEXT_TASKS)),
     }
     settings = []
     for option, (value, field, tasks) in chosen.items():

@@ -30,7 +30,7 @@ from safetensors.numpy import save
 from regard.errors import UserError
 from regard.files import write_file
 from regard.text.corpus import Document, read_whole
-from regard.text.files import detect_documents, find_files, has_records, inspect_file
+from regard.text.files import detect_documents, find_files, has_records, inspect_all
 
 FORMAT = "regard corpus index 1"
 RUN_INDEX = "corpus.index"
@@ -151,7 +151,7 @@ def index_files(
     Raises:
         UserError: a file can't be read or is no text, or pydivsufsort isn't installed.
     """
-    files = [inspect_file(path) for path in find_files(paths)]
+    files = inspect_all(find_files(paths))
     kind = detect_documents(files) if documents == "auto" else documents
     parts: list[_Part] = []
     for file in files:

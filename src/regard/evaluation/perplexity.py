@@ -19,7 +19,7 @@ from regard.metrics import Interval, perplexity
 from regard.runs.packed_rows import is_trained_on_packed, packed_rows, training_corpora
 from regard.runs.run import ExecutionEnvironment, Run
 from regard.text.corpus import Document, read_corpus
-from regard.text.files import detect_documents, find_files, inspect_file
+from regard.text.files import detect_documents, find_files, inspect_all
 from regard.text.packed import PackedCorpus
 from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents
@@ -67,7 +67,7 @@ def read_texts(run: Run, path: Path) -> list[Document]:
     data = run.recipe.data
     documents: str = data.documents
     if is_trained_on_packed(run) and documents == "records":  # or of files of any kind
-        documents = detect_documents([inspect_file(file) for file in find_files([path])])
+        documents = detect_documents(inspect_all(find_files([path])))
     return read_corpus([path], documents, field=data.table.text or "text")
 
 

@@ -42,7 +42,7 @@ class TableConfig(Config, frozen=True):
     header: bool | None = None
     """Whether the first row names the columns. Default: detected."""
     skip_bad: bool = False
-    """Whether rows that can't be read are left out; otherwise the first one is an error."""
+    """Whether rows, or files of a text, that can't be read are left out; otherwise an error."""
     test: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     """Share of the rows that is held out by the seed, to score the run; of each label, if any."""
 

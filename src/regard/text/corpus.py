@@ -10,6 +10,7 @@ from regard.text.files import (
     TextFile,
     find_files,
     has_records,
+    inspect_all,
     inspect_file,
     open_text,
     read_pieces,
@@ -60,7 +61,7 @@ def read_corpus(
         UserError: a file can't be read, or holds no text.
     """
     read: list[Document] = []
-    for file in map(inspect_file, find_files(paths)):
+    for file in inspect_all(find_files(paths)):
         if blank_lines and documents == "lines" and not has_records(file.path):
             read += read_lines(Path(file.path), blank=True)
         elif whole := read_whole([file], documents, field):

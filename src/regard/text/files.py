@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import lzma
 import re
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader, RawIOBase, TextIOWrapper
@@ -35,6 +36,8 @@ PACKED = "packed.json"
 PIECE = 2**16
 """Characters of a piece, at least, unless its document is shorter."""
 BLOCK = 2**20
+_NAMED = 20
+"""Bad files that a message names."""
 
 
 class TextFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +178,8 @@ def inspect_file(path: Path) -> TextFile:
                 detector.read(block)
                 size += len(block)
         status = path.stat()
+        if content_suffix(path) == ".parquet":
+            open_parquet(path).close()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
@@ -188,6 +193,41 @@ def inspect_file(path: Path) -> TextFile:
         encoding="" if content_suffix(path) == ".parquet" else detector.encoding(),
         sha256=digest.hexdigest(),
     )
+
+
+def inspect_all(
+    paths: Iterable[Path],
+    inspect: Callable[[Path], TextFile] = inspect_file,
+    *,
+    skip_bad: bool = False,
+    hint: str = "",
+) -> tuple[TextFile, ...]:
+    """Inspect files; with `skip_bad`, bad ones are left out with a warning.
+
+    Raises:
+        UserError: names all bad files, and gives the `hint` if others are good.
+    """
+    good, bad = list[TextFile](), dict[Path, str]()
+    for path in paths:
+        try:
+            good.append(inspect(path))
+        except UserError as error:
+            bad[path] = str(error)
+    if not bad:
+        return tuple(good)
+    first, *others = bad
+    if skip_bad and good:
+        more = f" (the others: {_names(others)})" if others else ""
+        warnings.warn(f"bad files left out: {bad[first]}{more}", stacklevel=2)
+        return tuple(good)
+    more = f" (other bad files: {_names(others)})" if others else ""
+    raise UserError(f"{bad[first]}{more}{hint if good else ''}")
+
+
+def _names(paths: Sequence[Path]) -> str:
+    """Return the names of files, of many the first."""
+    end = f", and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(map(str, paths[:_NAMED])) + end
 
 
 class _EncodingDetector:

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Integer
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import hold_lock, write_file
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.files import PACKED, Piece, detect_documents, find_files, inspect_file
+from regard.text.files import PACKED, Piece, detect_documents, find_files, inspect_all
 from regard.text.packed import SPLITS, Header, Size, Sizes, is_packed, read_header
 from regard.text.template import TemplateConfig
 from regard.text.tokenize import (
@@ -92,7 +92,7 @@ def pack_files(
     _require_possible(documents, validation, seed, jobs)
     known = tokenizer if isinstance(tokenizer, Tokenizer) else None
     with _held_alone(out):
-        files = tuple(inspect_file(path) for path in find_files(paths))
+        files = inspect_all(find_files(paths))
         spec = TextSpec(
             files=files,
             documents=detect_documents(files) if documents == "auto" else documents,

@@ -25,7 +25,15 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Document
-from regard.text.files import COMPRESSED, Piece, TextFile, cut_pieces, inspect_file, read_pieces
+from regard.text.files import (
+    COMPRESSED,
+    Piece,
+    TextFile,
+    cut_pieces,
+    inspect_all,
+    inspect_file,
+    read_pieces,
+)
 from regard.text.template import Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
@@ -159,15 +167,22 @@ Advance = Callable[[str, int], None]
 """Reports progress: what is done, and how many more characters of the text it has read."""
 
 
-def inspect_files(paths: Sequence[Path], folders: Sequence[Path]) -> tuple[TextFile, ...]:
+def inspect_files(
+    paths: Sequence[Path], folders: Sequence[Path], *, skip_bad: bool = False
+) -> tuple[TextFile, ...]:
     """Inspect files; those unchanged since their tokens were written to a folder aren't read.
 
     Raises:
-        UserError: a file can't be read or is no text.
+        UserError: a file can't be read or is no text, and isn't skipped.
     """
     specs = [_load_spec(folder) for folder in folders if _has_spec(folder)]
     known = {file.path: file for spec in specs for file in spec.files}
-    return tuple(_unchanged(known.get(str(path)), path) or inspect_file(path) for path in paths)
+    return inspect_all(
+        paths,
+        lambda path: _unchanged(known.get(str(path)), path) or inspect_file(path),
+        skip_bad=skip_bad,
+        hint="; or leave such files out with --skip-bad",
+    )
 
 
 def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:

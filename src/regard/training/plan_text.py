@@ -99,7 +99,11 @@ def _plan_files(
     if not (out / "config.toml").exists():
         require_free(out)
     folder, source = out / "tokens", start.path / "tokens" if start else None
-    files = inspect_files(find_files(paths), [source, folder] if source else [folder])
+    files = inspect_files(
+        find_files(paths),
+        [source, folder] if source else [folder],
+        skip_bad=recipe.data.table.skip_bad,
+    )
     kind = recipe.data.documents
     documents = detect_documents(files) if kind == "auto" else kind
     kinds = _kinds(files, documents)
