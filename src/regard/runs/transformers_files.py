@@ -40,10 +40,9 @@ def transformers_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]
         UserError: the tokenizer lacks a special token of the template.
     """
     config = transformers_config(recipe, tokenizer) | {"auto_map": auto_map(recipe)}
-    tables = (to_json(config), to_json(generation_config(recipe, tokenizer)))
-    files = dict(zip(TRANSFORMERS_FILES, (*tables, TRANSFORMERS_CODE.encode()), strict=True))
-    if not isinstance(recipe.head, LMHeadConfig):
-        del files["generation_config.json"]
+    files = {"config.json": to_json(config), "modeling_regard.py": TRANSFORMERS_CODE.encode()}
+    if isinstance(recipe.head, LMHeadConfig):
+        files["generation_config.json"] = to_json(generation_config(recipe, tokenizer))
     return files
 
 
