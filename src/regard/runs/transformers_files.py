@@ -50,7 +50,7 @@ def auto_class(recipe: Recipe) -> str | None:
     """Return the class of transformers that loads a run, if there is one."""
     if recipe.has_source:
         return "AutoModelForSeq2SeqLM"
-    return AUTO_CLASSES.get(recipe.head.__struct_config__.tag)
+    return AUTO_CLASSES.get(str(recipe.head.__struct_config__.tag))
 
 
 def auto_map(recipe: Recipe) -> dict[str, str]:
