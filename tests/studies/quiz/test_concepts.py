@@ -69,5 +69,5 @@ def test_influence_shows_who_sees_whom() -> None:
 
 @settings(max_examples=10)
 @given(st.floats(0.05, 0.95))
-def test_the_shares_of_the_data_are_trained(share: float) -> None:
+def test_a_trained_model_has_the_shares_of_its_data(share: float) -> None:
     assert sigmoid(trained(0.0, share, steps=3000)) == pytest.approx(share, abs=1e-4)

@@ -14,7 +14,9 @@ def test_the_numbers_of_the_specification() -> None:
     measured = {number.name: number.measured for number in designing().numbers}
     reach = measured["distance of the nearest average from u_b, relative to β"]
     assert reach == pytest.approx(math.sqrt(0.4))
-    assert measured["the same distance, u_d added to x₂"] == pytest.approx(math.sqrt(0.5))
+    assert measured[
+        "distance of the nearest average from u_b, relative to β, u_d added to x₂"
+    ] == pytest.approx(math.sqrt(0.5))
     assert measured["‖c₂ − u_b‖/β, with matrices"] < 1e-15
     assert measured["‖c₁ − (u_b − u_c)‖/β, with matrices"] < 1e-15
 

@@ -176,7 +176,7 @@ def _notation(pair: Pair, errors: Errors, d: int, count: int) -> Iterator[Measur
     within = 4 * (errors.square / count) ** 0.5 / exact
     yield equal("mean of φ(q)·φ(k) / kernel", errors.mean / exact, 1, within)
     exponential = math.exp(errors.mean) / exact
-    yield informational("e to this mean / kernel, the formula in the course", exponential)
+    yield informational("e^(mean of φ(q)·φ(k)) / kernel, the formula in the course", exponential)
     yield informational("(e^(q·k)/√d) / kernel, the formula in the course", unscaled / exact)
 
 

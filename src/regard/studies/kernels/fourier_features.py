@@ -201,7 +201,9 @@ def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
     )
     within = 4 * (1 - exact**2) / (2 * MANY) ** 0.5
     yield equal("mean of the features where K = 1/e", mean, exact, within)
-    yield informational("the same mean with w ~ N(0, σ²I), as in the course", mean_of_document)
+    yield informational(
+        "mean of the features with w ~ N(0, σ²I), as in the course", mean_of_document
+    )
 
 
 def kernel_errors(heads: Sequence[Head], m: int, variance: Variance) -> Errors:

@@ -59,8 +59,8 @@ def adding(
     it, the cross terms aren't small at any width: they are noise of the same size.
 
     The choice doesn't limit the functions of a model. With W_q = W_k = [I I], which adds both
-    halves, concatenation equals addition up to rounding. With any W_q and W_k, the score of [x, p]
-    has cross terms as large as the products of words. The cost of concatenation is a larger width.
+    halves, concatenation equals addition up to rounding. With general W_q and W_k, the score of
+    [x, p] has cross terms as large as the products of words. Concatenation costs a larger width.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines
@@ -89,7 +89,7 @@ def adding(
     slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
     logs = np.log(WIDTHS)
     within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
-    yield equal("exponent of d in this ratio", slope, -0.5, within)
+    yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
     name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
     yield at_most(name, projected, 1e-9)
     name = "cross terms / terms of words, random W_q and W_k"

@@ -92,12 +92,13 @@ def relative_bias(
     for name, (module, formula) in learned.items():
         yield equal(name, count(module), formula)
     added = variation(distances.dense(places, places))
-    yield at_most("variation over queries of a bias on the next key", added, 0.0)
+    yield at_most("variation over queries of a bias for the next key", added, 0.0)
     added = variation(shaw.scores(given.query, places, places))
     yield at_least("variation over queries of Shaw's term for the next key", added, 0.01)
     printed = largest(biased - as_printed(given, free))
-    yield informational("difference from the formula as printed in the course", printed)
-    yield informational("the same, normalized: v_i", largest(biased - given.value))
+    name = "difference from the formula as printed in the course"
+    yield informational(name, printed)
+    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
     numbers, axes = distances.dense(places, places)[0], {"x": "key", "y": "query"}
     yield figure(
         heat_map(numbers, title="π", most=largest(numbers), unit="π", **axes),

@@ -74,7 +74,7 @@ def shifting(
     yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
     yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
     yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-    yield informational("both ratios according to the course", 1)
+    yield informational("both wavelength ratios according to the course", 1)
     shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     power, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
     axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}

@@ -82,8 +82,7 @@ def designing(
         changed = course.clone()
         changed[1] += beta * u
         nearest = _distance(nearest_average(changed, beta * _B), _B, beta)
-        name = f"the same distance, {component} added to x₂"
-        yield equal(name, nearest, math.sqrt(0.5), within=1e-9)
+        yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
         distance = _distance(plain(changed)[1], _B, beta)
         yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
     yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(designed[1], _B, beta), _ROUNDING)

@@ -100,7 +100,7 @@ def noisy_keys_one_head(
     yield at_most("largest |s − sigmoid(t(γ − 1))|", (s - limit).abs().max(), within)
     name = "share of draws with s below 0.1 or above 0.9"
     yield share(name, chosen, chosen_share(t, alpha, stretch))
-    yield at_least("the same share, required for “most”", chosen.double().mean(), 0.5)
+    yield at_least(f"{name}, required for “most”", chosen.double().mean(), 0.5)
     lengths = np.geomspace(0.5, 10_000, 30)
     few = equal_noise[:500]
     errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
@@ -175,7 +175,7 @@ def noisy_keys_two_heads(
     limit = found_share(n, math.inf, stretch)
     yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
     yield share("share of draws with α_a > ½", finds, found_share(n, t, stretch))
-    yield share("the same share as t → ∞: draws with γ > 0", gamma > 0, limit)
+    yield share("share of draws with α_a > ½ as t → ∞ (γ > 0)", gamma > 0, limit)
     positive = finds[gamma > 0].double().mean()
     yield informational("share of draws with α_a > ½ among those with γ > 0", positive)
     near_one, near_two = ((weight_outside(c) < 0.25).double().mean() for c in (one, two))
