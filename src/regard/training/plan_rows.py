@@ -126,8 +126,8 @@ def _label_facts(
     labels = Counter(example.answer for example in training)
     if len(labels) == 1:
         raise UserError(
-            f"{path}: all {len(training)} rows have the label {next(iter(labels))!r}, so nothing "
-            "can be learned; choose another column by --label"
+            f"{path}: all rows have the label {next(iter(labels))!r}, so nothing can be learned; "
+            "choose another column by --label"
         )
     if len(labels) == len(training) >= 10:
         warnings.warn(
