@@ -35,8 +35,8 @@ from regard.models.builders import LanguageModel
 CASES = ((1, 32), (1, 512), (64, 32))
 """Rows, and tokens of their prompts."""
 COMPILED = "Regard, compiled"
-CLAIMED = 4.0
-"""How many times as fast as Hugging Face, at batch 1 after 32 tokens."""
+GOALS = {1: 4.0, 64: 1.5}
+"""Speed over Hugging Face's, by number of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,10 @@ class Case:
     prompt: int
     times: dict[str, list[float]]
     """Seconds for all new tokens, by name."""
+
+    @property
+    def title(self) -> str:
+        return f"batch {self.rows}, prompt of {self.prompt}: compiled speed / {HUGGING_FACE.name}'s"
 
     def gain(self, name: str) -> measure.Ratio:
         """The compiled package's speed over another's."""
@@ -103,10 +107,9 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             cases.append(measured(rows, prompt, arguments.rounds, Path(folder)))
     Console(width=120).print(table(cases))
-    found = cases[0].gain(HUGGING_FACE.name).median
-    holds = found >= CLAIMED
-    claim = f"batch 1, prompt of 32: compiled speed / {HUGGING_FACE.name}'s"
-    print(f"{claim}: {found:.2f}, claimed ≥ {CLAIMED}: {'holds' if holds else 'DOES NOT HOLD'}")
+    claims = {c.title: (c.gain(HUGGING_FACE.name).median, GOALS[c.rows]) for c in cases}
+    for claim, (found, goal) in claims.items():
+        print(f"{claim}: {measure.verdict(found, goal)}")
     document = {
         "machine": measure.describe(torch.device("cpu")),
         "setting": {"rounds": arguments.rounds, "new": NEW, "model": msgspec.to_builtins(SIZE)},
@@ -114,7 +117,10 @@ def main() -> None:
             asdict(case) | {"gain": {name: asdict(case.gain(name)) for name in case.times}}
             for case in cases
         ],
-        "claims": {claim: {"figure": found, "at_least": CLAIMED, "holds": holds}},
+        "claims": {
+            claim: {"figure": found, "at_least": goal, "holds": found >= goal}
+            for claim, (found, goal) in claims.items()
+        },
     }
     measure.save(arguments.out, "decoding_package", document)
 

@@ -185,6 +185,11 @@ def warn_of_company() -> None:
         print("others are at work on this machine: don't trust these times", file=sys.stderr)
 
 
+def verdict(found: float, at_least: float) -> str:
+    """A ratio beside its goal."""
+    return f"{found:.2f}, goal {at_least}: {'reached' if found >= at_least else 'NOT REACHED'}"
+
+
 def save(out: Path, name: str, document: Mapping[str, Any], figure: Figure | None = None) -> None:
     """Write NAME.json, and NAME.png if there is a figure, into a folder."""
     out.mkdir(parents=True, exist_ok=True)
