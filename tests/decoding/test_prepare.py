@@ -107,11 +107,17 @@ def logits_of_steps(model: Any, prompts: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("settings", MODELS, ids=lambda given: str(next(iter(given.values()))))
 def test_a_prepared_model_gives_the_numbers_of_the_model_itself(settings: dict[str, Any]) -> None:
-    """Bit by bit; and what is decoded, batched, padded or by beams, is what the forward gives."""
+    """Bit by bit; and what is decoded, batched, padded or by beams, is what the forward gives.
+
+    A single row is multiplied in another way, which rounds otherwise.
+    """
     model, prompts = tiny_model(**settings), torch.tensor([[1, 2, 3], [4, 5, 6]])
     both = (logits_of_steps(m, prompts) for m in (model, prepare(model)))
     for plain, prepared in zip(*both, strict=True):
         assert torch.equal(plain, prepared)
+    both = (logits_of_steps(m, prompts[:1]) for m in (model, prepare(model)))
+    for plain, prepared in zip(*both, strict=True):
+        torch.testing.assert_close(plain, prepared, rtol=1e-12, atol=1e-12)
     expected = [greedily(model, prompt) for prompt in PROMPTS]
     assert [row.ids for row in generate_ids(model, PROMPTS, max_new_tokens=NEW)] == expected
     beams = search_ids(model, PROMPTS, beams=1, max_new_tokens=NEW)
@@ -178,17 +184,16 @@ def test_autocast_finds_the_weights_of_products_converted() -> None:
 
 
 def operators(settings: dict[str, Any], n_layers: int, new: int) -> int:
-    """Operators that the loop calls for so many new tokens, without those inside others."""
+    """Operators for so many new tokens, with those inside others: each takes its microsecond."""
     model = tiny_model(n_layers=n_layers, **settings)
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         generate_ids(model, [[1, 2, 3]], max_new_tokens=new)
-    calls = [event for event in recorded.events() if event.name.startswith("aten::")]
-    return sum(not str(getattr(e.cpu_parent, "name", "")).startswith("aten::") for e in calls)
+    return sum(event.name.startswith("aten::") for event in recorded.events())
 
 
 @pytest.mark.parametrize(
     ("settings", "most"),
-    [({}, 21), ({"attention": EluConfig()}, 36), ({"attention": GatedLinearConfig()}, 36)],
+    [({}, 90), ({"attention": EluConfig()}, 118), ({"attention": GatedLinearConfig()}, 136)],
     ids=["softmax", "elu", "gated-linear"],
 )
 def test_a_layer_takes_few_operators_for_a_token(settings: dict[str, Any], most: int) -> None:

@@ -186,11 +186,7 @@ class Attention(nn.Module, ABC):
         the others is undefined. The given state is used up: continue with the returned one. A state
         made in inference mode is continued there: elsewhere torch doesn't let it change.
         """
-        if not self.supports.decoding:
-            raise self.unsupported("decoding")
-        self._validate(query, key, None, bias)
-        self._validate_values(key, value)
-        self._validate_gates(gates, key, value)
+        self._validate_extend(query, key, value, bias, gates)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
@@ -251,6 +247,14 @@ class Attention(nn.Module, ABC):
             self._validate_bias(bias)
         if query.shape[2] != key.shape[2]:
             self.require_support("cross")
+
+    def _validate_extend(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: AnyBias | None, gates: Gates
+    ) -> None:
+        self.require_support("decoding")
+        self._validate(query, key, None, bias)
+        self._validate_values(key, value)
+        self._validate_gates(gates, key, value)
 
     def _validate_bias(self, bias: AnyBias) -> None:
         if adds_vectors(bias):

@@ -135,8 +135,8 @@ class Steps(nn.Module):
 
     def decay(self, steps: Float[Tensor, "b h n *d"]) -> Float[Tensor, "b h n *d"]:
         """Return the log decays."""
-        rate = self.log_a.exp()[:, None]
-        return -(rate if steps.ndim == 3 else rate[..., None]) * steps
+        rate = self.log_a.exp().neg().view(-1, *[1] * (steps.ndim - 2))
+        return rate * steps
 
 
 class GatedLinearGating(Gating):

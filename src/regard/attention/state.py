@@ -45,6 +45,12 @@ class RowState:
         """Return the state of the given rows, in that order; a row may occur several times."""
         return replace(self, **{name: _select(x, rows) for name, x in vars(self).items()})
 
+    def _replace(self, **changes: Any) -> Self:
+        """Return what `dataclasses.replace` does, in a third of the time."""
+        state = object.__new__(type(self))
+        vars(state).update(vars(self), **changes)
+        return state
+
 
 def _bytes(x: Any) -> int:
     if isinstance(x, Sequence):
@@ -148,26 +154,16 @@ class KeyValueCache(RowState):
         attention_mask: Bool[Tensor, "batch new"] | None,
     ) -> "KeyValueCache":
         """Write new tokens into the free slots; those not kept go to the bin."""
-        new, bin_slot = key.shape[2], self.keys.shape[2] - 1
-        shortest, longest, behind = self.shortest + new, self.longest + new, self.behind
+        new = key.size(2)
+        grown = self._replace(shortest=self.shortest + new, longest=self.longest + new)
         if attention_mask is not None:
-            shortest, behind = self.shortest, behind + (new - attention_mask.sum(1))
-        grown = KeyValueCache(
-            self.keys,
-            self.values,
-            behind,
-            shortest,
-            longest,
-            self.window_size,
-            self.beams,
-            self.shared,
-        )
-        if not torch.compiler.is_compiling():
-            grown = grown if attention_mask is None else grown._tightened()
-            if grown.longest > bin_slot:
-                raise ValueError(
-                    f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
-                )
+            behind = self.behind + (new - attention_mask.sum(1))
+            grown = grown._replace(shortest=self.shortest, behind=behind)._tightened()
+        bin_slot = self.keys.size(2) - 1
+        if not torch.compiler.is_compiling() and grown.longest > bin_slot:
+            raise ValueError(
+                f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
+            )
         if attention_mask is None and self.is_even:
             self.keys.narrow(2, self.longest, new).copy_(key)
             self.values.narrow(2, self.longest, new).copy_(value)
@@ -212,7 +208,7 @@ class KeyValueCache(RowState):
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """Keys and values without the slots that no row has filled."""
-        used = min(self.longest, self.keys.shape[2] - 1)
+        used = min(self.longest, self.keys.size(2) - 1)
         return self.keys.narrow(2, 0, used), self.values.narrow(2, 0, used)
 
 

@@ -5,14 +5,17 @@ call of an `nn.Module` looks for hooks, and each of its parameters and modules i
 look-up in three dictionaries.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from regard.attention.base import product_dtype
+from regard.attention.base import Attention, product_dtype
 from regard.models.builders import ConditionedModel
 
 T = TypeVar("T")
@@ -38,7 +41,7 @@ def prepare(model: T) -> T:
         tensors |= {name: getattr(model, name) for name in names}
     if isinstance(model, nn.Linear):  # autocast would convert them anew for each token
         tensors = {name: x if x is None else x.to(product_dtype(x)) for name, x in tensors.items()}
-    kind = _without_hooks(type_before_parametrizations(model))
+    kind = _lean(type_before_parametrizations(model))
     view: T = object.__new__(kind)
     vars(view).update(vars(model) | tensors | modules, _modules=modules)
     return view
@@ -56,6 +59,35 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 @cache
-def _without_hooks(kind: type[nn.Module]) -> Any:
-    """The class of modules whose call is `forward` itself."""
-    return type(kind.__name__, (kind,), {"__call__": kind.forward, "__module__": kind.__module__})
+def _lean(kind: type[nn.Module]) -> Any:
+    """The class of modules whose call is `forward` itself; mechanisms check no shapes."""
+    methods = {"__call__": _CALLS.get(kind, kind.forward), "__module__": kind.__module__}
+    if issubclass(kind, Attention):
+        methods["_validate_extend"] = lambda *_: None
+    return type(kind.__name__, (kind,), methods)
+
+
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Return `nn.Linear.forward`, of a single row as a matrix times a vector.
+
+    Four layers of width 256 take 0.36 ms that way on two cores of an Intel Xeon, in which their
+    weights are read once, and 0.43 ms as products of two matrices.
+    """
+    weight, bias = layer.weight, layer.bias
+    if x.numel() != weight.size(1) or not x.is_cpu or weight.dtype.itemsize < 4:
+        return F.linear(x, weight, bias)
+    row = x.reshape(-1)
+    y = torch.mv(weight, row) if bias is None else torch.addmv(bias, weight, row)
+    return y.view(*(1,) * (x.ndim - 1), -1)
+
+
+def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    """Return `nn.LayerNorm.forward`."""
+    return torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+_CALLS: dict[type[nn.Module], Callable[..., Tensor]] = {
+    nn.Linear: _linear,
+    nn.LayerNorm: _layer_norm,
+}
+"""What is called in place of `forward`."""

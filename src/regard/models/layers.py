@@ -297,6 +297,22 @@ class FeedForward(nn.Module):
         return narrowed
 
 
+def _gelu(x: Tensor) -> Tensor:
+    """Hendrycks & Gimpel, 2016, §2: x·Φ(x).
+
+    On a CPU, torch takes oneDNN's kernel for contiguous tensors. It is the faster one for many
+    numbers, but slow to start: a row of 1 024 takes 39 µs within the step of a token on an Intel
+    Xeon, and 6 µs with torch's own kernel.
+    """
+    if x.numel() > FEW or x.numel() % 2 or x.requires_grad or not x.is_cpu:
+        return F.gelu(x)
+    return F.gelu(x.reshape(2, -1).t()).t().reshape(x.shape)
+
+
+FEW = 1 << 16
+"""Largest number of activations that torch's own kernel of GELU computes."""
+
+
 def _gelu_tanh(x: Tensor) -> Tensor:
     """Hendrycks & Gimpel, 2016, §2, the approximation."""
     return F.gelu(x, approximate="tanh")
@@ -308,7 +324,7 @@ def _squared_relu(x: Tensor) -> Tensor:
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
+    "gelu": _gelu,
     "gelu-tanh": _gelu_tanh,
     "relu": F.relu,
     "relu2": _squared_relu,
@@ -411,7 +427,8 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
 
 
 def _heads(x: Tensor, d_head: int) -> Float[Tensor, "b heads n d_head"]:
-    return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)
+    b, n, _ = x.shape
+    return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
 
 
 def _join(heads: Float[Tensor, "b heads n d_head"], project: nn.Module) -> Hidden:

@@ -3,9 +3,9 @@
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -90,8 +90,8 @@ class Transformer(nn.Module):
         if self.bias is not None:
             self._require("vectors" if isinstance(self.bias, RelativeVectors) else "bias")
 
-    def _layers(self) -> list[Layer]:
-        return [layer for layer in self.layers if isinstance(layer, Layer)]
+    def _layers(self) -> Iterable[Layer]:
+        return cast(Iterable[Layer], self.layers)
 
     def _require(self, *abilities: str) -> None:
         for layer in self._layers():
