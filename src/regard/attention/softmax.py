@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import cast
 
 import torch
@@ -336,10 +336,9 @@ def eager(
     with without_autocast(query):
         scores = _products(query * scale, key)
         weights = (scores if add is None else scores.add_(add)).softmax(-1)
-        return (weights if dropout is None else dropout(weights)) @ value
+        return _combined(weights if dropout is None else dropout(weights), value)
 
 
-_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _GPU_BACKENDS = [
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -359,10 +358,9 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
-    if query.shape[2] == 1 and add is None and not (query.is_cuda or query.requires_grad):
-        # What is below comes to the same kernel; the choice of it takes as long as the kernel.
-        out: Tensor = _flash_on_cpu(query, key, value, is_causal=causal, scale=scale)[0]
-        return out
+    if query.is_cpu and query.size(2) == 1 and add is None and key.stride(-1) == 1:
+        # torch takes the same kernel by itself; to choose it takes as long as the kernel.
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
     # No kernel but the slowest takes vectors whose entries lie apart.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
@@ -374,7 +372,7 @@ def sdpa(
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
     """Keys or values repeated so that consecutive query heads share one."""
-    group = heads // tensor.shape[1]
+    group = heads // tensor.size(1)
     return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
 
 
@@ -383,10 +381,10 @@ def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
 
     A CPU's fused kernel wants values as wide as keys, and has no gradient for what is added.
     """
-    if query.device.type != "cpu":
+    if not query.is_cpu:
         return False
     learned = add is not None and add.requires_grad
-    return query.shape[-1] != value.shape[-1] or learned or _eager_is_faster(query, value)
+    return query.size(-1) != value.size(-1) or learned or _eager_is_faster(query, value)
 
 
 def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
@@ -398,8 +396,8 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     does nothing but read it, which plain products do better, in 0.7 of the time
     (`benchmarks/decoding_step.py`).
     """
-    if query.shape[2] == 1:  # compiled code serves caches of any size
-        return not torch.compiler.is_compiling() and value.numel() >= 2**20
+    if query.size(2) == 1:
+        return torch.compiler.is_compiling() or value.numel() >= 2**20
     return query.dtype == torch.bfloat16 and value.shape[2] <= 128
 
 
@@ -413,12 +411,32 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return q·k, for a single query as keys times query.
+    """Return q·k, for a single query in the way that is fastest here.
 
-    This takes half the time of query times keys on an AMD EPYC, but twice the time on an Intel Xeon
-    (`benchmarks/decoding_step.py`).
+    Keys times query takes half the time of query times keys on an AMD EPYC, and 1.5 times as long
+    on an Intel Xeon (`benchmarks/decoding_step.py`).
     """
-    return (key @ query.mT).mT if query.shape[2] == 1 else query @ key.mT
+    if _in_loops(query):
+        return (key * query).sum(-1).unsqueeze(2)
+    if query.size(2) == 1 and not _has_amx():
+        return (key @ query.mT).mT
+    return query @ key.mT
+
+
+def _combined(weights: Tensor, value: Tensor) -> Tensor:
+    """Return the weighted sums of the values."""
+    return (weights.mT * value).sum(2, keepdim=True) if _in_loops(weights) else weights @ value
+
+
+def _in_loops(rows: Tensor) -> bool:
+    """Whether products with a single row are compiled: to loops, which fuse with those beside."""
+    return rows.size(2) == 1 and torch.compiler.is_compiling()
+
+
+@cache
+def _has_amx() -> bool:
+    """Whether this is an Intel Xeon of the fourth generation or later."""
+    return bool(torch.cpu.get_capabilities().get("amx_tile"))
 
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
