@@ -46,7 +46,7 @@ class RowState:
         return replace(self, **{name: _select(x, rows) for name, x in vars(self).items()})
 
     def _replace(self, **changes: Any) -> Self:
-        """Return what `dataclasses.replace` does, in a third of the time."""
+        """Return what `dataclasses.replace` does, in less than half the time."""
         state = object.__new__(type(self))
         vars(state).update(vars(self), **changes)
         return state
