@@ -358,7 +358,8 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
-    if query.is_cpu and query.size(2) == 1 and add is None and key.stride(-1) == 1:
+    one = query.size(2) == 1 and add is None and key.stride(-1) == 1
+    if one and query.is_cpu and not query.requires_grad:
         # torch takes the same kernel by itself; to choose it takes as long as the kernel.
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
@@ -394,7 +395,7 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
     its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
     does nothing but read it, which plain products do better, in 0.7 of the time
-    (`benchmarks/decoding_step.py`).
+    (`benchmarks/decoding_step.py`), and compiled loops at any size.
     """
     if query.size(2) == 1:
         return torch.compiler.is_compiling() or value.numel() >= 2**20

@@ -165,8 +165,6 @@ def _compile(exported: "ExportedProgram", path: Path) -> None:
         "aot_inductor.package_constants_in_so": False,
         "cpp.dynamic_threads": True,
         "cpp.min_chunk_size": 16384,  # a parallel region takes as long as some 10 000 operations
-        # A single row times a matrix is a loop, fused with what surrounds it.
-        "post_grad_fusion_options": {"decompose_mm_pass": {}},
     }
     try:
         with warnings.catch_warnings():

@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -90,8 +90,8 @@ class Transformer(nn.Module):
         if self.bias is not None:
             self._require("vectors" if isinstance(self.bias, RelativeVectors) else "bias")
 
-    def _layers(self) -> Iterable[Layer]:
-        return cast(Iterable[Layer], self.layers)
+    def _layers(self) -> Sequence[Layer]:
+        return cast(Sequence[Layer], self.layers)
 
     def _require(self, *abilities: str) -> None:
         for layer in self._layers():
