@@ -56,10 +56,14 @@ def test_it_is_small(folder: Path) -> None:
     assert (folder / "slides.html").stat().st_size <= LARGEST
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200, 1920])
-def test_no_question_is_wider_than_the_window(folder: Path, width: int) -> None:
-    """Nothing is fetched, and the console stays empty. A scheme changes colors alone."""
+def test_no_question_is_wider_than_the_window(
+    folder: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    """Nothing is fetched, and the console stays empty."""
     with driven() as browser, watched(browser, folder / "index.html", width=width) as tab:
+        tab.emulate_media(color_scheme=scheme)
         wide = tab.evaluate(
             """async () => {
               const wide = [];

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
 ]
 
-KILLS = 12
+KILLS = 20
 AXES = (
     *("--over", "model.attention.kind=softmax,elu", "--tune", "training.lr=1e-3,3e-3,1e-2"),
     *("--seeds", "4", "--jobs", "2", "--device", "cpu"),
@@ -69,7 +69,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
     draw = random.Random(0)
     process = start(killed)
     for _ in range(KILLS):
-        time.sleep(draw.uniform(0.5, 6))
+        time.sleep(draw.uniform(0.5, 8))
         workers = children(process.pid)
         if workers and draw.random() < 0.3:
             with suppress(ProcessLookupError):
