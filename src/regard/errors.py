@@ -28,6 +28,16 @@ class NormalizerError(NonFiniteError):
     """The weights of a query add up to zero or less, so they can't be normalized."""
 
 
+def require_list(texts: Iterable[object], name: str) -> None:
+    """Raise for a single text, each letter of which would count as one.
+
+    Raises:
+        UserError: it is a single text.
+    """
+    if isinstance(texts, str):
+        raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
+
+
 def alternatives(name: str, known: Iterable[str]) -> str:
     """Return the known names for an error message, and the nearest to an unknown name."""
     names = list(known)

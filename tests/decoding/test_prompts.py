@@ -71,6 +71,13 @@ def test_a_language_model_continues_its_prompts(family: str) -> None:
     assert asked.text(1, run.tokenizer.encode("a bc"), " b") == "c ba ba"
 
 
+def test_a_single_text_is_no_list_of_its_letters() -> None:
+    run = answering("decoder")
+    for ask, name in ((api.generate, "prompts"), (api.answer, "questions")):
+        with pytest.raises(UserError, match=f"{name}: expected a list of texts"):
+            ask(run, "ab")
+
+
 @pytest.mark.parametrize("family", CONTINUING)
 def test_after_a_task_it_answers_behind_its_prompts(family: str) -> None:
     run = answering(family)

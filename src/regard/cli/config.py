@@ -45,7 +45,7 @@ def info(run: Path, trust_code: bool) -> None:
         f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",
         "seed": recipe.seed,
-        **{name: value for name, value in origin.items() if name not in ("folder", "ancestors")},
+        **{name: value for name, value in origin.items() if name not in ("run_folder", "ancestors")},
         "weights": "yes" if (run / "model.safetensors").exists() else "none yet",
     }
     if checkpoint:

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
 from regard.decoding.prepare import prepare
-from regard.errors import NonFiniteError, UserError
+from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Precision, Run
 from regard.text.corpus import Document
@@ -76,6 +76,7 @@ def encode_prompts(
     Raises:
         UserError: the model doesn't generate; or a prompt is empty, too long, or can't be encoded.
     """
+    require_list(prompts, "prompts")
     texts = encode_documents(
         run.tokenizer, [Document(prompt, f"prompt {i}") for i, prompt in enumerate(prompts, 1)]
     )

@@ -18,7 +18,7 @@ import numpy as np
 from regard.corpus.evidence import Evidence
 from regard.corpus.index import CorpusIndex
 from regard.decoding.generate import Generated
-from regard.errors import UserError
+from regard.errors import UserError, require_list
 from regard.evaluation.ask import ask, open_run_index
 from regard.evaluation.perplexity import (
     TextScore,
@@ -87,7 +87,11 @@ def answer(
     """What a run answers, with the signals that may tell recall from invention.
 
     Several questions of one wording show what each is about, which some signals need.
+
+    Raises:
+        UserError: the run doesn't answer, or a question can't be encoded.
     """
+    require_list(questions, "questions")
     asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
     return answer_questions(run, asked, run.environment(precision), paraphrases=paraphrases)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds
 from regard.decoding.generate import generate_answers
-from regard.errors import UserError
+from regard.errors import UserError, require_list
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
     Classifier,
@@ -233,6 +233,7 @@ def label(
             f"{run.path}: gives no labels; take a run with head.kind=classification or "
             "token-classification"
         )
+    require_list(texts, "texts")
     pairs = [(text, None) if isinstance(text, str) else text for text in texts]
     asked = [
         Example(text=text, second=second, where=f"prompt {i}")

@@ -43,7 +43,7 @@ def begin_with(start: Run, run: Run) -> None:
     parent = {
         "parent": str(start.path),
         "parent_weights": weights,
-        "folder": str(run.path.absolute()),
+        "run_folder": str(run.path.absolute()),
         "ancestors": [_ancestor(start), *ancestors(start)],
     }
     changed = {"new_tensors": new, "dropped_tensors": dropped}
@@ -70,7 +70,7 @@ def ancestors(run: Run) -> list[dict[str, Any]]:
     may have been moved together.
     """
     now = run.path.absolute()
-    before = run.origin.get("folder", str(now))
+    before = run.origin.get("run_folder", str(now))
     return [
         one | {"run": _moved(one["run"], before, now)} for one in run.origin.get("ancestors", ())
     ]
