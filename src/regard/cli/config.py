@@ -6,6 +6,9 @@ import click
 
 from regard.cli import options
 
+_UNPRINTED = ("run_folder", "ancestors")
+"""Fields of origin.json that `regard info` doesn't print as they are."""
+
 
 @click.command()
 @options.RECIPE
@@ -45,7 +48,7 @@ def info(run: Path, trust_code: bool) -> None:
         f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",
         "seed": recipe.seed,
-        **{name: value for name, value in origin.items() if name not in ("run_folder", "ancestors")},
+        **{name: value for name, value in origin.items() if name not in _UNPRINTED},
         "weights": "yes" if (run / "model.safetensors").exists() else "none yet",
     }
     if checkpoint:
