@@ -35,9 +35,7 @@ NOTES = {
     "page on [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
     "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
-    "convolution (0), a layer can't combine a token with its predecessor. Not all cells of the "
-    "suite have been trained: the column *seeds* counts those of a row, and the command trains the "
-    "missing ones.",
+    "convolution (0), a layer can't combine a token with its predecessor.",
 }
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
