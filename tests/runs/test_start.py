@@ -166,12 +166,15 @@ def test_ancestors_of_a_moved_project_are_found(parent: Run, tmp_path: Path) -> 
     convert(first, tmp_path / "old/runs/second", ["model.attention.kind=polynomial"])
     (tmp_path / "old").rename(tmp_path / "new")
     second = Run.load(tmp_path / "new/runs/second")
-    assert ancestors(second)[0]["run"] == str(tmp_path / "new/first")
+    assert ancestors(second.path, second.origin)[0]["run"] == str(tmp_path / "new/first")
+    assert str(tmp_path / "new/first") in ancestry(second.path, second.origin)[1]
     third = convert(second, tmp_path / "third", ["model.attention.kind=elu"])
     places = [str(second.path), str(tmp_path / "new/first"), str(parent.path.absolute())]
     assert [one["run"] for one in third.origin["ancestors"]] == places
     shutil.rmtree(tmp_path / "new/first")
-    assert ancestors(second)[0]["run"] == str(tmp_path / "old/first"), "as it was"
+    assert ancestors(second.path, second.origin)[0]["run"] == str(tmp_path / "old/first"), (
+        "as it was"
+    )
 
 
 def test_a_run_keeps_the_chain_of_its_ancestors(parent: Run, tmp_path: Path) -> None:

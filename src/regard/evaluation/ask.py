@@ -204,7 +204,7 @@ def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
     """
     if given is not None:
         return open_index(given)
-    folders = [run.path, *(Path(one["run"]) for one in ancestors(run))]
+    folders = [run.path, *(Path(one["run"]) for one in ancestors(run.path, run.origin))]
     found = next((path for folder in folders if (path := folder / RUN_INDEX).exists()), None)
     if found is not None:
         return open_index(found)

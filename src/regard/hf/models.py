@@ -24,9 +24,7 @@ from regard.errors import UserError
 from regard.hf.generation import check_options
 from regard.hf.loading import RunModel
 from regard.hf.state import AttentionMask, DecodingCache, InputIds, Rows
-from regard.models.builders import (
-    SequenceToSequence,
-)
+from regard.models.builders import SequenceToSequence
 
 
 class Generating(RunModel, GenerationMixin):

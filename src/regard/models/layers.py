@@ -297,6 +297,10 @@ class FeedForward(nn.Module):
         return narrowed
 
 
+_GELU_STRIDED = 1 << 16
+"""Largest number of activations for which GELU of a strided tensor is the faster one."""
+
+
 def _gelu(x: Tensor) -> Tensor:
     """Hendrycks & Gimpel, 2016, §2: x·Φ(x).
 
@@ -304,13 +308,9 @@ def _gelu(x: Tensor) -> Tensor:
     numbers, but slow to start: a row of 1 024 takes 39 µs within the step of a token on an Intel
     Xeon, and 6 µs with torch's own kernel.
     """
-    if x.numel() > FEW or x.numel() % 2 or x.requires_grad or not x.is_cpu:
+    if x.numel() > _GELU_STRIDED or x.numel() % 2 or x.requires_grad or not x.is_cpu:
         return F.gelu(x)
     return F.gelu(x.reshape(2, -1).t()).t().reshape(x.shape)
-
-
-FEW = 1 << 16
-"""Largest number of activations that torch's own kernel of GELU computes."""
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def begin_with(start: Run, run: Run) -> None:
         "parent": str(start.path),
         "parent_weights": weights,
         "run_folder": str(run.path.absolute()),
-        "ancestors": [_ancestor(start), *ancestors(start)],
+        "ancestors": [_ancestor(start), *ancestors(start.path, start.origin)],
     }
     changed = {"new_tensors": new, "dropped_tensors": dropped}
     run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
@@ -63,17 +63,15 @@ def _ancestor(run: Run) -> dict[str, Any]:
     return {"run": _place(run)} | {name: run.origin[name] for name in facts if name in run.origin}
 
 
-def ancestors(run: Run) -> list[dict[str, Any]]:
+def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the provenance of a run's ancestors, the nearest first.
 
     The folder of one that is missing is looked for at the same place relative to the run's: both
     may have been moved together.
     """
-    now = run.path.absolute()
-    before = run.origin.get("run_folder", str(now))
-    return [
-        one | {"run": _moved(one["run"], before, now)} for one in run.origin.get("ancestors", ())
-    ]
+    now = path.absolute()
+    before = origin.get("run_folder", str(now))
+    return [one | {"run": _moved(one["run"], before, now)} for one in origin.get("ancestors", ())]
 
 
 def _moved(folder: str, before: str, now: Path) -> str:
@@ -83,7 +81,7 @@ def _moved(folder: str, before: str, now: Path) -> str:
 
 def ancestry(path: Path, origin: Mapping[str, Any]) -> list[str]:
     """Return a line for a run and for each of its ancestors, indented under the run before."""
-    runs = [{"run": str(path), **origin}, *origin.get("ancestors", ())]
+    runs = [{"run": str(path), **origin}, *ancestors(path, origin)]
     return [f"{'   ' * (i - 1)}{'└─ ' * (i > 0)}{_summary(run)}" for i, run in enumerate(runs)]
 
 
