@@ -96,7 +96,7 @@ def test_other_mechanisms_have_as_many_value_heads_as_key_heads() -> None:
 def test_steps_begin_log_uniform_and_rates_uniform() -> None:
     torch.manual_seed(0)
     n = 4000
-    steps = Steps(nn.Linear(4, n), n, n)
+    steps = Steps(n, n)
     sizes, rates = nn.functional.softplus(steps.bias.detach()), steps.log_a.detach().exp()
     for drawn, low, high in ((sizes.log10(), -3.0, -1.0), (rates, 1.0, 16.0)):
         assert low - 1e-5 <= float(drawn.min()) <= float(drawn.max()) <= high + 1e-5

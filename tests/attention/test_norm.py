@@ -28,12 +28,12 @@ def _all_warnings() -> Iterator[None]:
 def test_an_rms_norm_takes_any_precision(
     given: torch.dtype, weight: torch.dtype, autocast: bool
 ) -> None:
-    """Without a warning, which is an error here; in one precision, with the results of torch."""
+    """Without a warning, which is an error here; in half precision, with the results of torch."""
     norm = sharp(RMSNorm(D, eps=1e-6)).to(weight)
     x = normal(2, 5, D).to(given)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         found = norm(x)
-        if given == weight:
+        if given == weight == torch.bfloat16:
             assert torch.equal(found, F.rms_norm(x, (D,), norm.weight, 1e-6))
     assert found.dtype == given
     exact = F.rms_norm(x.double(), (D,), norm.weight.double(), 1e-6)
@@ -41,3 +41,16 @@ def test_an_rms_norm_takes_any_precision(
     torch.testing.assert_close(
         found.double(), exact, rtol=8 * torch.finfo(given).eps, atol=torch.finfo(given).tiny
     )
+
+
+def test_gradients_are_those_of_torch() -> None:
+    """Also at a row of zeros, where the length has no gradient."""
+    norm = sharp(RMSNorm(D, eps=1e-6)).double()
+    x = normal(2, 5, D).double()
+    x[0, 0] = 0
+    x.requires_grad_()
+    given, tensors = normal(2, 5, D).double(), [x, norm.weight]
+    found = torch.autograd.grad(norm(x), tensors, given)
+    exact = torch.autograd.grad(F.rms_norm(x, (D,), norm.weight, 1e-6), tensors, given)
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -1,8 +1,8 @@
 """What a layer adds to a mechanism with gates: their projections from x, as in its paper.
 
-A gating makes the gates from the layer's input, normalizes or changes queries, keys and values, and
-normalizes the heads' outputs. Decays and step sizes begin as in Gu & Dao, 2023, §3.6: A uniform in
-[1, 16], softplus(bias) log-uniform in [0.001, 0.1].
+A gating makes the gates from the layer's input by one product, normalizes or changes queries, keys
+and values, and normalizes the heads' outputs. Decays and step sizes begin as in Gu & Dao, 2023,
+§3.6: A uniform in [1, 16], softplus(bias) log-uniform in [0.001, 0.1].
 
 Shapes: b rows, n tokens, h value heads of width e, d the width of a key; x has the model's width.
 """
@@ -57,9 +57,8 @@ class Gating(nn.Module):
 
     def make(self, d_model: int) -> None:
         """Make the projections of the gates."""
-        self.proj = nn.ModuleDict(
-            {gate.name: nn.Linear(d_model, self._width(gate)) for gate in self.declared}
-        )
+        self.widths = [self._width(gate) for gate in self.declared]
+        self.proj = nn.Linear(d_model, sum(self.widths))
 
     def activate(self, heads: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
         """Return queries, keys and values after their activation, before positions rotate them."""
@@ -73,9 +72,10 @@ class Gating(nn.Module):
 
     def gates(self, x: Input) -> dict[str, Tensor]:
         """Return the gates, in float32 at least."""
+        parts = self.proj(x).split_with_sizes(self.widths, -1)
         return {
-            gate.name: _into(gate, self._by_head(gate, self.proj[gate.name](x)))
-            for gate in self.declared
+            gate.name: _into(gate, self._by_head(gate, part))
+            for gate, part in zip(self.declared, parts, strict=True)
         }
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
@@ -95,8 +95,7 @@ class Gating(nn.Module):
         wide = at_least_float32(projected)
         if gate.per == "head":
             return wide.transpose(1, 2)
-        by_channel: Tensor = wide.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return by_channel
+        return wide.view(*wide.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 def _into(gate: Gate, x: Tensor) -> Tensor:
@@ -114,24 +113,18 @@ def _unit(x: Tensor) -> Tensor:
     return x / length.clamp_min(1e-12)
 
 
-def low_rank(d_model: int, rank: int, width: int, *, bias: bool = True) -> nn.Sequential:
-    """Return a projection through few channels."""
-    return nn.Sequential(nn.Linear(d_model, rank, bias=False), nn.Linear(rank, width, bias=bias))
-
-
 class Steps(nn.Module):
-    """Step sizes Δ = softplus(project(x) + bias), and log decays −A Δ, by head or channel."""
+    """Step sizes Δ = softplus(projected + bias), and log decays −A Δ, by head or channel."""
 
-    def __init__(self, project: nn.Module, heads: int, width: int) -> None:
+    def __init__(self, heads: int, width: int) -> None:
         super().__init__()
-        self.project = project
         self.log_a = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         steps = torch.empty(width).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # softplus⁻¹
 
-    def forward(self, x: Input) -> Float[Tensor, "b n width"]:
+    def forward(self, projected: Float[Tensor, "b n width"]) -> Float[Tensor, "b n width"]:
         """Return the step sizes."""
-        return F.softplus(at_least_float32(self.project(x)) + self.bias)
+        return F.softplus(at_least_float32(projected) + self.bias)
 
     def decay(self, steps: Float[Tensor, "b h n *d"]) -> Float[Tensor, "b h n *d"]:
         """Return the log decays."""
@@ -143,11 +136,12 @@ class GatedLinearGating(Gating):
     """log_decay = log σ(W₂ W₁ x + b) / 16, through 16 channels (Yang et al., 2023, §4.4)."""
 
     def make(self, d_model: int) -> None:
-        self.decay = low_rank(d_model, 16, self.heads * self.d_head)
+        self.proj = nn.Linear(d_model, 16, bias=False)
+        self.decay = nn.Linear(16, self.heads * self.d_head)
 
     def gates(self, x: Input) -> dict[str, Tensor]:
         (log_decay,) = self.declared
-        return {"log_decay": F.logsigmoid(self._by_head(log_decay, self.decay(x))) / 16}
+        return {"log_decay": F.logsigmoid(self._by_head(log_decay, self.decay(self.proj(x)))) / 16}
 
 
 class Mamba2Gating(Gating):
@@ -156,12 +150,13 @@ class Mamba2Gating(Gating):
     activated = True
 
     def make(self, d_model: int) -> None:
-        self.steps = Steps(nn.Linear(d_model, self.heads, bias=False), self.heads, self.heads)
+        self.proj = nn.Linear(d_model, self.heads, bias=False)
+        self.steps = Steps(self.heads, self.heads)
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         query, key, value, _ = super().forward(x, query, key, value)
         (log_decay,) = self.declared
-        steps = self._by_head(log_decay, self.steps(x))
+        steps = self._by_head(log_decay, self.steps(self.proj(x)))
         scaled = value * steps[..., None].to(value.dtype)
         return query, key, scaled, {"log_decay": self.steps.decay(steps)}
 
@@ -185,27 +180,33 @@ class DeltaGating(Gating):
         super().__init__(*args, **options)  # type: ignore[arg-type]
 
     def make(self, d_model: int) -> None:
-        self.proj = nn.ModuleDict()
-        for gate in self.declared:
-            width = self._width(gate)
-            if gate.name != "log_decay":
-                self.proj[gate.name] = nn.Linear(d_model, width, bias=False)
-            elif gate.per == "head":
-                self.steps = Steps(nn.Linear(d_model, width, bias=False), self.heads, width)
-            else:
-                projection = low_rank(d_model, self.d_head, width, bias=False)
-                self.steps = Steps(projection, self.heads, width)
-
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        made = {}
+        widths = {gate: self._width(gate) for gate in self.declared}
         for gate in self.declared:
             if gate.name == "log_decay":
-                made[gate.name] = self.steps.decay(self._by_head(gate, self.steps(x)))
-            else:
-                made[gate.name] = torch.sigmoid(self._by_head(gate, self.proj[gate.name](x)))
-                if gate.name != "write" and self.largest != 1.0:
-                    made[gate.name] = self.largest * made[gate.name]
-        return made
+                self.steps = Steps(self.heads, widths[gate])
+                if gate.per == "key":
+                    self.decay = nn.Linear(self.d_head, widths[gate], bias=False)
+                    widths[gate] = self.d_head
+        self.widths = list(widths.values())
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=False)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        parts = self.proj(x).split_with_sizes(self.widths, -1)
+        return {
+            gate.name: self._log_decay(gate, part)
+            if gate.name == "log_decay"
+            else self._share(gate, part)
+            for gate, part in zip(self.declared, parts, strict=True)
+        }
+
+    def _log_decay(self, gate: Gate, projected: Tensor) -> Tensor:
+        wide = projected if gate.per == "head" else self.decay(projected)
+        return self.steps.decay(self._by_head(gate, self.steps(wide)))
+
+    def _share(self, gate: Gate, projected: Tensor) -> Tensor:
+        """What to erase, or to write."""
+        share = self._by_head(gate, projected).sigmoid()
+        return share if gate.name == "write" or self.largest == 1.0 else self.largest * share
 
 
 class RWKV7Gating(Gating):
@@ -216,10 +217,8 @@ class RWKV7Gating(Gating):
 
     def make(self, d_model: int) -> None:
         width = self.heads * self.d_head
-        self.decay = nn.Sequential(
-            nn.Linear(d_model, self.d_head, bias=False), nn.Tanh(), nn.Linear(self.d_head, width)
-        )
-        self.erase = low_rank(d_model, self.d_head, width)
+        self.proj = nn.Linear(d_model, 2 * self.d_head, bias=False)
+        self.decay, self.erase = (nn.Linear(self.d_head, width) for _ in range(2))
         self.removal = nn.Parameter(torch.full((self.heads, 1, self.d_head), 0.85))
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 
@@ -228,8 +227,10 @@ class RWKV7Gating(Gating):
         # Each value head changes its key.
         query, key = repeat_kv(query, max(query.shape[1], self.heads)), repeat_kv(key, self.heads)
         by_channel = self.declared[0]
-        erase = torch.sigmoid(self._by_head(by_channel, self.erase(x)))
-        log_decay = -math.exp(-0.5) * torch.sigmoid(self._by_head(by_channel, self.decay(x)))
+        of_decay, of_erase = self.proj(x).chunk(2, -1)
+        erase = torch.sigmoid(self._by_head(by_channel, self.erase(of_erase)))
+        decay = self._by_head(by_channel, self.decay(of_decay.tanh()))
+        log_decay = -math.exp(-0.5) * torch.sigmoid(decay)
         removal_key = _unit(at_least_float32(key) * self.removal)
         key = key * (1 + (erase - 1) * self.replacement).to(key.dtype)
         gates = {"log_decay": log_decay, "removal_key": removal_key, "erase": erase}

@@ -11,8 +11,18 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         """Normalize in the higher precision of the two, which torch does only with a warning."""
-        if x.dtype == self.weight.dtype:
-            return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
         dtype = torch.promote_types(x.dtype, self.weight.dtype)
-        weight = self.weight.to(dtype)
-        return F.rms_norm(x.to(dtype), self.normalized_shape, weight, self.eps).to(x.dtype)
+        wide, weight = x.to(dtype), self.weight.to(dtype)
+        if wide.is_cuda or dtype.itemsize < 4:
+            return F.rms_norm(wide, self.normalized_shape, weight, self.eps).to(x.dtype)
+        eps = torch.finfo(dtype).eps if self.eps is None else self.eps
+        return _rms_norm(wide, weight, eps).to(x.dtype)
+
+
+def _rms_norm(
+    x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], eps: float
+) -> Float[Tensor, "*rows d"]:
+    """Return `F.rms_norm` of the last dimension in five operators; on a CPU it takes nine."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    square = torch.addcmul(x.new_full((), eps), length, length, value=1 / x.shape[-1])
+    return x * square.rsqrt() * weight
