@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from benchmark_files import decoding, decoding_families, measure, peers, training
+from benchmark_files import (
+    decoding,
+    decoding_families,
+    decoding_mechanisms,
+    measure,
+    peers,
+    training,
+)
 
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
@@ -234,3 +241,18 @@ def test_other_families_measure_and_write(tmp_path: Path, monkeypatch: pytest.Mo
     measure.save(tmp_path, "decoding-families", families.document(found, CPU))
     written = json.loads((tmp_path / "decoding-families.json").read_text())
     assert [one["rows"] for one in written["compared"]] == [one.rows for one in found]
+
+
+def test_a_token_of_each_mechanism_that_decodes_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanisms = decoding_mechanisms
+    monkeypatch.setattr(mechanisms, "SIZE", TINY)
+    monkeypatch.setattr(mechanisms, "BEFORE", 8)
+    monkeypatch.setattr(mechanisms, "NEW", 2)
+    times = mechanisms.measured(2, CPU)
+    assert {"softmax", "elu", "rwkv7", "bigbird"} <= times.keys()
+    assert "linformer" not in times, "it doesn't decode"
+    assert all(len(taken) == 2 for taken in times.values())
+    assert mechanisms.time_table(times).row_count == len(times)
+    claims = mechanisms.claims({kind: [2.0] for kind in times} | {"softmax": [1.0]})
+    assert claims["elu"] == claims["rwkv7"] == 2.0
+    assert not {"softmax", "bigbird"} & claims.keys()

@@ -64,10 +64,12 @@ class Gating(nn.Module):
         """Return queries, keys and values after their activation, before positions rotate them."""
         return F.silu(heads) if self.activated else heads
 
+    def normalize(self, both: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
+        """Return queries and keys, of length 1 with `qk_norm`, before positions rotate them."""
+        return _unit(both) if self.qk_norm else both
+
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        """Return the mechanism's inputs, of activated queries, keys and values."""
-        if self.qk_norm:
-            query, key = _unit(query), _unit(key)
+        """Return the mechanism's inputs, of activated and normalized queries and keys."""
         return query, key, value, self.gates(x)
 
     def gates(self, x: Input) -> dict[str, Tensor]:
@@ -154,7 +156,6 @@ class Mamba2Gating(Gating):
         self.steps = Steps(self.heads, self.heads)
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        query, key, value, _ = super().forward(x, query, key, value)
         (log_decay,) = self.declared
         steps = self._by_head(log_decay, self.steps(self.proj(x)))
         scaled = value * steps[..., None].to(value.dtype)
@@ -223,7 +224,6 @@ class RWKV7Gating(Gating):
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        query, key, value, _ = super().forward(x, query, key, value)
         # Each value head changes its key.
         query, key = repeat_kv(query, max(query.shape[1], self.heads)), repeat_kv(key, self.heads)
         by_channel = self.declared[0]

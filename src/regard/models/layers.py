@@ -136,12 +136,15 @@ class SelfAttention(nn.Module):
         heads, sizes = _heads(projected, self.d_head), self.heads
         if self.gating is not None:
             heads = self.gating.activate(heads)
-        query, key, value = heads.split_with_sizes(sizes, 1)
+        both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
+            query, key = both.split_with_sizes(sizes[:2], 1)
+            both = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
+        if self.gating is not None:
+            both = self.gating.normalize(both)
         if rope is not None:
-            both = torch.cat([query, key], 1) if self.q_norm else heads[:, : -sizes[2]]
-            query, key = rotate(both, rope).split_with_sizes(sizes[:2], 1)
+            both = rotate(both, rope)
+        query, key = both.split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
