@@ -427,10 +427,19 @@ def test_dropout_changes_the_output_in_training(keys: int) -> None:
 # Step by step
 
 
-def begin(batch: int, kv_heads: int, d: int, e: int, capacity: int, dtype: torch.dtype) -> State:
+def begin(
+    batch: int,
+    kv_heads: int,
+    d: int,
+    e: int,
+    capacity: int,
+    dtype: torch.dtype,
+    window: int | None = None,
+) -> State:
+    sizes = (batch, kv_heads, d, e)
     device = torch.device("cpu")
     return Softmax().init_state(
-        batch, kv_heads, d, e, capacity=capacity, device=device, dtype=dtype
+        *sizes, capacity=capacity, device=device, dtype=dtype, window_size=window
     )
 
 
@@ -450,6 +459,7 @@ def schedules(draw: st.DrawFn) -> list[list[int]]:
     kv_heads=st.integers(1, 2),
     group=st.integers(1, 2),
     spare=st.integers(0, 2),
+    window=st.none() | st.integers(0, 4),
     generator=generators(),
 )
 def test_in_any_steps_it_is_causal_attention_of_the_whole(
@@ -457,6 +467,7 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
     kv_heads: int,
     group: int,
     spare: int,
+    window: int | None,
     generator: torch.Generator,
     eager: bool,
     dtype: torch.dtype,
@@ -467,7 +478,8 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
         torch.randn(rows, heads, n, d, generator=generator, dtype=torch.float64).to(dtype)
         for heads, d in ((kv_heads * group, 4), (kv_heads, 4), (kv_heads, 3))
     ]
-    state = begin(rows, kv_heads, 4, 3, n + spare, dtype)
+    state = begin(rows, kv_heads, 4, 3, n + spare, dtype, window)
+    mask = Mask.causal() if window is None else Mask.causal() & Mask.window(window)
     done = [0] * rows
     out = torch.zeros(rows, kv_heads * group, n, 3, dtype=dtype)
     with path(eager=eager):
@@ -492,7 +504,7 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
         for row, length in enumerate(done):
             query, key, value = (x[row, None, :, :length] for x in whole)
             if length:
-                case = Case(query=query, key=key, value=value, mask=Mask.causal())
+                case = Case(query=query, key=key, value=value, mask=mask)
                 # Both sides round.
                 assert error(out[row, None, :, :length], attend(case), case) <= 2
 

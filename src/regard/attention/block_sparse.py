@@ -278,6 +278,15 @@ class SlidingWindow(BlockSparse):
         near = (position[:, None] - position).abs() <= self.size
         return reference.softmax(query, key, reference.allowed(query, key, mask) & near, bias)
 
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
+    ) -> Tensor:
+        if query.shape[2] != 1 or not cache.is_even or torch.compiler.is_compiling():
+            return super()._attend_cache(query, cache, before, bias)
+        # Rows of one length look at the same slots, side by side, which needn't be gathered.
+        cache = replace(cache, window_size=self.size)
+        return Softmax._attend_cache(self, query, cache, before, bias)
+
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "1 blocks slots"]:

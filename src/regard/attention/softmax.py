@@ -122,12 +122,16 @@ class ScoreAttention(Attention):
         if keys.dtype != query.dtype:
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
             return out.to(query.dtype)
-        window = cache.window_size
-        sees_all = query.shape[2] == 1 and cache.is_even and window is None
+        window, first, compiling = cache.window_size, 0, torch.compiler.is_compiling()
+        if window is not None and not compiling:
+            # No new token looks back farther than the first one of the shortest row.
+            first = max(before.shortest - window, 0)
+            keys, values = keys[:, :, first:], values[:, :, first:]
+        sees_all = query.shape[2] == 1 and cache.is_even and (window is None or not compiling)
         if sees_all and bias is None:
             return self._attend(query, keys, values, None, None)
         positions = before.positions(query.shape[2])
-        slots = torch.arange(keys.shape[2], device=keys.device)
+        slots = torch.arange(first, first + keys.shape[2], device=keys.device)
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
         if window is not None and seen is not None:
             seen = seen & (slots >= positions[:, :, None] - window)[:, None]
