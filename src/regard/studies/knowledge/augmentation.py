@@ -56,8 +56,8 @@ def augmentation(
     so a single biography is read five times as often as each of five.
 
     These models are small and read little. With questions mixed in, the effect is large for all
-    seeds. With questions afterwards, they recall fewer facts than the larger models; the effects
-    have the published direction for four of five seeds, and for the fifth neither is visible.
+    seeds. With questions afterwards, they recall fewer facts than the larger models; the effect
+    of several wordings has the published direction at seven of ten seeds (0 to 9).
 
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.

@@ -53,7 +53,7 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     r"""Which architecture for which task: summarize, classify, retrieve, translate?
 
     Encoder–decoders to generate a text from another, encoders to classify or retrieve. Of these two
-    families, the other one can't perform the task or, at four of five seeds, isn't better.
+    families, the other one can't perform the task or, at nine of ten seeds (0 to 9), isn't better.
 
     $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
     \text{both}: P(y_t \mid y_{<t}, x) $$
@@ -65,7 +65,7 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
 
     The architecture determines the possible tasks. An encoder has states but generates no text: the
     library raises an error if it is to be trained on such tasks. An encoder–decoder has no vector
-    for retrieval. It can classify, but it has to learn to generate first. At one seed of five it
+    for retrieval. It can classify, but it has to learn to generate first. At one seed of ten it
     still classifies better (0.96), since the encoder isn't better than a guess after this number of
     steps.
 
