@@ -129,6 +129,12 @@ def test_slides_show_one_figure_each() -> None:
         assert slide.count("<figure>") == ('class="claim"' in slide)
 
 
+def test_a_slide_shows_the_options_before_the_answer() -> None:
+    problem = slides_html(tiny_book()).split('id="jhu-hw5-1.1"')[1].split("</section>")[0]
+    assert "<li>Yes</li>" in problem
+    assert "right" not in problem
+
+
 def test_a_long_answer_takes_several_slides() -> None:
     answer = "\n\n".join(["A word. " * 60] * 3)
     book = arrange([replace(PARTS[1], answer=answer)], tiny_results())

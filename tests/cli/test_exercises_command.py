@@ -104,4 +104,4 @@ def test_an_existing_folder_is_kept(regard: Command, folder: Path) -> None:
 def test_a_damaged_notebook_is_named(regard: Command, folder: Path) -> None:
     succeeded(regard(*DISC8))
     (folder / "new" / "eecs182-disc8.ipynb").write_text("{}", encoding="utf-8")
-    refused(regard("exercises", "check", "new"), "new/eecs182-disc8.ipynb: is no notebook")
+    refused(regard("exercises", "check", "new"), "new/eecs182-disc8.ipynb: is not a notebook")

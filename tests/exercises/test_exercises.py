@@ -94,10 +94,10 @@ def test_problems_say_what_to_write_and_the_key_how(name: str) -> None:
     assert exercise.stub.endswith('"""\n    raise NotImplementedError')
 
 
-def test_float32_is_precise_enough() -> None:
-    source = solution("attention_map").replace("return ", "return (").rstrip() + ").float()"
-    grade = graded(ALL["attention_map"], source)
-    assert grade.score == 1
+@pytest.mark.parametrize("name", ["attention_map", "fourier_features"])
+def test_float32_is_precise_enough(name: str) -> None:
+    source = solution(name).replace("return ", "return (").rstrip() + ").float()"
+    assert graded(ALL[name], source).score == 1
 
 
 def test_a_program_may_change_its_inputs() -> None:

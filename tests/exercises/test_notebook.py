@@ -125,7 +125,7 @@ def test_another_seed_may_be_given(book: dict[str, Any], tmp_path: Path) -> None
 def test_a_file_that_is_no_notebook_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / f"{COURSE}.ipynb"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{COURSE}.ipynb: is no notebook"):
+    with pytest.raises(UserError, match=rf"{COURSE}.ipynb: is not a notebook"):
         read_notebook(path)
 
 

@@ -65,7 +65,7 @@ def test_nan_and_infinity_survive_and_are_named() -> None:
         (EXACT, 1.0, "returned a tensor, not a number"),
         ([EXACT], [EXACT, EXACT], "returned 1 values, not 2"),
         ([EXACT, 1], [EXACT, EXACT], "returned an int, not a tensor of shape [2, 2]"),
-        (1, [EXACT, EXACT], "returned an int, not a list"),
+        (1, [EXACT, EXACT], "returned an int, not 2 values"),
         (1, "text", "returned an int, not a text"),
         ([1, 2], [1, 3], "returned another result"),
         ([1, 2], [1], "returned another result"),

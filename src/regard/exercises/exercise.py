@@ -130,7 +130,8 @@ class Exercise:
     def _observed(self, value: Any, inputs: Inputs) -> Any:
         if self.observe is None or self.wrong_form(value, inputs):
             return value
-        return decode(encode(self.observe(_in_float64(value), **_copied(inputs))))
+        observed = self.observe(_in_float64(value), **_copied(inputs))
+        return decode(encode(observed.float() if _has_float32(value) else observed))
 
     def same(self, first: Result, second: Result) -> bool:
         """Return whether two results are equal within the tolerance."""
@@ -178,6 +179,10 @@ def _copied(inputs: Inputs) -> dict[str, Any]:
 def _in_float64(value: Any) -> Any:
     """Return a tensor, or each of several, in the precision of the inputs."""
     return value.double() if isinstance(value, Tensor) else [_in_float64(item) for item in value]
+
+
+def _has_float32(value: Any) -> bool:
+    return any(x.dtype is torch.float32 for x in tree_leaves(value) if isinstance(x, Tensor))
 
 
 # Random inputs

@@ -113,14 +113,14 @@ def read_notebook(path: Path) -> Submission:
     """Return the code of a notebook.
 
     Raises:
-        UserError: the file is no notebook.
+        UserError: the file is not a notebook.
     """
     try:
         content = json.loads(read_text(path))
         cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
         sources = [_source(cell["source"]) for cell in cells]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: is no notebook; save it in Jupyter as .ipynb") from None
+        raise UserError(f"{path}: is not a notebook; save it in Jupyter as .ipynb") from None
     metadata = content.get("metadata")
     about = metadata.get("regard") if isinstance(metadata, Mapping) else None
     seed = about.get("seed") if isinstance(about, Mapping) else None

@@ -83,7 +83,8 @@ def wrong_form(found: Any, expected: Any) -> str:
         return ""
     if isinstance(expected, list):
         if not isinstance(found, list):
-            return f"returned {_kind(found)}, not {_kind(expected)}"
+            values = f"{len(expected)} values" if _nested(expected) else "a list"
+            return f"returned {_kind(found)}, not {values}"
         if _nested(expected) and len(found) != len(expected):
             return f"returned {len(found)} values, not {len(expected)}"
         pairs = zip(found, expected, strict=True) if _nested(expected) else ()
