@@ -52,6 +52,7 @@ def test_other_ways_of_hiding_hide_too_little() -> None:
     [
         ("row=5", "there are 4 texts"),
         ("hidden=9", "the longest source has 8"),
+        ("sources=[1,1,1,1]", "use at least two in one of them"),
         ("targets=[3]", "1 for 4 sources"),
         ("sources=[0,1,2,3]", "a text has 1 to 64 tokens"),
     ],

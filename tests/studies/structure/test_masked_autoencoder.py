@@ -49,7 +49,7 @@ def test_a_place_that_is_in_no_vector_is_not_dropped() -> None:
 
 
 def test_two_masks_are_needed() -> None:
-    with pytest.raises(UserError, match="hides 1"):
+    with pytest.raises(UserError, match=r"masking = 0\.01 of 11 words hides 1"):
         masked_autoencoder(masking=0.01)
 
 

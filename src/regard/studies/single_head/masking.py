@@ -145,8 +145,10 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
         raise UserError(
             f"masking: row = {row}, but there are {len(sources)} texts; use at most {len(sources)}"
         )
-    if max(sources) < 2 or hidden > max(sources):
+    if max(sources) < 2:
+        raise UserError("masking: sources: all have one token; use at least two in one of them")
+    if hidden > max(sources):
         raise UserError(
             f"masking: hidden = {hidden}, but the longest source has {max(sources)} tokens; use "
-            "at least 2 tokens and the index of one of them"
+            f"at most {max(sources)}"
         )

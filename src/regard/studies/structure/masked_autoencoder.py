@@ -142,8 +142,8 @@ def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int],
     masks = ids.count(mask)
     if masks < 2:
         raise UserError(
-            f"masked-autoencoder: a share of {masking:g} of {len(ids)} words hides "
-            f"{masks}, and at least two are compared; choose a larger share, or a longer text"
+            f"masked-autoencoder: masking = {masking:g} of {len(ids)} words hides {masks}, "
+            "but at least two are compared; use a larger share, or a longer text"
         )
     return tokenizer, ids, labels
 
