@@ -78,6 +78,13 @@ def test_a_figure_is_drawn_once() -> None:
     assert page.count(averaging().caption.split(".")[0]) >= 4, "visible, and as text alternative"
 
 
+def test_clip_paths_lie_outside_the_pages_that_may_be_hidden() -> None:
+    pages, after = book_html(tiny_book(), hide_answers=False).split("</main>")
+    assert "<clipPath" not in pages
+    for name in re.findall(r'clip-path="url\(#([^)]*)\)"', pages):
+        assert f'<clipPath id="{name}">' in after
+
+
 def test_hidden_answers_leave_problem_and_options() -> None:
     assert Page(book_html(tiny_book(), hide_answers=False)).opened == 5 + len(tiny_book().errors)
     hidden = Page(book_html(tiny_book(), hide_answers=True))

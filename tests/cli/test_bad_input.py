@@ -713,6 +713,7 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
         (errno.EIO, 1),
         (errno.EACCES, 2),
         (errno.EROFS, 2),
+        (errno.ENOTEMPTY, 2),
     ],
 )
 def test_failures_of_the_system_are_told_in_one_line(

@@ -146,6 +146,14 @@ def test_a_damaged_package_is_not_used_and_a_line_tells_so(
 
 
 @pytest.mark.usefixtures("graphs")
+def test_a_damaged_package_is_compiled_again(run: Path) -> None:
+    made = api.compile(load(run))
+    (made / DESCRIPTION).write_bytes(b"")
+    assert api.compile(load(run)) == made
+    assert isinstance(with_package(load(run)), PackagedModel)
+
+
+@pytest.mark.usefixtures("graphs")
 def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
     api.compile(load(run))
     hooked, training = load(run), load(run)

@@ -36,6 +36,7 @@ _KINDS = {
     "look": "Observation",
     "program": "Programming",
 }
+_CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
 LINES = 4
 """Most lines of a derivation on a slide."""
 LETTERS = 750
@@ -56,12 +57,13 @@ def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) ->
 def book_html(book: Book, *, hide_answers: bool) -> str:
     """Return the book as one page; `hide_answers` folds the answers until clicked."""
     script = _static("formulas.js") + _static("book.js")
-    return _environment().get_template("book.html").render(
+    page = _environment().get_template("book.html").render(
         book=book,
         hide_answers=hide_answers,
         script=script,
         policy=_policy(script, page_script()),
     )  # fmt: skip
+    return _with_clips_apart(page)
 
 
 def slides_html(book: Book) -> str:
@@ -106,6 +108,16 @@ def _same_figure(finding: Finding, svg: str) -> Markup:
         f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}>'
         f'<use href="#figure-{finding.study.name}" width="100%" height="100%"/></svg>'
     )
+
+
+def _with_clips_apart(page: str) -> str:
+    """Move the clip paths of all figures to an element that is never hidden.
+
+    A browser ignores those of a hidden figure where it draws the figure once more.
+    """
+    clips = "".join(_CLIP.findall(page))
+    apart = f'<svg class="clips" width="0" height="0" aria-hidden="true">{clips}</svg>\n</body>'
+    return _CLIP.sub("", page).replace("</body>", apart)
 
 
 def _screens(texts: Sequence[str]) -> Iterator[tuple[int, int]]:

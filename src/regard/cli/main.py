@@ -169,7 +169,8 @@ def _explain(error: OSError) -> tuple[str, int]:
         NotADirectoryError,
         PermissionError,
     )
-    if isinstance(error, mistakes) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+    others = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOTEMPTY)
+    if isinstance(error, mistakes) or error.errno in others:
         return f"{place}can't be written: {error.strerror}; choose another place", 2
     return f"{place}{error.strerror or error}", 1
 

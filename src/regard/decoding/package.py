@@ -137,6 +137,7 @@ def compile(run: Run, *, batch: int = 1) -> Path:
         described = Description(str(run.path.resolve()), target, replaced)
         write_file(made / DESCRIPTION, msgspec.json.encode(described))
         _remove_older(described)
+        shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
     return folder
 
@@ -185,7 +186,7 @@ def _remove_older(new: Description) -> None:
         return one.run, str(target.batch), target.precision, target.device, target.machine
 
     for folder, old in _packages():
-        if folder == new.target.folder or place(old) == place(new):
+        if place(old) == place(new):
             shutil.rmtree(folder)
 
 

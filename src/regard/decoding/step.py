@@ -130,7 +130,7 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
     except Exception as error:  # torch.export raises errors of many kinds
         raise unsupported(first_line(error)) from error
     if changed:
-        raise unsupported("its attention counts in a buffer what the model would stop for")
+        raise unsupported("its attention writes to a buffer at each token")
     if not {*exported.state_dict, *exported.constants} <= {
         f"model.{name}" for name in named_tensors(model)
     }:
