@@ -45,7 +45,7 @@ def augmentation(
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
     This repeats the experiment of Allen-Zhu and Li 2023 (arXiv:2309.14316) with far smaller models.
-    There, on 100 000 people, 9.7 % of answers are right after one biography each and finetuning on
+    There, on 100,000 people, 9.7 % of answers are right after one biography each and finetuning on
     questions about other people. With augmented biographies it is 96.6 %, and 86.6 % without
     augmentation if questions are mixed into pretraining.
 

@@ -76,13 +76,13 @@ def seen_once(
     statements that it hasn't read, and can't know which of them are true. e⁻ˢ, the share of true
     ones among plausible facts, is small.
 
-    A document is a full name with a place and a profession. Documents are drawn from 5 600 true
+    A document is a full name with a place and a profession. Documents are drawn from 5,600 true
     ones by a Pareto law: if its shape is small, most documents are about few people, and few facts
     occur once. The model generates documents at temperature 1 without a prompt; each one that isn't
-    among the 5 600 is false.
+    among the 5,600 is false.
 
     Here the bound is about 0 and says little: the miscalibration is nearly as large as the share of
-    facts seen once, and 4 000 documents leave a slack of 0.1. The models generate more false
+    facts seen once, and 4,000 documents leave a slack of 0.1. The models generate more false
     documents than the bound requires, since they haven't learned everything they read. More epochs
     (`epochs=30`) reduce this at the cost of calibration: a model that only repeats its text makes
     nothing up, but assigns no probability to facts that it hasn't read. Repeating 5 % of the text
