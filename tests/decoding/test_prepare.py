@@ -183,6 +183,23 @@ def test_autocast_finds_the_weights_of_products_converted() -> None:
     assert layer.weight.dtype == torch.float32
 
 
+def test_keys_and_values_are_kept_in_the_precision_of_products() -> None:
+    """And what is decoded with them is what the forward gives, within that precision."""
+    model, ids = tiny_model().float(), torch.tensor([[1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1]])
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        prepared = prepare(model)
+        logits, states = prepared.extend(ids[:, :3], prepared.init_state(2, 7))
+        assert states.layers[0].keys.dtype == torch.bfloat16
+        found = [logits]
+        for token in ids[:, 3:].split(1, 1):
+            logits, states = prepared.extend(token, states)
+            found.append(logits)
+        expected = model(ids)[:, 2:]
+    eps = torch.finfo(torch.bfloat16).eps
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(torch.stack(found, 1), expected, rtol=0, atol=8 * eps * scale)
+
+
 def operators(settings: dict[str, Any], n_layers: int, new: int) -> int:
     """Operators for so many new tokens, with those inside others: each takes its microsecond."""
     model = tiny_model(n_layers=n_layers, **settings)

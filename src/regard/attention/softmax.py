@@ -307,7 +307,8 @@ def masked(
     dropout: Dropout | None = None,
 ) -> Outputs:
     """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
-    key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+    if (heads := query.size(1)) != key.size(1):
+        key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
         add = add[None]
     attend: Callable[..., Tensor] = sdpa
@@ -398,12 +399,14 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
     took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
     its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
-    does nothing but read it, which plain products do better, in 0.7 of the time
-    (`benchmarks/decoding_step.py`), and compiled loops at any size.
+    does nothing but read it, which plain products do better in float32, in 0.7 of the time
+    (`benchmarks/decoding_step.py`), and compiled loops at any size. In bfloat16, products with
+    parts of a cache copy them, and take more than twice the kernel's time.
     """
+    narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:
-        return torch.compiler.is_compiling() or value.numel() >= 2**20
-    return query.dtype == torch.bfloat16 and value.shape[2] <= 128
+        return torch.compiler.is_compiling() or (value.numel() >= 2**20 and not narrow)
+    return narrow and value.shape[2] <= 128
 
 
 def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:

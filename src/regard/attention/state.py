@@ -164,7 +164,7 @@ class KeyValueCache(RowState):
             raise ValueError(
                 f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
             )
-        if attention_mask is None and self.is_even:
+        if attention_mask is None and self.shortest == self.longest:
             self.keys.narrow(2, self.longest, new).copy_(key)
             self.values.narrow(2, self.longest, new).copy_(value)
         else:
