@@ -78,7 +78,7 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
         return F.linear(x, weight, bias)
     row = x.reshape(-1)
     y = torch.mv(weight, row) if bias is None else torch.addmv(bias, weight, row)
-    return y.view(*(1,) * (x.ndim - 1), -1)
+    return y.view(1, 1, -1) if x.ndim == 3 else y.view(*x.shape[:-1], -1)
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
