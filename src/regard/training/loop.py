@@ -19,6 +19,7 @@ from regard.data.batch import Batch, Sampler, move
 from regard.dropout import Dropout, dropouts, release_rows, set_row_keys
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.runs.claim import Claim
+from regard.runs.memory import freed_memory_reused
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
 from regard.training.adaptation import release
@@ -172,6 +173,7 @@ def train(
     replica.model.train()
     try:
         with (
+            freed_memory_reused(),
             _deferred_interrupt() as interrupt,
             processes.termination_explained(),
             checkpoints,
