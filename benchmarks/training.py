@@ -5,7 +5,8 @@ is forward, cross entropy, backward, clipping and fused AdamW; ours as `regard.t
 In float32 and under bfloat16 autocast: plain, with dropout, and with padding, where rows of unequal
 length are filled up to the longest and only real tokens count. Everyone is timed in rounds,
 interleaved, and so are the bare matrix products of all linear layers, forward and both gradients:
-no step can take less. At last it is shown where the time of our step goes.
+no step can take less. All reuse freed memory, as training does. At last it is shown where the time
+of our step goes.
 
     python benchmarks/training.py [--batch 64] [--rounds 7] [--device cpu] [--compile] [--out DIR]
 
@@ -43,6 +44,7 @@ from regard.data.causal import CausalDataset, predict_all
 from regard.dropout import dropouts, make_row_keys, set_row_keys
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
+from regard.runs.memory import freed_memory_reused
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import ExecutionEnvironment, Precision
 from regard.training.losses import accumulate_gradients, best_parts
@@ -277,7 +279,8 @@ def measured(
             sizes = msgspec.structs.replace(config, dropout=case.dropout)
             theirs = peer.make(sizes, VOCABULARY).to(device).train()
             calls[peer.name] = peer_step(peer, theirs, batch, environment)
-    times = measure.interleaved(calls | {PRODUCTS: bare}, rounds, device)
+    with freed_memory_reused():
+        times = measure.interleaved(calls | {PRODUCTS: bare}, rounds, device)
     return Measured(case=case, tokens=batch.n_targets, operations=operations, times=times)
 
 
@@ -299,13 +302,14 @@ def profiled(
     """Seconds of our step by kinds of operations."""
     batch, on_gpu = case.batch(config.context_length, rows).to(device), device.type == "cuda"
     step = our_step(ours(case, config, device), batch, case.environment(device))
-    step()
     activities = [ProfilerActivity.CPU]
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as recorded:
-        for _ in range(repeats):
-            step()
+    with freed_memory_reused():
+        step()
+        with profile(activities=activities) as recorded:
+            for _ in range(repeats):
+                step()
     found = dict.fromkeys((*KINDS, OTHER), 0.0)
     for event in recorded.key_averages():
         if event.device_type.name == "CPU":  # a GPU's kernels count with what started them

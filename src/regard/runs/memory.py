@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,10 +39,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 def freed_memory_reused() -> Iterator[None]:
     """Let glibc keep freed memory for the next allocations; return it to the system at the end.
 
-    By default, glibc returns large blocks when they are freed. A training step then takes tens of
-    thousands of page faults, 6 % of its time (docs/speed.md). Other C libraries are left alone.
+    By default, glibc returns large blocks when they are freed, and a training step takes tens of
+    thousands of page faults, which delay other threads too. Other C libraries are left alone.
     """
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
         yield
         return
