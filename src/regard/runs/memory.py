@@ -40,7 +40,8 @@ def freed_memory_reused() -> Iterator[None]:
     """Let glibc keep freed memory for the next allocations; return it to the system at the end.
 
     By default, glibc returns large blocks when they are freed, and a training step takes tens of
-    thousands of page faults, which delay other threads too. Other C libraries are left alone.
+    thousands of page faults, which delay other threads too. The setting stays: two trainings may
+    run side by side. Other C libraries are left alone.
     """
     library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
