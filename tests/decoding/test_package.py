@@ -113,6 +113,7 @@ def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
         ({"machine": "x"}, "is for other machine"),
         ({"precision": "float64"}, "is for precision float64"),
         ({"regard": "0.0"}, "is for regard 0.0"),
+        ({"threads": 99}, "is for threads 99"),
     ],
 )
 def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(

@@ -55,6 +55,8 @@ class Target(msgspec.Struct, frozen=True):
     regard: str
     machine: str
     """Processor and instructions, for which the code is compiled."""
+    threads: int
+    """Each of the compiled loops is divided among so many, or is too short for that."""
 
     @property
     def folder(self) -> Path:
@@ -85,6 +87,7 @@ def _target(run: Run, batch: int) -> Target:
         torch=str(torch.__version__),
         regard=regard.__version__,
         machine=_machine(run.device),
+        threads=torch.get_num_threads(),
     )
 
 
@@ -162,11 +165,7 @@ def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, l
 def _compile(exported: "ExportedProgram", path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    settings = {
-        "aot_inductor.package_constants_in_so": False,
-        "cpp.dynamic_threads": True,
-        "cpp.min_chunk_size": 16384,  # a parallel region takes as long as some 10 000 operations
-    }
+    settings = {"aot_inductor.package_constants_in_so": False}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -183,7 +182,7 @@ def _remove_older(new: Description) -> None:
 
     def place(one: Description) -> tuple[str, ...]:
         target = one.target
-        return one.run, str(target.batch), target.precision, target.device, target.machine
+        return one.run, str(target.batch), target.precision, target.machine, str(target.threads)
 
     for folder, old in _packages():
         if place(old) == place(new):
