@@ -96,9 +96,16 @@ def cache_folder(content: str) -> Path:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically: write a temporary file, flush it, rename it."""
+    """Replace a file atomically: write a temporary file, flush it, rename it.
+
+    A device or pipe, such as /dev/stdout, is written to, not replaced.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.is_char_device() or path.is_fifo():
+        with errors_name(path):
+            path.write_bytes(data)
+        return
     temporary = path.with_name(f".{path.name}.partial")
     with cleared_up(temporary, path):
         _write(temporary, data)

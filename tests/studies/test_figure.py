@@ -105,6 +105,11 @@ def test_bars_stand_side_by_side_above_their_names() -> None:
         assert text in texts
 
 
+def test_a_name_is_broken_where_it_says() -> None:
+    texts = shown(Chart(bars=[bars([1])], names=["encoder–\ndecoder"]))
+    assert {"encoder–", "decoder"} <= set(texts)
+
+
 def test_a_heat_map_shows_names_values_and_one_color_bar_for_a_scale() -> None:
     texts = shown(MAP, MAP, columns=1)
     assert texts.count("0.31") == texts.count("a") == 2

@@ -121,7 +121,9 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
 
 def _name_places(names: Sequence[str], axes: Axes) -> None:
     """Write names below the places 0, 1, 2, …; at an angle if they don't fit."""
-    wrapped = [textwrap.fill(name, 16) for name in names]
+    wrapped = [
+        "\n".join(textwrap.fill(line, 16) for line in name.splitlines() or [""]) for name in names
+    ]
     axes.set_xticks(range(len(names)), wrapped)
     letters = sum(2 + max(map(len, name.splitlines()), default=0) for name in wrapped)
     figure, place = axes.get_figure(root=True), axes.get_subplotspec()
