@@ -1,5 +1,6 @@
 """Peak memory is that of the process itself, and freed memory is reused on request."""
 
+import platform
 import subprocess
 import sys
 
@@ -40,9 +41,8 @@ def test_a_child_does_not_report_its_parents_peak() -> None:
     assert filled
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="an allocator of Linux")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="requires glibc")
 def test_freed_memory_is_reused_and_returned_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", REUSE], capture_output=True, text=True, check=True)
     first, again, after = map(int, done.stdout.split())
-    assert again < first / 10
-    assert after > first / 2
+    assert again < first / 2 < after

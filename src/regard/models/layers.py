@@ -132,6 +132,9 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Queries, keys, values and gates of the mechanism."""
         heads, sizes = _heads(projected, self.d_head), self.heads
+        if self.gating is None and self.q_norm is None and rope is None:
+            query, key, value = heads.split_with_sizes(sizes, 1)
+            return query, key, value, NO_GATES
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
