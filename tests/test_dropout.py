@@ -76,6 +76,21 @@ def test_neighbors_are_independent(axis: int, distance: int) -> None:
     assert product.mean().abs() < 5 / 4 / sqrt(mask.numel())
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_places_that_share_a_hash_are_independent(p: float) -> None:
+    mask = kept(keys(torch.arange(16)), (64, 96), p) - (1 - p)
+    product = mask[..., ::2] * mask[..., 1::2]
+    assert product.mean().abs() < 5 * p * (1 - p) / sqrt(product.numel())
+
+
+@pytest.mark.parametrize("p", [1e-7, 1e-5, 0.1, 0.9, 0.9999, 1 - 1e-7])
+def test_the_mean_of_a_mask_is_one(p: float) -> None:
+    """Also where p is rounded to a multiple of 2⁻¹⁶; at most all hashes but one drop."""
+    mask = dropout_mask(keys(torch.arange(64)), (256, 256), p, torch.float64)
+    share = min(round(p * 2**16), 2**16 - 1) / 2**16
+    assert abs(mask.mean() - 1) <= 5 * sqrt(share / (1 - share) / mask.numel())
+
+
 def test_what_is_kept_is_scaled() -> None:
     module = Dropout(0.25)
     set_row_keys([module], make_row_keys(1, 0, 0, torch.arange(3)))

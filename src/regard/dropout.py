@@ -42,10 +42,11 @@ class Dropout(nn.Dropout):
 def dropout_mask(
     row_keys: Int[Tensor, "rows 2"], shape: Sequence[int], p: float, dtype: torch.dtype
 ) -> Float[Tensor, "rows *shape"]:
-    """Return 0 with probability p, to a multiple of 2⁻¹⁶, and else 1/(1 - p).
+    """Return 0 with probability p, to a multiple of 2⁻¹⁶, and else what makes the mean 1.
 
     A hash of 32 bits decides two neighbors of a row.
     """
+    dropped = min(round(p * 2**16), 2**16 - 1)
     *before, n = shape
     index = _index((*before, (n + 1) // 2), row_keys.device)
     columns = row_keys.view(*row_keys.shape, *[1] * len(shape))
@@ -57,8 +58,8 @@ def dropout_mask(
         mixed = _shift_xor((index ^ keys[:, 0]).mul_(_as_int32(_MULTIPLIERS[0])), 15)
         mixed = _shift_xor(mixed.add_(keys[:, 1]).mul_(_as_int32(_MULTIPLIERS[1])), 16)
         # Booleans would be slow to make and to convert.
-        kept = mixed.view(torch.int16)[..., :n].ge_(round(p * 2**16) - 2**15)
-        some.copy_(kept).mul_(1 / (1 - p))
+        kept = mixed.view(torch.int16)[..., :n].ge_(dropped - 2**15)
+        some.copy_(kept).mul_(2**16 / (2**16 - dropped))
     return mask
 
 
