@@ -2,8 +2,9 @@
 
 Prompts of 32 and of 512 tokens are continued by 64, greedily in float32, by a model of 4 layers, 8
 heads and width 256, by the same with a package for the batch size (`regard compile`), and by
-Hugging Face's GPT-2 with the same weights. Their tokens are checked to be the same in float64, and
-the package's logits when it is compiled, which takes 15 seconds on an idle core.
+Hugging Face's GPT-2 with the same weights. 64 rows are also decoded in bfloat16, and compared with
+Hugging Face in float32. Tokens are checked to be the same in float64, and the package's logits when
+it is compiled, which takes 15 seconds on an idle core.
 
     python benchmarks/decoding_package.py [--rounds 7] [--out DIR]
 
@@ -31,12 +32,18 @@ from regard.decoding.package import PACKAGE, build
 from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel
 from regard.models.builders import LanguageModel
+from regard.runs.run import ExecutionEnvironment, Precision
 
-CASES = ((1, 32), (1, 512), (64, 32))
-"""Rows, and tokens of their prompts."""
+CASES: tuple[tuple[int, int, Precision], ...] = (
+    (1, 32, "float32"),
+    (1, 512, "float32"),
+    (64, 32, "float32"),
+    (64, 32, "bfloat16"),
+)
+"""Rows, tokens of their prompts, and precision of Regard's products."""
 COMPILED = "Regard, compiled"
-GOALS = {1: 4.0, 64: 1.5}
-"""Speed over Hugging Face's, by number of rows."""
+GOALS = {(1, "float32"): 4.0, (64, "float32"): 1.5, (64, "bfloat16"): 2.5}
+"""Speed over Hugging Face's in float32, by number of rows and precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,43 +52,48 @@ class Case:
 
     rows: int
     prompt: int
+    precision: Precision
     times: dict[str, list[float]]
     """Seconds for all new tokens, by name."""
 
     @property
     def title(self) -> str:
-        return f"batch {self.rows}, prompt of {self.prompt}: compiled speed / {HUGGING_FACE.name}'s"
+        case = f"batch {self.rows}, prompt of {self.prompt}, {self.precision}"
+        return f"{case}: compiled speed / {HUGGING_FACE.name}'s"
 
     def gain(self, name: str) -> measure.Ratio:
         """The compiled package's speed over another's."""
         return measure.Ratio.of(self.times[name], self.times[COMPILED])
 
 
-def measured(rows: int, prompt: int, rounds: int, folder: Path) -> Case:
+def measured(rows: int, prompt: int, precision: Precision, rounds: int, folder: Path) -> Case:
     """All with the same weights, doing the same work."""
     device = torch.device("cpu")
     config = msgspec.structs.replace(SIZE, context_length=max(SIZE.context_length, prompt + NEW))
     model = LanguageModel(config, VOCABULARY)
     scatter(model)
     model.eval()
-    packaged: Any = PackagedModel(prepare(model), {rows: build(model, rows, folder / PACKAGE)})
+    with ExecutionEnvironment(device, getattr(torch, precision)).autocast():
+        steps: Any = {rows: build(model, rows, folder / PACKAGE)}
+        packaged: Any = PackagedModel(prepare(model), steps)
     theirs = HUGGING_FACE.make(config, VOCABULARY).eval()
     load_ours(theirs, model)
     prompts = torch.randint(MASK + 1, VOCABULARY, (rows, prompt))
-    check_same_work(model, theirs, prompts, continued(packaged, prompts), 1)
+    check_same_work(model, theirs, prompts, continued(packaged, prompts, precision), 1)
     calls: dict[str, measure.Call] = {
-        OURS: partial(continued, model, prompts),
-        COMPILED: partial(continued, packaged, prompts),
+        OURS: partial(continued, model, prompts, precision),
+        COMPILED: partial(continued, packaged, prompts, precision),
         HUGGING_FACE.name: partial(continued_by_peer, theirs, prompts),
     }
-    return Case(rows=rows, prompt=prompt, times=measure.interleaved(calls, rounds, device))
+    times = measure.interleaved(calls, rounds, device)
+    return Case(rows=rows, prompt=prompt, precision=precision, times=times)
 
 
 def table(cases: list[Case]) -> Table:
     """A row a case and way."""
-    made = Table(title=f"{NEW} new tokens, float32")
+    made = Table(title=f"{NEW} new tokens")
     made.add_column("way")
-    for column in ("batch", "prompt", "ms a step", "time / compiled", "quartiles"):
+    for column in ("batch", "prompt", "precision", "ms a step", "time / compiled", "quartiles"):
         made.add_column(column, justify="right")
     for case in cases:
         for name, times in case.times.items():
@@ -90,6 +102,7 @@ def table(cases: list[Case]) -> Table:
                 name,
                 str(case.rows),
                 str(case.prompt),
+                "float32" if name == HUGGING_FACE.name else case.precision,
                 f"{statistics.median(times) / NEW * 1e3:.2f}",
                 f"{ratio.median:.2f}",
                 f"{ratio.low:.2f}–{ratio.high:.2f}",
@@ -103,11 +116,13 @@ def main() -> None:
     if not HUGGING_FACE.installed:
         raise SystemExit("Hugging Face's model is missing: pip install 'regard[bench]'")
     cases = []
-    for rows, prompt in CASES:
+    for rows, prompt, precision in CASES:
         with TemporaryDirectory() as folder:
-            cases.append(measured(rows, prompt, arguments.rounds, Path(folder)))
+            cases.append(measured(rows, prompt, precision, arguments.rounds, Path(folder)))
     Console(width=120).print(table(cases))
-    claims = {c.title: (c.gain(HUGGING_FACE.name).median, GOALS[c.rows]) for c in cases}
+    claims = {
+        c.title: (c.gain(HUGGING_FACE.name).median, GOALS[c.rows, c.precision]) for c in cases
+    }
     for claim, (found, goal) in claims.items():
         print(f"{claim}: {measure.verdict(found, goal)}")
     document = {

@@ -125,6 +125,18 @@ def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(
 
 
 @pytest.mark.usefixtures("graphs")
+def test_each_precision_has_a_package(run: Path) -> None:
+    api.compile(load(run), precision="bfloat16")
+    with pytest.warns(UserWarning, match="is for precision bfloat16"):
+        assert isinstance(with_package(load(run)), LanguageModel)
+    api.compile(load(run))
+    loaded = load(run)
+    for precision in ("float32", "bfloat16"):
+        with loaded.environment(precision).autocast():
+            assert isinstance(with_package(loaded), PackagedModel)
+
+
+@pytest.mark.usefixtures("graphs")
 def test_each_batch_size_has_a_package(run: Path) -> None:
     for batch in (1, 2, 1):
         api.compile(load(run), batch=batch)
@@ -190,6 +202,24 @@ def test_native_code_writes_the_same_tokens(regard: Command, run: Path) -> None:
     [compiled] = api.generate(loaded, PROMPT, max_new_tokens=6, raw=True)
     shutil.rmtree(outcome.out.strip())
     assert text(loaded) == compiled != plain
+
+
+@pytest.mark.slow
+def test_native_code_in_bfloat16_follows_the_weights(run: Path) -> None:
+    loaded = load(run)
+    api.compile(loaded, precision="bfloat16")
+    with loaded.environment("bfloat16").autocast():
+        found = with_package(loaded)
+        assert isinstance(found, PackagedModel)
+        first = found.extend(torch.tensor([[5]]), found.init_state(1, 3))[1]
+        before, _ = found.extend(torch.tensor([[5]]), first)
+        with torch.no_grad():
+            loaded.language_model.head.weight.neg_()
+        found = with_package(loaded)
+        first = found.extend(torch.tensor([[5]]), found.init_state(1, 3))[1]
+        after, _ = found.extend(torch.tensor([[5]]), first)
+    assert found.steps
+    torch.testing.assert_close(after, -before)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from regard.attention.config import (
 )
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
 from regard.decoding import generate_ids, search_ids
+from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
@@ -47,7 +48,7 @@ def packaged(model: LanguageModel, batch: int) -> PackagedModel:
         outputs: list[Tensor] = module(flat[0], flat[1], flat[2:])
         return outputs
 
-    return PackagedModel(model, {batch: (run, replaced)})
+    return PackagedModel(prepare(model), {batch: (run, replaced)})
 
 
 def same_generation(model: LanguageModel, prompts: list[list[int]]) -> None:
@@ -71,6 +72,21 @@ def test_the_step_writes_the_tokens_of_the_model(settings: dict[str, Any]) -> No
 @pytest.mark.parametrize("settings", MODELS[:2], ids=str)
 def test_rows_may_be_of_unequal_length(settings: dict[str, Any]) -> None:
     same_generation(tiny_model(**settings), PROMPTS)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tie_head": True, "norm": "post"}], ids=str)
+def test_bfloat16_is_that_of_autocast(settings: dict[str, Any]) -> None:
+    model = tiny_model(dtype=torch.float32, **settings)
+    with torch.autocast("cpu", torch.bfloat16):
+        other = packaged(model, len(PROMPTS))
+        expected, found = (
+            generate_ids(m, PROMPTS, max_new_tokens=NEW) for m in (prepare(model), other)
+        )
+    assert other.steps, "no step was left to the model"
+    assert model.head.weight.dtype == torch.float32
+    for row, plain in zip(found, expected, strict=True):
+        assert row.log_probabilities[0] == plain.log_probabilities[0], "the prompt is the model's"
+        assert row.log_probabilities[1] == pytest.approx(plain.log_probabilities[1], abs=0.05)
 
 
 @pytest.mark.parametrize("family", ["rnn, gru", "rnn, lstm", "fixed-window"])

@@ -104,17 +104,25 @@ def generate(
 @options.TRUST_CODE
 @options.RUN
 @click.option("--batch", type=options.COUNT, default=1, help="Number of rows decoded together.")
-@options.DEVICE_CPU
-def compile(run: Path, batch: int, device: str, trust_code: bool) -> None:
+@options.environment_options(precision="float32", device="cpu")
+def compile(
+    run: Path,
+    batch: int,
+    device: str,
+    precision: "Precision",
+    threads: int | None,
+    trust_code: bool,
+) -> None:
     """Compile the decoding of one token with the model of RUN; takes some 20 seconds.
 
     generate, ask, serve and evaluate use the compiled package from then on, for as many rows as
-    given. It lies in the user's cache folder and is for this machine, this version of torch and
-    these weights; without it, everything works as before.
+    given. It lies in the user's cache folder and is for this machine and its number of threads,
+    this version of torch, the precision and these weights; without it, everything works as before.
     """
     from regard import api
 
-    print(api.compile(api.load(run, device=device, trust_code=trust_code), batch=batch))
+    loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
+    print(api.compile(loaded, batch=batch, precision=precision))
 
 
 def _labels(run: "Run", texts: list[str], precision: "Precision") -> Iterator[dict[str, Any]]:

@@ -64,11 +64,14 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def environment_options(
-    *, precision: str, precisions: tuple[str, ...] = ("auto", "float32", "bfloat16")
+    *,
+    precision: str,
+    precisions: tuple[str, ...] = ("auto", "float32", "bfloat16"),
+    device: str = "auto",
 ) -> Callable[[F], F]:
-    """Add --device, --precision and --threads, with a default precision."""
+    """Add --device, --precision and --threads, with a default precision and device."""
     return together(
-        click.option("--device", default="auto", help="Device: auto, cpu, cuda, …"),
+        click.option("--device", default=device, help="Device: auto, cpu, cuda, …"),
         click.option(
             "--precision",
             type=Choice(precisions),

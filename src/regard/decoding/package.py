@@ -35,7 +35,7 @@ from regard.decoding.step import (
 from regard.errors import UserError
 from regard.files import cache_folder, write_file
 from regard.models.builders import LanguageModel
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import ExecutionEnvironment, Precision, Run
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -119,7 +119,7 @@ def _sha256(path: Path, *_status: int) -> str:
 # Packages on disk
 
 
-def compile(run: Run, *, batch: int = 1) -> Path:
+def compile(run: Run, *, batch: int = 1, precision: Precision = "float32") -> Path:
     """Compile the decoding of one token for a batch size, and return the package's folder.
 
     Generation uses the package from then on. Packages of earlier weights of the run are deleted.
@@ -128,9 +128,16 @@ def compile(run: Run, *, batch: int = 1) -> Path:
         UserError: there is no compiler, or the model doesn't generate text.
         UnsupportedError: the model's decoding can't be compiled.
     """
-    model, target = run.language_model, _target(run, batch)
+    model = run.language_model
     if run.device.type != "cpu":
         raise UserError(f"compile: packages run on the CPU, not on {run.device}; drop --device")
+    with run.environment(precision).autocast():
+        return _compile_here(run, model, batch)
+
+
+def _compile_here(run: Run, model: LanguageModel, batch: int) -> Path:
+    """Compile in the precision that products have here."""
+    target = _target(run, batch)
     folder = target.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".package-") as temporary:
@@ -248,7 +255,7 @@ def _differences(target: Target, here: Target) -> list[str]:
 
 
 _loaded: WeakKeyDictionary[nn.Module, dict[Path, Any]] = WeakKeyDictionary()
-"""The loaded packages of each model, with the addresses of the tensors that they compute with."""
+"""The loaded packages of each model, with the tensors that they compute with."""
 
 
 def _open(package: Path, model: nn.Module) -> CompiledStep:
@@ -267,8 +274,8 @@ def _open(package: Path, model: nn.Module) -> CompiledStep:
     loader, bound = loaded[package]
     tensors = {f"model.{name}": tensor for name, tensor in named_tensors(model).items()}
     needed = {name: tensors[name].detach() for name in loader.get_constant_fqns()}
-    if (addresses := [tensor.data_ptr() for tensor in needed.values()]) != bound:
+    if [x.data_ptr() for x in needed.values()] != [x.data_ptr() for x in bound]:
         loader.load_constants(needed, False, True, True)
-        bound[:] = addresses
+        bound[:] = needed.values()
     step: CompiledStep = loader.boxed_run
     return step

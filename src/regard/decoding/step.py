@@ -7,14 +7,18 @@ other tensors. The model itself runs all that isn't one token a row: the prompts
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention.base import product_dtype, without_autocast
 from regard.attention.state import KeyValueCache, RowState
+from regard.decoding.prepare import prepare
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 
@@ -44,6 +48,32 @@ class Step(nn.Module):
         logits, after = self.model.extend(input_ids, before)
         new = _tensors(after)
         return [logits, *(new[i] for i in self.replaced)]
+
+
+class _ConvertedLinear(nn.Linear):
+    """A linear layer in the precision of its weights, to which it converts its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+def _without_autocast(model: LanguageModel) -> LanguageModel:
+    """Return the model that computes without autocast what the given one computes with it."""
+    weight = model.head.weight
+    if product_dtype(weight) == weight.dtype:
+        return model
+    tensors = named_tensors(model)
+    model = deepcopy(model).requires_grad_(requires_grad=False)
+    for path, module in model.named_modules():
+        if type(module) is nn.Linear:
+            module.__class__ = _ConvertedLinear
+            for name in module._parameters:
+                module._parameters[name] = _parameter(tensors.get(f"{path}.{name}"))
+    return model
+
+
+def _parameter(tensor: Tensor | None) -> nn.Parameter | None:
+    return None if tensor is None else nn.Parameter(tensor, requires_grad=False)
 
 
 def _tensors(state: Any) -> list[Tensor]:
@@ -104,7 +134,7 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
     Raises:
         UnsupportedError: torch.export can't follow the model, or follows it wrongly.
     """
-    ids, states = _example(model, batch)
+    ids, states = _example(prepare(model), batch)
     tensors = _contiguous(states)
     with torch.no_grad():
         states = _filled(states, iter(tensors), _longest(states))
@@ -116,17 +146,18 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
     dynamic = torch.export.Dim.DYNAMIC
     shapes = [{2: dynamic} if id(tensor) in growing else None for tensor in tensors]
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        converted = _without_autocast(model)
+        with torch.no_grad(), without_autocast(ids), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(
-                Step(model, states, replaced),
+                Step(converted, states, replaced),
                 (ids, slots, tensors),
                 dynamic_shapes=(None, {0: dynamic}, shapes),
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
             changed = exported.run_decompositions({}).graph_signature.buffers_to_mutate
-            module = exported.module()
-            check_step(model, batch, lambda x: module(x[0], x[1], x[2:]), replaced)
+        module = exported.module()
+        check_step(model, batch, lambda x: module(x[0], x[1], x[2:]), replaced)
     except Exception as error:  # torch.export raises errors of many kinds
         raise unsupported(first_line(error)) from error
     if changed:
@@ -150,9 +181,13 @@ def _longest(states: Any) -> int:
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by all their names."""
-    parameters = model.named_parameters(remove_duplicate=False)
-    return dict(parameters) | dict(model.named_buffers(remove_duplicate=False))
+    """Parameters and buffers by all their names; those of linear layers as autocast has them."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    for path, module in model.named_modules(remove_duplicate=False):
+        if type(module) is nn.Linear:
+            names = (f"{path}.{name}" for name in module._parameters)
+            tensors |= {n: tensors[n].to(product_dtype(tensors[n])) for n in names if n in tensors}
+    return tensors | dict(model.named_buffers(remove_duplicate=False))
 
 
 # The step, as it is run
@@ -242,7 +277,7 @@ def run_step(
     return logits, FlatStates(flat.states, tensors, used, flat.slots)
 
 
-ROUNDINGS = 1000
+ROUNDINGS = {torch.bfloat16: 10, torch.float32: 1000, torch.float64: 1000}
 """Bound of the difference of two logits: eps times this, relative to the largest logit."""
 
 
@@ -271,6 +306,7 @@ def _check_lengths(
     lengths: range,
 ) -> None:
     """Compare the steps after rows of these lengths, whose keys after the prompt are zero."""
+    model = prepare(model)
     device = next(model.parameters()).device
     drawn = torch.Generator().manual_seed(0)
     shape = (batch, prompt + len(lengths))
@@ -286,7 +322,7 @@ def _check_lengths(
         for token in ids[:, prompt:].split(1, 1):
             plain, expected = model.extend(token, expected)
             compiled, flat = run_step(run, replaced, token, flat)
-            bound = ROUNDINGS * torch.finfo(plain.dtype).eps * plain.abs().max()
+            bound = ROUNDINGS[plain.dtype] * torch.finfo(plain.dtype).eps * plain.abs().max()
             if not (compiled - plain).abs().max() <= bound:
                 raise RuntimeError("the compiled step gives other logits")
 
