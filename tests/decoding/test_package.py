@@ -166,6 +166,19 @@ def test_a_damaged_package_is_compiled_again(run: Path) -> None:
     assert isinstance(with_package(load(run)), PackagedModel)
 
 
+def test_generate_compiles_for_all_rows_once(regard: Command, run: Path, graphs: list[Any]) -> None:
+    prompts = ("generate", run, PROMPT[0], PROMPT[0], "--max-new-tokens", "2", "--raw")
+    plain = succeeded(regard(*prompts)).out
+    assert not graphs
+    for _ in range(2):
+        assert succeeded(regard(*prompts, "--compile", "--device", "cpu")).out == plain
+        assert len(graphs) == 1
+    for choice, rows in (("--num-return-sequences", 2), ("--num-beams", 3)):
+        succeeded(regard(*prompts, "--compile", choice, str(rows)))
+        assert sorted(with_package(load(run)).steps)[-1] == 2 * rows
+    assert len(graphs) == 3
+
+
 @pytest.mark.usefixtures("graphs")
 def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
     api.compile(load(run))

@@ -232,7 +232,7 @@ class RWKV7Gating(Gating):
         decay = self._by_head(by_channel, self.decay(of_decay.tanh()))
         log_decay = -math.exp(-0.5) * torch.sigmoid(decay)
         removal_key = _unit(at_least_float32(key) * self.removal)
-        key = key * (1 + (erase - 1) * self.replacement).to(key.dtype)
+        key = torch.addcmul(key, key, ((erase - 1) * self.replacement).to(key.dtype))
         gates = {"log_decay": log_decay, "removal_key": removal_key, "erase": erase}
         return query, key, value, gates
 

@@ -61,6 +61,12 @@ if TYPE_CHECKING:
 @options.SEED_0
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per sample or beam.")
 @options.environment_options(precision="float32")
+@click.option(
+    "--compile",
+    "compiled",
+    is_flag=True,
+    help="Compile the decoding of one token of all rows first, unless this has been done.",
+)
 def generate(
     run: Path,
     prompts: tuple[str, ...],
@@ -69,6 +75,7 @@ def generate(
     threads: int | None,
     trust_code: bool,
     history: Path | None,
+    compiled: bool,
     **settings: Any,
 ) -> None:
     """Continue each of PROMPTS with the model of RUN; - reads prompts from the lines of stdin.
@@ -76,6 +83,7 @@ def generate(
     A run trained on questions or for a task prints the answer, label or tags; a tab separates two
     texts.
     """
+    from regard.decoding.package import compile_once
     from regard.models.builders import Classifier, TokenClassifier
     from regard.runs.run import load
     from regard.tasks.examples import read_history
@@ -92,10 +100,12 @@ def generate(
     if isinstance(loaded.model, Classifier | TokenClassifier):
         _refuse(_GENERATION, "is for a model that generates, and this one labels; drop it")
         records = _labels(loaded, texts, settings["precision"])
-    elif settings["num_beams"] is None:
-        records = _samples(loaded, texts, settings)
     else:
-        records = _beams(loaded, texts, settings)
+        if compiled:
+            rows = len(texts) * (settings["num_beams"] or settings["num_return_sequences"])
+            compile_once(loaded, batch=rows, precision=settings["precision"])
+        beams = settings["num_beams"] is not None
+        records = (_beams if beams else _samples)(loaded, texts, settings)
     for record in records:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
 
@@ -169,6 +179,7 @@ _GENERATION = {
     *_SAMPLING,
     *_BEAM_SEARCH,
     *("num_beams", "num_return_sequences", "max_new_tokens", "stop_string", "raw", "seed"),
+    "compiled",
 }
 
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -128,22 +128,35 @@ def compile(run: Run, *, batch: int = 1, precision: Precision = "float32") -> Pa
         UserError: there is no compiler, or the model doesn't generate text.
         UnsupportedError: the model's decoding can't be compiled.
     """
-    model = run.language_model
+    with _compiling(run, precision):
+        return _compile_here(run, _target(run, batch))
+
+
+def compile_once(run: Run, *, batch: int = 1, precision: Precision = "float32") -> None:
+    """Compile as `compile`, unless the package exists."""
+    with _compiling(run, precision):
+        target = _target(run, batch)
+        if target.folder not in dict(_packages()):
+            _compile_here(run, target)
+
+
+def _compiling(run: Run, precision: Precision) -> AbstractContextManager[None]:
+    """Return the context in which products have the precision of a package."""
     if run.device.type != "cpu":
-        raise UserError(f"compile: packages run on the CPU, not on {run.device}; drop --device")
-    with run.environment(precision).autocast():
-        return _compile_here(run, model, batch)
+        raise UserError(
+            f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"
+        )
+    return run.environment(precision).autocast()
 
 
-def _compile_here(run: Run, model: LanguageModel, batch: int) -> Path:
+def _compile_here(run: Run, target: Target) -> Path:
     """Compile in the precision that products have here."""
-    target = _target(run, batch)
     folder = target.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".package-") as temporary:
         made = Path(temporary) / folder.name
         made.mkdir()
-        _, replaced = build(model, batch, made / PACKAGE)
+        _, replaced = build(run.language_model, target.batch, made / PACKAGE)
         described = Description(str(run.path.resolve()), target, replaced)
         write_file(made / DESCRIPTION, msgspec.json.encode(described))
         _remove_older(described)
