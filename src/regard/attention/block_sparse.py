@@ -287,6 +287,11 @@ class SlidingWindow(BlockSparse):
         cache = replace(cache, window_size=self.size)
         return Softmax._attend_cache(self, query, cache, before, bias)
 
+    def _pairs(self, shape: Shape) -> float:
+        if shape.mode == "step" and shape.queries == 1:
+            return min(self.size + 1, shape.keys)
+        return super()._pairs(shape)
+
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "1 blocks slots"]:
