@@ -59,8 +59,8 @@ def bias(
     that equals its share in these questions. This isn't an error; it reproduces its data.
 
     Metric: exact match rewards only the single most probable answer. If the same model always gives
-    its best answer, it names this place more often than its share in the data. Sampled answers
-    would preserve the share.
+    its best answer, it names this place more often than its share in the data (at nine of ten
+    seeds, 0 to 9; at the other one, as often). Sampled answers would preserve the share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name. A model
