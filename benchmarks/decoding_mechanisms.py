@@ -53,7 +53,7 @@ def decoding(kind: str, device: torch.device) -> measure.Call:
 
     @torch.inference_mode()
     def call() -> None:
-        # A state may change in place: its copy has the length and the numbers of the first one.
+        # Kernel attention adds to its sums in place: these are copied. A cache is written anew.
         states = before.reorder(torch.zeros(1, dtype=torch.long, device=device))
         for _ in range(NEW):
             _, states = model.extend(token, states)

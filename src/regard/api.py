@@ -243,7 +243,7 @@ def compare(
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
     each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1 000. `match` is a cost that all models have in
+    join, `cells` confirms the number of more than 1,000. `match` is a cost that all models have in
     common: one size of each is changed. `executor` is "local", "slurm" or "ray", or a mapping with
     its resources, such as {"kind": "slurm", "mem_gb": 8}. `seeds` is 5, or those of the suite.
 

@@ -133,7 +133,7 @@ def compile(run: Run, *, batch: int = 1, precision: Precision = "float32") -> Pa
 
 
 def compile_once(run: Run, *, batch: int = 1, precision: Precision = "float32") -> None:
-    """Compile as `compile`, unless the package exists."""
+    """Compile as `compile`, with the same errors, unless the package exists."""
     with _compiling(run, precision):
         target = _target(run, batch)
         if target.folder not in dict(_packages()):
@@ -141,7 +141,11 @@ def compile_once(run: Run, *, batch: int = 1, precision: Precision = "float32") 
 
 
 def _compiling(run: Run, precision: Precision) -> AbstractContextManager[None]:
-    """Return the context in which products have the precision of a package."""
+    """Return the context in which products have the precision of a package.
+
+    Raises:
+        UserError: the run isn't on the CPU.
+    """
     if run.device.type != "cpu":
         raise UserError(
             f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"

@@ -133,6 +133,7 @@ class SelfAttention(nn.Module):
         """Queries, keys, values and gates of the mechanism."""
         heads, sizes = _heads(projected, self.d_head), self.heads
         if self.gating is None and self.q_norm is None and rope is None:
+            # One split, since the gradients of two are copied twice.
             query, key, value = heads.split_with_sizes(sizes, 1)
             return query, key, value, NO_GATES
         if self.gating is not None:
@@ -309,7 +310,7 @@ def _gelu(x: Tensor) -> Tensor:
     """Hendrycks & Gimpel, 2016, §2: x·Φ(x).
 
     On a CPU, torch takes oneDNN's kernel for contiguous tensors. It is the faster one for many
-    numbers, but slow to start: a row of 1 024 takes 39 µs within the step of a token on an Intel
+    numbers, but slow to start: a row of 1,024 takes 39 µs within the step of a token on an Intel
     Xeon, and 6 µs with torch's own kernel.
     """
     strided = x.numel() <= _GELU_STRIDED and x.numel() % 2 == 0 and x.is_cpu

@@ -50,8 +50,8 @@ def capacity(
     of width 16. All of its 13,808 parameters are counted, most of which are embeddings. If there
     are few people, the model stores everything and could store more. If there are too many, it
     stores less of each. The capacity is therefore the maximum over the number of people. (After 100
-    exposures the bits still rise slowly with the number of people: to 1.37 per parameter with 4
-    800, at seed 0.)
+    exposures the bits still rise slowly with the number of people: to 1.37 per parameter with
+    4,800, at seed 0.)
 
     Figure. Bits per parameter that a model of 13,808 parameters stores about people, against the
     number of people, by number of exposures. Dotted: the published capacities.
