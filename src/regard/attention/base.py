@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
-from regard.attention.state import State, StateShape
+from regard.attention.state import State, StateShape, last_real
 from regard.attention.types import (
     AnyBias,
     Keys,
@@ -49,7 +49,10 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     Where there is no autocast to leave, entering `torch.autocast` would take as long as a product.
     """
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
+
+
+_AS_IT_IS = nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,21 @@ class Attention(nn.Module, ABC):
         self._validate_extend(query, key, value, bias, gates)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
+    def extend_last(
+        self,
+        query: Float[Tensor, "batch heads new d"],
+        key: Float[Tensor, "batch kv_heads new d"],
+        value: Float[Tensor, "batch kv_heads new e"],
+        state: State,
+        *,
+        attention_mask: Bool[Tensor, "batch new"] | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
+    ) -> tuple[Float[Tensor, "batch heads 1 e"], State]:
+        """Do as `extend`, but return the output of each row's last real token alone."""
+        self._validate_extend(query, key, value, bias, gates)
+        return self._extend_last(query, key, value, state, attention_mask, bias, **gates)
+
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode another sequence for cross-attention by many queries.
 
@@ -224,6 +242,19 @@ class Attention(nn.Module, ABC):
 
     def _extend(self, *args: Any, **gates: Any) -> tuple[Tensor, State]:
         raise NotImplementedError
+
+    def _extend_last(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+        **gates: Any,
+    ) -> tuple[Tensor, State]:
+        out, state = self._extend(query, key, value, state, attention_mask, bias, **gates)
+        return last_real(out.transpose(1, 2), attention_mask).transpose(1, 2), state
 
     def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
         raise NotImplementedError

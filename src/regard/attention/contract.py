@@ -245,6 +245,7 @@ def _decodes(subject: Subject, case: Case) -> None:
             out, state = _extend(subject, case, state, part.expand(len(whole), -1))
             outputs.append(out)
         subject.close(torch.cat(outputs, 2), whole, case, f"tokens in steps of {sizes}")
+        _ends(subject, case, sizes, whole)
     lengths = torch.tensor([6, 2])
     prompt, more = torch.arange(6).expand(2, -1), torch.arange(5)
     state = _init_state(subject, case, n)
@@ -264,6 +265,19 @@ def _decodes(subject: Subject, case: Case) -> None:
         for i, row in enumerate(swapped.tolist()):
             expected = whole[row : row + 1, :, int(places[i])]
             subject.close(out[i : i + 1, :, 0], expected, case, f"step {step} after reorder")
+    state = _init_state(subject, case, n)
+    out, _ = _extend(subject, case, state, prompt, attention_mask, last=True)
+    ends = whole[torch.arange(len(whole)), :, lengths - 1]
+    subject.close(out[:, :, 0], ends, case, "the last tokens of prompts of unequal length")
+
+
+def _ends(subject: Subject, case: Case, sizes: list[int], whole: Tensor) -> None:
+    """The last token of each part alone, after parts of these sizes."""
+    state = _init_state(subject, case, sum(sizes))
+    for part in torch.arange(sum(sizes)).split(sizes):
+        out, state = _extend(subject, case, state, part.expand(len(whole), -1), last=True)
+        what = f"the last token of steps of {sizes}"
+        subject.close(out, whole[:, :, part[-1:]], case, what)
 
 
 def _init_state(subject: Subject, case: Case, capacity: int) -> State:
@@ -286,13 +300,16 @@ def _extend(
     places: Tensor,
     attention_mask: Tensor | None = None,
     rows: Tensor | None = None,
+    *,
+    last: bool = False,
 ) -> tuple[Tensor, State]:
-    """Feed the tokens at some places of each row."""
+    """Feed the tokens at some places of each row, for the outputs of all or of the last alone."""
     places = places.to(subject.device)
     row = torch.arange(len(places), device=subject.device) if rows is None else rows
     new = case.each(lambda x: x[row[:, None], :, places].transpose(1, 2))
     kept = None if attention_mask is None else attention_mask.to(subject.device)
-    return subject.attend.extend(
+    extend = subject.attend.extend_last if last else subject.attend.extend
+    return extend(
         new.query,
         new.key,
         new.value,

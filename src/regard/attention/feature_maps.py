@@ -196,9 +196,12 @@ class FavorTrigonometric(RandomFeatures):
 
     def forward(self, x: Vectors) -> Features:
         x = x * x.shape[-1] ** -0.25
-        log_factor = x.square().sum(-1) / 2
+        waves, log_factor = _waves(self.project(x)), x.square().sum(-1) / 2
+        if not log_factor.requires_grad:
+            return waves, log_factor
+        # The factor is in the scale; here it has its gradient alone.
         scale = log_factor.detach()
-        return _waves(self.project(x)) * (log_factor - scale).exp()[..., None], scale
+        return waves * (log_factor - scale).exp()[..., None], scale
 
 
 class FavorPositive(RandomFeatures):
@@ -272,10 +275,12 @@ def _waves(angles: Tensor) -> Tensor:
 def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """e^(exponents − ‖x‖²/2)/√m in two factors, the values at most 1/√m."""
     log_factor = x.square().sum(-1) / 2
-    largest = exponents.detach().amax(-1)
+    differentiable = log_factor.requires_grad
+    largest = (exponents.detach() if differentiable else exponents).amax(-1)
     m: int = exponents.shape[-1]
     taken_off = largest + math.log(m) / 2
-    if log_factor.requires_grad:
+    if differentiable:
         # The factor is in the scale; here it has its gradient, and no size to lose digits by.
-        taken_off = taken_off + (log_factor - log_factor.detach())
-    return exponents.sub_(taken_off[..., None]).exp_(), largest - log_factor.detach()
+        log_factor, gradient = log_factor.detach(), log_factor - log_factor.detach()
+        taken_off = taken_off + gradient
+    return exponents.sub_(taken_off[..., None]).exp_(), largest - log_factor

@@ -123,6 +123,12 @@ class RecurrentAttention(Attention):
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, RecurrentState)
+        if key.shape[2] == 1 and attention_mask is None:
+            with without_autocast(query):
+                reads, update = self._updates(query, key, value, gates)
+                out, matrix = update.step(reads.squeeze(3), state.matrix)
+            out = out.flatten(1, 2).unsqueeze(2).to(query.dtype)
+            return out, RecurrentState(matrix, state.length + 1)
         new: Tensor | int = key.shape[2]
         mask = Mask()
         if attention_mask is not None:
@@ -141,40 +147,46 @@ class RecurrentAttention(Attention):
         gates: Mapping[str, Tensor],
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b g d e"]]:
         """What each query reads, and the state after the last token."""
-        states, (batch, key_heads, n, d) = value.shape[1], key.shape
-        if states % key_heads or (query.shape[1] % states and states % query.shape[1]):
-            raise ValueError(
-                f"{self.name} attention: {query.shape[1]} query heads, {key_heads} key heads and "
-                f"{states} value heads don't fit; each number must divide the larger ones"
-            )
-        by_kernels, dtype = flash_linear.fits(query, value), value.dtype
+        by_kernels, dtype, n = flash_linear.fits(query, value), value.dtype, key.shape[2]
         with without_autocast(query):
-            query, key, value = map(at_least_float32, (query, key, value))
-            if query.shape[1] < states:
-                query = query.repeat_interleave(states // query.shape[1], 1)
-            query = query.unflatten(1, (states, -1))
-            key = key.repeat_interleave(states // key_heads, 1) if key_heads < states else key
+            reads, update = self._updates(query, key, value, gates)
             if state is None:
-                state = value.new_zeros(batch, states, d, value.shape[-1])
+                state = update.value.new_zeros(*value.shape[:2], key.shape[-1], value.shape[-1])
             if not n:
-                return query.new_zeros(*query.shape[:4], value.shape[-1]).flatten(1, 2), state
-            update = self.update(
-                key, value, **{name: at_least_float32(gate) for name, gate in gates.items()}
-            )
+                return reads.new_zeros(*reads.shape[:4], value.shape[-1]).flatten(1, 2), state
             if mask.key_lengths is not None:
                 position = torch.arange(n, device=key.device)
                 update = update.skipping(position >= mask.key_lengths[:, None])
             if mask.document_ids is not None:
                 mask.require_contiguous(self.name)
                 update = update.restarting(_first_tokens(mask.document_ids))
-            query = query * d**-0.5 if self.scaled else query
             if n == 1:
-                out, state = update.step(query, state)
-            elif by_kernels:
-                out, state = flash_linear.scan(query, update, state, dtype=dtype)
+                out, state = update.step(reads.squeeze(3), state)
+                return out.flatten(1, 2).unsqueeze(2), state
+            if by_kernels:
+                out, state = flash_linear.scan(reads, update, state, dtype=dtype)
             else:
-                out, state = scan(query, update, state, length=self.length)
+                out, state = scan(reads, update, state, length=self.length)
         return out.flatten(1, 2), state
+
+    def _updates(
+        self, query: Tensor, key: Tensor, value: Tensor, gates: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "b g r n d"], Update]:
+        """Scaled queries by the state that they read, and what the tokens do to it."""
+        (heads, states), (batch, key_heads, n, d) = (query.shape[1], value.shape[1]), key.shape
+        if states % key_heads or (heads % states and states % heads):
+            raise ValueError(
+                f"{self.name} attention: {heads} query heads, {key_heads} key heads and "
+                f"{states} value heads don't fit; each number must divide the larger ones"
+            )
+        query, key, value = at_least_float32(query), at_least_float32(key), at_least_float32(value)
+        if heads < states:
+            query = query.repeat_interleave(states // heads, 1)
+        if key_heads < states:
+            key = key.repeat_interleave(states // key_heads, 1)
+        wide = {name: at_least_float32(gate) for name, gate in gates.items()}
+        reads = query.view(batch, states, max(heads // states, 1), n, d)
+        return reads * d**-0.5 if self.scaled else reads, self.update(key, value, **wide)
 
     def cost(self, shape: Shape) -> Cost:
         states, queries = shape.batch * shape.kv_heads, shape.batch * shape.heads

@@ -86,15 +86,18 @@ class Gating(nn.Module):
         normalized = normalized if normalized.dtype == out.dtype else normalized.to(out.dtype)
         if self.out_gate is None:
             return normalized
-        gate: Tensor = self.out_gate(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        b, _, n, _ = out.shape
+        gate: Tensor = self.out_gate(x).view(b, n, -1, self.d_head).transpose(1, 2)
         return normalized * gate.sigmoid()
 
     def _width(self, gate: Gate) -> int:
         return self.heads if gate.per == "head" else self.heads * self.d_head
 
     def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
-        """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
+        """(b, n, ·), or a single token's (·), → (b, h, n) or (b, h, n, d), in float32 at least."""
         wide = at_least_float32(projected)
+        if wide.ndim == 1:
+            return wide.view(1, self.heads, 1, *() if gate.per == "head" else (-1,))
         if gate.per == "head":
             return wide.transpose(1, 2)
         return wide.view(*wide.shape[:2], self.heads, -1).transpose(1, 2)
@@ -124,14 +127,19 @@ class Steps(nn.Module):
         steps = torch.empty(width).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # softplus⁻¹
 
+    @property
+    def rate(self) -> Float[Tensor, "heads 1 1"]:
+        """−A, the log decay per unit of step size."""
+        return self.log_a.exp().neg()[:, None, None]
+
     def forward(self, projected: Float[Tensor, "b n width"]) -> Float[Tensor, "b n width"]:
         """Return the step sizes."""
         return F.softplus(at_least_float32(projected) + self.bias)
 
     def decay(self, steps: Float[Tensor, "b h n *d"]) -> Float[Tensor, "b h n *d"]:
         """Return the log decays."""
-        rate = self.log_a.exp().neg().view(-1, *[1] * (steps.ndim - 2))
-        return rate * steps
+        rate = self.rate
+        return (rate if steps.ndim == 4 else rate.squeeze(2)) * steps
 
 
 class GatedLinearGating(Gating):

@@ -274,15 +274,16 @@ class KernelAttention(Attention):
             of_query, of_key = features.split_with_sizes(sizes, 1)
             # The old state is not used again: change its sums in place, unless gradients need them.
             sums = state.sums.clone() if torch.is_grad_enabled() else state.sums
-            maximum = scale[:, sizes[0] :, 0]
+            maximum = scale = scale[:, sizes[0] :]
             if self.features.scaled:
-                scale, maximum = maximum, torch.maximum(state.maximum, maximum)
-                old, new = ((x - maximum).exp()[..., None, None] for x in (state.maximum, scale))
-                sums, of_key = sums.mul_(old), new * of_key
+                before = state.maximum[..., None]
+                maximum = torch.maximum(before, scale)
+                sums = sums.mul_((before - maximum).exp()[..., None])
+                of_key = of_key * (scale - maximum).exp()[..., None]
             sums.addcmul_(of_key.mT, with_one(at_least_float32(value)))
-            read = of_query.reshape(len(query), sizes[1], -1, of_query.shape[-1]) @ sums
+            read = of_query.reshape(query.shape[0], sizes[1], -1, of_query.shape[-1]) @ sums
         out = self._divide(read.reshape(*query.shape[:3], -1), None).to(query.dtype)
-        return out, KernelState(sums, maximum, state.length + 1)
+        return out, KernelState(sums, maximum[..., 0], state.length + 1)
 
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
         """The sum over all keys."""

@@ -11,12 +11,16 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         """Normalize in the higher precision of the two, which torch does only with a warning."""
+        if x.dtype == self.weight.dtype:
+            return self._normalize(x, self.weight)
         dtype = torch.promote_types(x.dtype, self.weight.dtype)
-        wide, weight = x.to(dtype), self.weight.to(dtype)
-        if wide.is_cuda or dtype.itemsize < 4:
-            return F.rms_norm(wide, self.normalized_shape, weight, self.eps).to(x.dtype)
-        eps = torch.finfo(dtype).eps if self.eps is None else self.eps
-        return _rms_norm(wide, weight, eps).to(x.dtype)
+        return self._normalize(x.to(dtype), self.weight.to(dtype)).to(x.dtype)
+
+    def _normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+        if x.is_cuda or x.dtype.itemsize < 4:
+            return F.rms_norm(x, self.normalized_shape, weight, self.eps)
+        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        return _rms_norm(x, weight, eps)
 
 
 def _rms_norm(

@@ -169,4 +169,4 @@ def finite(maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 
 def with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:
     """Values with a 1 as their last coordinate, whose sum is the normalizer."""
-    return F.pad(value, (0, 1), value=1.0)
+    return torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)

@@ -81,8 +81,8 @@ class Update(NamedTuple):
         return Update(key, value, log_decay, read, erased)
 
     def step(
-        self, query: Float[Tensor, "b g r 1 d"], state: Float[Tensor, "b g d e"]
-    ) -> tuple[Float[Tensor, "b g r 1 e"], Float[Tensor, "b g d e"]]:
+        self, query: Float[Tensor, "b g r d"], state: Float[Tensor, "b g d e"]
+    ) -> tuple[Float[Tensor, "b g r e"], Float[Tensor, "b g d e"]]:
         """One token: the recurrence as it stands."""
         key, value, log_decay, read, erased = self
         decayed = log_decay.mT.exp() * state
@@ -91,7 +91,7 @@ class Update(NamedTuple):
         new = torch.addcmul(decayed, key.mT, value)
         if read is not None and erased is not None:
             new = torch.addcmul(new, erased.mT, read @ state, value=-1)
-        return (query.squeeze(3) @ new).unsqueeze(3), new
+        return query @ new, new
 
 
 def scan(

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from regard.attention.base import (
 )
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
-from regard.attention.state import KeyValueCache, Memory, State, StateShape
+from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
 from regard.attention.types import (
     AnyBias,
     Bias,
@@ -109,10 +109,26 @@ class ScoreAttention(Attention):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
         before, state = state, state.append(key, value, attention_mask)
-        if before.is_empty:
+        if before.longest == 0:
             mask = Mask(alignment="start", window_size=state.window_size)
             return self._forward(query, key, value, mask, bias), state
         return self._attend_cache(query, state, before, bias), state
+
+    def _extend_last(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+        **_: Any,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, KeyValueCache)
+        state = state.append(key, value, attention_mask)
+        before = replace(state, shortest=state.shortest - 1, longest=state.longest - 1)
+        last = last_real(query.transpose(1, 2), attention_mask).transpose(1, 2)
+        return self._attend_cache(last, state, before, bias), state
 
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
@@ -122,14 +138,15 @@ class ScoreAttention(Attention):
         if keys.dtype != query.dtype:
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
             return out.to(query.dtype)
-        window, first, compiling = cache.window_size, 0, torch.compiler.is_compiling()
+        window, first = cache.window_size, 0
+        compiling = window is not None and torch.compiler.is_compiling()
         if window is not None and not compiling:
             # No new token looks back farther than the first one of the shortest row.
             first = max(before.shortest - window, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]
-        sees_all = query.shape[2] == 1 and cache.is_even and (window is None or not compiling)
+        sees_all = query.size(2) == 1 and cache.shortest == cache.longest and not compiling
         if sees_all and bias is None:
-            return self._attend(query, keys, values, None, None)
+            return self._attend_all(query, keys, values)
         positions = before.positions(query.shape[2])
         slots = torch.arange(first, first + keys.shape[2], device=keys.device)
         seen = None if sees_all else self._sees(query.shape[1], positions, slots)
@@ -137,6 +154,10 @@ class ScoreAttention(Attention):
             seen = seen & (slots >= positions[:, :, None] - window)[:, None]
         added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         return self._attend(query, keys, values, seen, added)
+
+    def _attend_all(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Attention of one query per row to all keys."""
+        return self._attend(query, keys, values, None, None)
 
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
         """Which slots of a cache each new token looks at: (batch, heads or 1, new, slots)."""
@@ -382,6 +403,10 @@ def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
     return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
 
 
+LARGE_CACHE = 2**18
+"""Least number of values that a single query per row reads faster by plain products."""
+
+
 def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
     """Whether products and softmax one by one are the better way, or the only one.
 
@@ -405,7 +430,7 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     """
     narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:
-        return torch.compiler.is_compiling() or (value.numel() >= 2**20 and not narrow)
+        return torch.compiler.is_compiling() or (value.numel() >= LARGE_CACHE and not narrow)
     return narrow and value.shape[2] <= 128
 
 

@@ -67,6 +67,16 @@ def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
     return x.reorder(rows)
 
 
+def last_real(
+    x: Float[Tensor, "batch new *d"], attention_mask: Bool[Tensor, "batch new"] | None
+) -> Float[Tensor, "batch 1 *d"]:
+    """Return what belongs to each row's last real token."""
+    if attention_mask is None:
+        return x[:, -1:]
+    rows = torch.arange(len(x), device=x.device)
+    return x[rows, attention_mask.sum(1) - 1].unsqueeze(1)
+
+
 @dataclass(frozen=True)
 class StateShape:
     """The sizes of a decoding state."""
@@ -160,7 +170,7 @@ class KeyValueCache(RowState):
             behind = self.behind + (new - attention_mask.sum(1))
             grown = grown._replace(shortest=self.shortest, behind=behind)._tightened()
         bin_slot = self.keys.size(2) - 1
-        if not torch.compiler.is_compiling() and grown.longest > bin_slot:
+        if grown.longest > bin_slot:
             raise ValueError(
                 f"the cache holds {bin_slot} tokens, not {grown.longest}; make it larger"
             )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from regard.attention import Attention
+from regard.attention.state import last_real
 from regard.data import IGNORE
 from regard.data.batch import Batch, padded_size
 from regard.errors import UserError
@@ -85,8 +86,8 @@ class LanguageModel(nn.Module):
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
-        hidden, states = self.body.extend(input_ids, states, attention_mask)
-        return self.head(last_real(hidden, attention_mask)), states
+        hidden, states = _extend_last(self.body, input_ids, states, attention_mask)
+        return self.head(hidden), states
 
 
 class SequenceToSequence(nn.Module):
@@ -142,8 +143,10 @@ class ConditionedModel:
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
-        hidden, states = self.model.body.extend(input_ids, states, attention_mask)
-        return self.model.head(last_real(hidden, attention_mask)), states
+        body = self.model.body
+        decoder = body.decoder if isinstance(body, EncoderDecoder) else body
+        hidden, states = _extend_last(decoder, input_ids, states, attention_mask)
+        return self.model.head(hidden), states
 
 
 class MaskedLanguageModel(nn.Module):
@@ -399,12 +402,17 @@ def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabular
             return make_causal_body(config, vocabulary)
 
 
-def last_real(hidden: Hidden, attention_mask: TokenMask | None) -> Float[Tensor, "b d"]:
-    """The hidden state of each row's last token that is kept."""
-    if attention_mask is None:
-        return hidden.select(1, -1)
-    rows = torch.arange(len(hidden), device=hidden.device)
-    return hidden[rows, attention_mask.sum(1) - 1]
+def _extend_last(
+    body: CausalBody | RecurrentEncoderDecoder,
+    input_ids: Tensor,
+    states: Any,
+    attention_mask: Tensor | None,
+) -> tuple[Tensor, Any]:
+    """Return the hidden state of each row's last real token, and the states."""
+    if isinstance(body, Decoder):
+        return body.extend_last(input_ids, states, attention_mask)
+    hidden, states = body.extend(input_ids, states, attention_mask)
+    return last_real(hidden, attention_mask).squeeze(1), states
 
 
 def initialize(module: nn.Module) -> None:

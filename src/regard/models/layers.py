@@ -5,6 +5,7 @@ Shapes: b rows, n tokens, d = d_model, c channels of a convolution that reaches 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -18,12 +19,17 @@ from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated, Gating
 from regard.attention.norm import RMSNorm
-from regard.attention.state import RowState
+from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
 
+Stream: TypeAlias = Float[Tensor, "*rows_and_tokens d"]
+"""Hidden states of tokens. A single one is a vector when decoded, whose products need no views."""
+Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
+Attend: TypeAlias = Callable[..., tuple[Heads, State]]
+"""`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
@@ -76,7 +82,7 @@ class SelfAttention(nn.Module):
         if self.window_size is not None:
             mask = (mask or Mask()) & Mask.window(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
-        return self._finish(x, out)
+        return self.project(x, out)
 
     def init_state(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
@@ -99,32 +105,42 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
-    ) -> tuple[Hidden, State]:
-        """Causal attention of new tokens to themselves and to all that came before."""
-        return self._grow(x, self._project(x), rope, bias, state, attention_mask)
+    ) -> tuple[Heads, State]:
+        """Causal attention of new tokens to themselves and to all that came before, by head."""
+        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
+
+    def extend_last(
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: TokenMask | None,
+    ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
+        """Do as `extend`, but return the outputs of each row's last real token alone."""
+        return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Queries, keys and values of all heads, side by side."""
         projected: Tensor = self.qkv_proj(x)
         return projected
 
-    def _grow(
+    def _extend(
         self,
+        attend: Attend,
         x: Tensor,
-        projected: Tensor,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
     ) -> tuple[Tensor, State]:
-        query, key, value, gates = self._inputs(x, projected, rope)
-        out, state = self.attention.extend(
+        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope)
+        return attend(
             query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
-        return self._finish(x, out), state
 
-    def _finish(self, x: Tensor, out: Tensor) -> Tensor:
-        """The heads' outputs, projected."""
+    def project(self, x: Stream, out: Heads) -> Stream:
+        """Return the projected outputs of all heads."""
         return _join(out if self.gating is None else self.gating.finish(x, out), self.o_proj)
 
     def _inputs(
@@ -229,20 +245,30 @@ class ConvolvedSelfAttention(SelfAttention):
         before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
         return ConvolvedState(super().init_state(batch, capacity), before)
 
-    def extend(
+    def _extend(
         self,
-        x: Hidden,
+        attend: Attend,
+        x: Tensor,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: TokenMask | None,
-    ) -> tuple[Hidden, ConvolvedState]:
-        """Causal attention of new tokens to themselves and to all that came before."""
+        attention_mask: Tensor | None,
+    ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
+        projected: Tensor = self.qkv_proj(x)
         convolved, before = self.short_conv.extend(
-            super()._project(x), state.before, attention_mask
+            projected.view(len(state.before), -1, projected.shape[-1]), state.before, attention_mask
         )
-        out, attention = self._grow(x, convolved, rope, bias, state.attention, attention_mask)
+        query, key, value, gates = self._inputs(x, convolved, rope)
+        out, attention = attend(
+            query,
+            key,
+            value,
+            state.attention,
+            attention_mask=attention_mask,
+            bias=bias,
+            gates=gates,
+        )
         return out, ConvolvedState(attention, before)
 
 
@@ -288,7 +314,7 @@ class FeedForward(nn.Module):
         super().__init__()
         d_ff = config.d_ff or 4 * config.d_model
         self.up_proj = nn.Linear(config.d_model, d_ff, bias=config.ff_bias)
-        self.activation = _ACTIVATIONS[config.activation]
+        self.activation = _ACTIVATIONS[config.activation]()
         self.gate_proj = (
             nn.Linear(config.d_model, d_ff, bias=config.ff_bias) if config.gated else None
         )
@@ -302,39 +328,19 @@ class FeedForward(nn.Module):
         return narrowed
 
 
-_GELU_STRIDED = 1 << 16
-"""Largest number of activations for which GELU of a strided tensor is the faster one."""
-
-
-def _gelu(x: Tensor) -> Tensor:
-    """Hendrycks & Gimpel, 2016, §2: x·Φ(x).
-
-    On a CPU, torch takes oneDNN's kernel for contiguous tensors. It is the faster one for many
-    numbers, but slow to start: a row of 1,024 takes 39 µs within the step of a token on an Intel
-    Xeon, and 6 µs with torch's own kernel.
-    """
-    strided = x.numel() <= _GELU_STRIDED and x.numel() % 2 == 0 and x.is_cpu
-    if not strided or x.requires_grad or torch.compiler.is_compiling():
-        return F.gelu(x)
-    return F.gelu(x.reshape(2, -1).t()).t().reshape(x.shape)
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    """Hendrycks & Gimpel, 2016, §2, the approximation."""
-    return F.gelu(x, approximate="tanh")
-
-
-def _squared_relu(x: Tensor) -> Tensor:
+class SquaredReLU(nn.Module):
     """So et al., 2021, "Primer"."""
-    return F.relu(x).square()
+
+    def forward(self, x: Hidden) -> Hidden:
+        return F.relu(x).square()
 
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": _gelu,
-    "gelu-tanh": _gelu_tanh,
-    "relu": F.relu,
-    "relu2": _squared_relu,
-    "silu": F.silu,
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,  # Hendrycks & Gimpel, 2016, §2
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
+    "relu": nn.ReLU,
+    "relu2": SquaredReLU,
+    "silu": nn.SiLU,
 }
 
 
@@ -387,18 +393,32 @@ class Layer(CheckpointedModule):
 
     def extend(
         self,
+        x: Stream,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: TokenMask | None,
+        memory: State | None = None,
+    ) -> tuple[Stream, State]:
+        """New tokens, after all that the state has seen."""
+        read = self._before(self.norm_attention, x)
+        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
+        return self._rest(x, self.self_attention.project(read, out), memory), state
+
+    def extend_last(
+        self,
         x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-    ) -> tuple[Hidden, State]:
-        """New tokens, after all that the state has seen."""
-        attended, state = self.self_attention.extend(
-            self._before(self.norm_attention, x), rope, bias, state, attention_mask
-        )
-        return self._rest(x, attended, memory), state
+    ) -> tuple[Float[Tensor, "b 1 d"], State]:
+        """Each row's last real token alone. The state has seen all of them, as of `extend`."""
+        read = self._before(self.norm_attention, x)
+        out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
+        x, read = last_real(x, attention_mask), last_real(read, attention_mask)
+        return self._rest(x, self.self_attention.project(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """The stream after self-attention and all that follows it."""
@@ -432,14 +452,18 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
     return kind(config.d_model, eps=config.norm_eps)
 
 
-def _heads(x: Tensor, d_head: int) -> Float[Tensor, "b heads n d_head"]:
+def _heads(x: Stream, d_head: int) -> Heads:
+    if x.ndim == 1:
+        return x.view(1, -1, 1, d_head)
     b, n, _ = x.shape
     return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
 
 
-def _join(heads: Float[Tensor, "b heads n d_head"], project: nn.Module) -> Hidden:
+def _join(heads: Heads, project: nn.Module) -> Stream:
     b, _, n, _ = heads.shape
-    joined: Tensor = project(
-        heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)
-    )
-    return joined
+    if n > 1:
+        joined = heads.transpose(1, 2).flatten(2)
+    else:
+        joined = heads.reshape(b, 1, -1) if b > 1 else heads.reshape(-1)
+    projected: Tensor = project(joined)
+    return projected

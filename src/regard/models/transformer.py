@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -188,16 +188,40 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token stands beyond the context length, where it has no position.
         """
+        x, layers = self._extend(
+            [layer.extend for layer in self._layers()], input_ids, states, attention_mask
+        )
+        return x.view(*input_ids.shape, -1), layers
+
+    def extend_last(
+        self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
+    ) -> tuple[Float[Tensor, "b d"], DecoderStates]:
+        """Hidden state of each row's last real token; otherwise as `extend`."""
+        steps = [layer.extend for layer in self._layers()]
+        if input_ids.shape[1] > 1:
+            steps[-1] = self._layers()[-1].extend_last
+        x, layers = self._extend(steps, input_ids, states, attention_mask)
+        return x.view(len(input_ids), -1), layers
+
+    def _extend(
+        self,
+        steps: Sequence[Callable[..., tuple[Tensor, State]]],
+        input_ids: Tensor,
+        states: DecoderStates,
+        attention_mask: Tensor | None,
+    ) -> tuple[Tensor, DecoderStates]:
+        """Return what the layers' steps and the norm make of new tokens, and the states."""
         positions = states.length.unsqueeze(1)
         if input_ids.shape[1] != 1:
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
+        x = x.view(-1) if x.shape[:2].numel() == 1 else x
         grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
-        for layer, state, memory in zip(self._layers(), states.layers, memories, strict=True):
-            x, state = layer.extend(x, rope, self.bias, state, attention_mask, memory)
+        for step, state, memory in zip(steps, states.layers, memories, strict=True):
+            x, state = step(x, rope, self.bias, state, attention_mask, memory)
             grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories)
 
