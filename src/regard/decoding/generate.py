@@ -274,11 +274,11 @@ def _scores(
     Raises:
         NonFiniteError: a logit is NaN or infinite.
     """
-    scores = torch.stack(list(logits), 1).float().log_softmax(-1)
-    scores = scores.gather(-1, torch.stack(list(tokens), 1).unsqueeze(-1)).squeeze(-1)
+    scores = torch.stack(list(logits)).float().log_softmax(-1)
+    scores = scores.gather(-1, torch.stack(list(tokens)).unsqueeze(-1)).squeeze(-1)
     if not scores.isfinite().all():
         raise NonFiniteError(DAMAGED)
-    return scores
+    return scores.T
 
 
 def _steps(

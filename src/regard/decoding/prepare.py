@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
@@ -21,6 +22,7 @@ from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Steps
 from regard.attention.softmax import LARGE_CACHE, Softmax
 from regard.models.builders import ConditionedModel
+from regard.models.recurrent import GatedLayer, RecurrentDecoder, RecurrentStates
 
 T = TypeVar("T")
 
@@ -45,6 +47,8 @@ def prepare(model: T) -> T:
         tensors |= {name: getattr(model, name) for name in names}
     if isinstance(model, nn.Linear):  # autocast would convert them anew for each token
         tensors = {name: x if x is None else x.to(product_dtype(x)) for name, x in tensors.items()}
+    if isinstance(model, RecurrentDecoder):
+        tensors["projected"] = _projected(model)
     kind = type_before_parametrizations(model)
     constants = {name: getattr(model, name) for name in _CONSTANTS.get(kind, ())}
     view: T = object.__new__(_lean(kind))
@@ -72,6 +76,8 @@ def _lean(kind: type[nn.Module]) -> Any:
         methods["extend"] = _extend
     if kind is Softmax:
         methods["_attend_all"] = _attend_all
+    if kind is RecurrentDecoder:
+        methods["extend"] = _extend_recurrent
     return type(kind.__name__, (kind,), methods)
 
 
@@ -132,6 +138,39 @@ def _attend_all(softmax: Softmax, query: Tensor, keys: Tensor, values: Tensor) -
     if not plain or keys.size(1) != query.size(1) or values.numel() >= LARGE_CACHE:
         return softmax._attend(query, keys, values, None, None)
     return F.scaled_dot_product_attention(query, keys, values)
+
+
+FEW_TOKENS = 1024
+"""Largest vocabulary of which all tokens are projected at first."""
+
+
+def _projected(decoder: RecurrentDecoder) -> Float[Tensor, "vocabulary three_d"] | None:
+    """Return each token as the first layer reads it, if it is of gated units and tokens are few."""
+    layer, vectors = decoder.recurrence.layers[0], decoder.embedding.weight
+    if not isinstance(layer, GatedLayer) or len(vectors) > FEW_TOKENS:
+        return None
+    return layer.project(vectors)
+
+
+def _extend_recurrent(
+    decoder: Any,
+    input_ids: Tensor,
+    states: RecurrentStates,
+    attention_mask: Tensor | None = None,
+) -> tuple[Tensor, RecurrentStates]:
+    """Return `RecurrentDecoder.extend`, of single tokens without the first layer's product.
+
+    Of 64 rows, a step of two layers of width 256 takes 0.92 of its time.
+    """
+    if input_ids.shape[1] != 1 or attention_mask is not None or decoder.projected is None:
+        return RecurrentDecoder.extend(decoder, input_ids, states, attention_mask)
+    first, *others = decoder.recurrence.layers
+    h = first.step(decoder.projected.index_select(0, input_ids[:, 0]), states.layers[0, 0])
+    x, lasts = h[:, None], [h[None]]
+    for layer, state in zip(others, states.layers[1:], strict=True):
+        x, last = layer(x, state, None)
+        lasts.append(last)
+    return x, RecurrentStates(torch.stack(lasts), states.length + 1)
 
 
 _CALLS: dict[type[nn.Module], Callable[..., Tensor]] = {

@@ -69,7 +69,11 @@ class OutputLayer(nn.Module):
 
 
 class GatedLayer(OutputLayer):
-    """A layer of gated recurrent units; a single token takes one operator."""
+    """A layer of gated recurrent units.
+
+    As in `torch.nn.GRU`, with p = W_i x + b_i and q = W_h h + b_h of three parts each:
+    r, z = σ(p + q), n = tanh(p + r ⊙ q), and the next h is (1 − z) ⊙ n + z ⊙ h.
+    """
 
     rnn: nn.GRU
 
@@ -81,6 +85,22 @@ class GatedLayer(OutputLayer):
             return super().forward(x, state, lengths)
         h = torch.gru_cell(x[:, 0], state[0], *self.rnn.all_weights[0])
         return h[:, None], h[None]
+
+    def project(self, x: Float[Tensor, "b d_in"]) -> Float[Tensor, "b three_d"]:
+        """Return p."""
+        weight, _, bias, _ = self.rnn.all_weights[0]
+        return F.linear(x, weight, bias)
+
+    def step(
+        self, projected: Float[Tensor, "b three_d"], h: Float[Tensor, "b d"]
+    ) -> Float[Tensor, "b d"]:
+        """Return the next h."""
+        _, weight, _, bias = self.rnn.all_weights[0]
+        sizes = [2 * h.shape[1], h.shape[1]]
+        gates, new = projected.split(sizes, 1)
+        of_h, change = F.linear(h, weight, bias).split(sizes, 1)
+        reset, update = (gates + of_h).sigmoid_().chunk(2, 1)
+        return torch.addcmul(new, reset, change).tanh_().lerp_(h, update)
 
 
 class CellLayer(nn.Module):
