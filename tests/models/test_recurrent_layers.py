@@ -1,5 +1,7 @@
 """Recurrent layers: torch's own with packed rows are the oracle; without tanh, the formula is."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -48,6 +50,19 @@ def packed(states: Tensor, directions: int) -> Tensor:
     return by_direction.movedim(2, 1).flatten(0, 1).contiguous()
 
 
+def random_states(recurrence: Recurrence, rows: int) -> Tensor:
+    """Return states of all layers, (layers, parts, rows, width)."""
+    return normal(*torch.stack([*recurrence.init_state(rows)]).shape, seed=1)
+
+
+def stacked(
+    recurrence: Recurrence, x: Tensor, states: Any, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs, and the last states of all layers as one tensor."""
+    out, last = recurrence(x, states, lengths)
+    return out, torch.stack([*last])
+
+
 @BOTH
 @pytest.mark.parametrize("cell", ORACLES)
 @checked
@@ -57,8 +72,8 @@ def test_it_is_torch_s_of_packed_rows(lengths: list[int], cell: str, bidirection
     config = tiny_config(cell=cell, bidirectional=bidirectional)
     recurrence = sharp(Recurrence(config))
     directions, rows, real = 1 + bidirectional, len(lengths), torch.tensor(lengths)
-    x, states = normal(rows, max(lengths), D), normal(*recurrence.init_state(rows).shape, seed=1)
-    out, last = recurrence(x, states, real)
+    x, states = normal(rows, max(lengths), D), random_states(recurrence, rows)
+    out, last = stacked(recurrence, x, states, real)
 
     together = pack_padded_sequence(x, real, batch_first=True, enforce_sorted=False)
     first = [packed(part, directions) for part in states.unbind(1)]
@@ -79,7 +94,9 @@ def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> 
     recurrence = tiny(cell, bidirectional=bidirectional)
     x, states = normal(3, 5, D), recurrence.init_state(3)
     for one, other in zip(
-        recurrence(x, states), recurrence(x, states, torch.tensor([5, 5, 5])), strict=True
+        stacked(recurrence, x, states),
+        stacked(recurrence, x, states, torch.tensor([5, 5, 5])),
+        strict=True,
     ):
         assert close(one, other)
 
@@ -88,11 +105,11 @@ def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> 
 @torch.no_grad()
 def test_token_by_token_is_all_at_once(cell: str) -> None:
     recurrence = tiny(cell)
-    x, states = normal(3, 5, D), normal(*recurrence.init_state(3).shape, seed=1)
-    expected, last = recurrence(x, states)
+    x, states = normal(3, 5, D), random_states(recurrence, 3)
+    expected, last = stacked(recurrence, x, states)
     found = []
     for token in x.split(1, 1):
-        out, states = recurrence(token, states)
+        out, states = stacked(recurrence, token, states)
         found.append(out)
     assert close(torch.cat(found, 1), expected)
     assert close(states, last)
@@ -104,8 +121,8 @@ def test_token_by_token_is_all_at_once(cell: str) -> None:
 @torch.no_grad()
 def test_a_row_without_tokens_keeps_its_state(lengths: list[int], cell: str) -> None:
     recurrence, rows = tiny(cell), len(lengths)
-    states, real = normal(*recurrence.init_state(rows).shape), torch.tensor(lengths)
-    _, last = recurrence(normal(rows, 7, D, seed=1), states, real)
+    states, real = random_states(recurrence, rows), torch.tensor(lengths)
+    _, last = stacked(recurrence, normal(rows, 7, D, seed=1), states, real)
     kept = (last == states).all(-1).all(0).all(0)
     assert torch.equal(kept, real == 0)
 

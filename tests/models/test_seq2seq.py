@@ -91,13 +91,12 @@ def attention_of(model: RecurrentEncoderDecoder) -> GlobalAttention:
 def test_the_decoder_begins_with_maps_of_the_encoder_s_final_states(model: str) -> None:
     made, (ids, lengths) = tiny(**MODELS[model]), padded(SOURCES)
     states, (_, last) = made.encode(ids, lengths), made.encoder.encode(ids, lengths)
-    layers, parts = last.shape[:2]
-    for layer in range(layers):
-        for part in range(parts):
-            bridge = made.bridges[layer * parts + part]
+    bridges = iter(made.bridges)
+    for found, state in zip(states.decoder.layers, last, strict=True):
+        for decoder_part, encoder_part in zip(found, state, strict=True):
+            bridge = next(bridges)
             assert isinstance(bridge, nn.Linear)
-            expected = last[layer, part] @ bridge.weight.T + bridge.bias
-            assert close(states.decoder.layers[layer, part], expected)
+            assert close(decoder_part, encoder_part @ bridge.weight.T + bridge.bias)
     if made.attention is None:
         hidden, _ = made.decoder.extend(TARGETS, states.decoder)
         assert close(made(ids, lengths, TARGETS), hidden)

@@ -165,12 +165,12 @@ def _extend_recurrent(
     if input_ids.shape[1] != 1 or attention_mask is not None or decoder.projected is None:
         return RecurrentDecoder.extend(decoder, input_ids, states, attention_mask)
     first, *others = decoder.recurrence.layers
-    h = first.step(decoder.projected.index_select(0, input_ids[:, 0]), states.layers[0, 0])
+    h = first.step(decoder.projected.index_select(0, input_ids[:, 0]), states.layers[0][0])
     x, lasts = h[:, None], [h[None]]
     for layer, state in zip(others, states.layers[1:], strict=True):
         x, last = layer(x, state, None)
         lasts.append(last)
-    return x, RecurrentStates(torch.stack(lasts), states.length + 1)
+    return x, RecurrentStates(lasts, states.length + 1)
 
 
 _CALLS: dict[type[nn.Module], Callable[..., Tensor]] = {

@@ -6,8 +6,10 @@ shorter than n: beyond their lengths stands padding, whose outputs mean nothing 
 sees.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +23,9 @@ from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+
+LayerStates: TypeAlias = Sequence[Float[Tensor, "parts b d_out"]]
+"""The state of each layer."""
 
 
 class LinearRNN(nn.Module):
@@ -179,28 +184,27 @@ class Recurrence(nn.Module):
         rates = [0.0] + [config.dropout] * (config.n_layers - 1)
         self.dropouts = nn.ModuleList(map(Dropout, rates))
 
-    def init_state(self, batch: int) -> Float[Tensor, "layers parts b d_out"]:
+    def init_state(self, batch: int) -> LayerStates:
         """The states before the first token: zero."""
         weight = next(self.parameters())
-        return weight.new_zeros(len(self.layers), self.parts, batch, self.d_out)
+        return [weight.new_zeros(self.parts, batch, self.d_out) for _ in self.layers]
 
     def forward(
         self,
         x: Hidden,
-        states: Float[Tensor, "layers parts b d_out"],
+        states: LayerStates,
         lengths: Lengths | None = None,
-    ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
+    ) -> tuple[Float[Tensor, "b n d_out"], LayerStates]:
         """The last layer's outputs, and all layers' states after each row's last real token.
 
         Without `lengths`, all tokens are real.
         """
         lasts: list[Tensor] = []
         with without_autocast(x):
-            states = states.to(x.dtype)
             for layer, dropout, state in zip(self.layers, self.dropouts, states, strict=True):
-                x, last = layer(dropout(x), state, lengths)
+                x, last = layer(dropout(x), state.to(x.dtype), lengths)
                 lasts.append(last)
-        return x, torch.stack(lasts)
+        return x, lasts
 
 
 def _make_layer(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
@@ -229,13 +233,13 @@ def _make_direction(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
 class RecurrentStates(RowState):
     """The states of all layers: the same size for any number of tokens."""
 
-    layers: Float[Tensor, "layers parts b d"]
+    layers: LayerStates
     length: Lengths
     """Number of tokens so far, per row."""
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> "RecurrentStates":
         """The states of the given rows, in that order; a row may be taken several times."""
-        return RecurrentStates(self.layers[:, :, rows], self.length[rows])
+        return RecurrentStates([state[:, rows] for state in self.layers], self.length[rows])
 
 
 class RecurrentDecoder(nn.Module):
@@ -274,7 +278,8 @@ class RecurrentDecoder(nn.Module):
         """
         require_fit(capacity, self.context_length)
         layers = self.recurrence.init_state(batch)
-        return RecurrentStates(layers, torch.zeros(batch, dtype=torch.long, device=layers.device))
+        length = torch.zeros(batch, dtype=torch.long, device=layers[0].device)
+        return RecurrentStates(layers, length)
 
     def extend(
         self, input_ids: TokenIds, states: RecurrentStates, attention_mask: TokenMask | None = None
@@ -315,7 +320,7 @@ class RecurrentEncoder(nn.Module):
 
     def encode(
         self, input_ids: TokenIds, lengths: Lengths | None
-    ) -> tuple[Float[Tensor, "b n d_out"], Float[Tensor, "layers parts b d_out"]]:
+    ) -> tuple[Float[Tensor, "b n d_out"], LayerStates]:
         """Hidden states of each row's first `lengths` tokens, and the final states of all layers.
 
         Without `lengths`, all tokens are real.

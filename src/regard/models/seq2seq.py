@@ -20,7 +20,13 @@ from regard.models.config import (
     RecurrentLayersConfig,
 )
 from regard.models.layers import length_mask
-from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder, RecurrentStates, require_fit
+from regard.models.recurrent import (
+    LayerStates,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    RecurrentStates,
+    require_fit,
+)
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
 
@@ -212,9 +218,9 @@ class RecurrentEncoderDecoder(nn.Module):
         queries, _ = self.decoder.extend(input_ids, self._bridge(last))
         return self.attention.weights(queries, hidden, source_lengths)
 
-    def _bridge(self, last: Float[Tensor, "layers parts b d_source"]) -> RecurrentStates:
+    def _bridge(self, last: LayerStates) -> RecurrentStates:
         """The decoder's first states."""
-        mapped = [bridge(x) for bridge, x in zip(self.bridges, last.flatten(0, 1), strict=True)]
-        layers = torch.stack(mapped).unflatten(0, last.shape[:2])
-        length = torch.zeros(last.shape[2], dtype=torch.long, device=last.device)
+        bridges = iter(self.bridges)
+        layers = [torch.stack([next(bridges)(part) for part in state]) for state in last]
+        length = torch.zeros(last[0].shape[1], dtype=torch.long, device=last[0].device)
         return RecurrentStates(layers, length)

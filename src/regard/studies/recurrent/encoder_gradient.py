@@ -97,7 +97,7 @@ class Measured(NamedTuple):
 def measure(run: Run, rows: Rows) -> Measured:
     """Measure the gradients with and without the path through the last state."""
     characters, memory = encoded(run, rows)
-    cut = RecurrentStates(memory.decoder.layers.detach(), memory.decoder.length)
+    cut = RecurrentStates([x.detach() for x in memory.decoder.layers], memory.decoder.length)
     memories = (memory, EncoderDecoderStates(cut, memory.source))
     return Measured(*(gradient(loss(run, rows, one), characters)[TOKEN:] for one in memories))
 
@@ -130,7 +130,7 @@ def at_inference(run: Run, texts: Sequence[Example]) -> Iterable[Measurement]:
         yield equal(f"change of the {name}'s weights by inference", moved, 0)
     memory = body.encode(rows.source, rows.lengths)
     output, _ = body.extend(rows.ids, memory)
-    parts = {"source": rows.source, "last state": memory.decoder.layers[0, 0], "output": output}
+    parts = {"source": rows.source, "last state": memory.decoder.layers[0][0], "output": output}
     for name, values in parts.items():
         change = (values - values.roll(1, 0)).abs().max()
         yield at_least(f"change of the {name} by another text", change, 1e-3)
