@@ -15,7 +15,6 @@ from regard.attention.config import (
     SlidingWindowConfig,
 )
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
-from regard.attention.softmax import LARGE_CACHE
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel, check_step, export_step
@@ -183,4 +182,4 @@ def test_caches_of_any_size_are_served() -> None:
     """The model itself reads large ones by other operators than small ones."""
     model = tiny_model(dtype=torch.float32)
     numbers = model.body.context_length * model.head.in_features
-    export_step(model, LARGE_CACHE // numbers + 1)
+    export_step(model, 2**18 // numbers + 1)

@@ -168,6 +168,8 @@ class ScoreAttention(Attention):
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Memory)
+        if memory.mask is None and query.size(2) == memory.readers == 1:
+            return self._attend_all(query, memory.key, memory.value)
         if memory.readers == 1:
             return self._forward(query, memory.key, memory.value, memory.mask, None)
         # As rows of one source, readers would each read all of it; as its queries, they do so once.
@@ -403,10 +405,6 @@ def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
     return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
 
 
-LARGE_CACHE = 2**18
-"""Least number of values that a single query per row reads faster by plain products."""
-
-
 def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
     """Whether products and softmax one by one are the better way, or the only one.
 
@@ -424,14 +422,24 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
     In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
     took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
     its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
-    does nothing but read it, which plain products do better in float32, in 0.7 of the time
-    (`benchmarks/decoding_step.py`), and compiled loops at any size. In bfloat16, products with
-    parts of a cache copy them, and take more than twice the kernel's time.
+    does nothing but read it, which plain products do better in float32, and compiled loops at any
+    size. In bfloat16, products with parts of a cache copy them, and take more than twice the
+    kernel's time.
     """
     narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:
-        return torch.compiler.is_compiling() or (value.numel() >= LARGE_CACHE and not narrow)
+        return torch.compiler.is_compiling() or (is_large_cache(value) and not narrow)
     return narrow and value.shape[2] <= 128
+
+
+def is_large_cache(value: Values) -> bool:
+    """Whether a single query per row reads these values, or such keys, faster by plain products.
+
+    With 8 heads of width 32 and 16 to 64 rows, products take 0.66 to 0.96 of the kernel's time on
+    an Intel Xeon from this size on; with one row, as long at 1,024 tokens. They would copy tokens
+    that don't lie side by side.
+    """
+    return value.numel() >= 2**18 and value.stride(2) == value.size(3)
 
 
 def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:

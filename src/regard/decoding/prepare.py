@@ -20,7 +20,7 @@ from regard.attention import AnyBias, Attention, State
 from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Steps
-from regard.attention.softmax import LARGE_CACHE, Softmax
+from regard.attention.softmax import Softmax, is_large_cache
 from regard.models.builders import ConditionedModel
 from regard.models.recurrent import GatedLayer, RecurrentDecoder, RecurrentStates
 
@@ -73,7 +73,7 @@ def _lean(kind: type[nn.Module]) -> Any:
     methods: dict[str, Any] = dict.fromkeys(_CONSTANTS.get(kind, ()))
     methods |= {"__call__": _CALLS.get(kind, kind.forward), "__module__": kind.__module__}
     if issubclass(kind, Attention):
-        methods["extend"] = _extend
+        methods |= {"extend": _extend, "attend_memory": kind._attend_memory}
     if kind is Softmax:
         methods["_attend_all"] = _attend_all
     if kind is RecurrentDecoder:
@@ -135,7 +135,7 @@ def _extend(
 def _attend_all(softmax: Softmax, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Return `Softmax._attend_all`, by torch's kernel at once in the most frequent case."""
     plain = softmax.scaled and softmax.divisor == 1 and query.is_cpu and not softmax.training
-    if not plain or keys.size(1) != query.size(1) or values.numel() >= LARGE_CACHE:
+    if not plain or keys.size(1) != query.size(1) or is_large_cache(values):
         return softmax._attend(query, keys, values, None, None)
     return F.scaled_dot_product_attention(query, keys, values)
 
