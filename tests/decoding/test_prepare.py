@@ -188,8 +188,22 @@ def test_tensors_are_shared_and_the_model_stays_as_it_is() -> None:
 
 
 def test_hooks_are_called() -> None:
-    model, calls = tiny_model(), []
-    model.head.register_forward_hook(lambda *_: calls.append(1))
+    """With the shapes of the model itself: of one token a row, after those of the prompts."""
+    model = tiny_model()
+    body = model.body
+    assert isinstance(body, Decoder)
+    hooked, shapes = body.layers[0].get_submodule("feed_forward"), list[torch.Size]()
+    hooked.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    for prompts in PROMPTS, PROMPTS[:1]:
+        shapes.clear()
+        generate_ids(model, prompts, max_new_tokens=NEW)
+        assert shapes[1:] == [(len(prompts), 1, body.width)] * (NEW - 1)
+
+
+def test_hooks_of_recurrent_layers_are_called() -> None:
+    model, calls = make_model(FAMILIES["rnn, gru"], LMHeadConfig(), 11), []
+    assert isinstance(model, LanguageModel)
+    model.body.embedding.register_forward_hook(lambda *_: calls.append(1))
     generate_ids(model, PROMPTS, max_new_tokens=NEW)
     assert len(calls) == NEW
 

@@ -5,7 +5,6 @@ call of an `nn.Module` looks for hooks, and each of its parameters and modules i
 look-up in three dictionaries.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -16,13 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from regard.attention import AnyBias, Attention, State
+from regard.attention import Attention
 from regard.attention.base import product_dtype
-from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Steps
 from regard.attention.softmax import Softmax, is_large_cache
 from regard.models.builders import ConditionedModel
 from regard.models.recurrent import GatedLayer, RecurrentDecoder, RecurrentStates
+from regard.models.transformer import Decoder
 
 T = TypeVar("T")
 
@@ -30,10 +29,10 @@ T = TypeVar("T")
 def prepare(model: T) -> T:
     """Return a view of a model that computes the same with fewer steps of Python.
 
-    It shares all tensors but those of linear layers under autocast; these, and parametrized ones,
-    such as weights with LoRA, are computed once: use it as long as the weights and the precision
-    don't change. Modules with hooks or a forward of their own stay as
-    they are, and so does a model that is no `nn.Module`.
+    It shares the model's tensors. What depends on them alone is computed once: weights under
+    autocast, parametrized ones, such as those with LoRA, and what `_computed` returns. So the view
+    is of use as long as the weights and the precision don't change. Modules with hooks or a forward
+    of their own stay as they are, and so does a model that is no `nn.Module`.
     """
     if isinstance(model, ConditionedModel):
         return replace(model, model=prepare(model.model))
@@ -45,15 +44,28 @@ def prepare(model: T) -> T:
         del modules["parametrizations"]
         names = cast(nn.ModuleDict, model.parametrizations)
         tensors |= {name: getattr(model, name) for name in names}
-    if isinstance(model, nn.Linear):  # autocast would convert them anew for each token
-        tensors = {name: x if x is None else x.to(product_dtype(x)) for name, x in tensors.items()}
-    if isinstance(model, RecurrentDecoder):
-        tensors["projected"] = _projected(model)
-    kind = type_before_parametrizations(model)
-    constants = {name: getattr(model, name) for name in _CONSTANTS.get(kind, ())}
-    view: T = object.__new__(_lean(kind))
-    vars(view).update(vars(model) | tensors | constants | modules, _modules=modules)
+    view: T = object.__new__(_lean(type_before_parametrizations(model)))
+    computed = _computed(model, tensors)
+    vars(view).update(vars(model) | tensors | modules | computed, _modules=modules)
     return view
+
+
+def _computed(model: nn.Module, tensors: dict[str, Tensor | None]) -> dict[str, Any]:
+    """Attributes of a view that depend on the weights, or on how the model is used."""
+    match model:
+        case nn.Linear():  # autocast would convert them anew for each token
+            return {n: x if x is None else x.to(product_dtype(x)) for n, x in tensors.items()}
+        case Steps():
+            return {"rate": model.rate}
+        case Decoder():
+            return {"vectors": not _has_hooks(model)}
+        case RecurrentDecoder():
+            return {"projected": _projected(model)}
+    return {}
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    return any(map(is_hooked, model.modules()))
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -70,14 +82,9 @@ def is_hooked(module: nn.Module) -> bool:
 @cache
 def _lean(kind: type[nn.Module]) -> Any:
     """The class of modules whose call is `forward` itself; mechanisms check no shapes."""
-    methods: dict[str, Any] = dict.fromkeys(_CONSTANTS.get(kind, ()))
-    methods |= {"__call__": _CALLS.get(kind, kind.forward), "__module__": kind.__module__}
+    methods = {"__call__": kind.forward, "__module__": kind.__module__, **_METHODS.get(kind, {})}
     if issubclass(kind, Attention):
-        methods |= {"extend": _extend, "attend_memory": kind._attend_memory}
-    if kind is Softmax:
-        methods["_attend_all"] = _attend_all
-    if kind is RecurrentDecoder:
-        methods["extend"] = _extend_recurrent
+        methods["_validate_extend"] = lambda *_: None
     return type(kind.__name__, (kind,), methods)
 
 
@@ -103,33 +110,18 @@ def _gelu(gelu: nn.GELU, x: Tensor) -> Tensor:
     Xeon, and 6 µs with torch's own kernel.
     """
     half, rest = divmod(x.numel(), 2)
-    if rest or half > _FEW or not x.is_cpu or gelu.approximate != "none":
+    if rest or half > _FEW_PAIRS or not x.is_cpu or gelu.approximate != "none":
         return F.gelu(x, approximate=gelu.approximate)
     return F.gelu(x.as_strided((half, 2), (1, half))).as_strided(x.shape, x.stride())
 
 
-_FEW = 1 << 15
-"""Largest half of the numbers for which torch's own kernel is the faster one."""
+_FEW_PAIRS = 1 << 15
+"""Largest half of the numbers of which torch's own kernel is the faster one."""
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
     """Return `nn.LayerNorm.forward`."""
     return torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-
-
-def _extend(
-    attention: Attention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: State,
-    *,
-    attention_mask: Tensor | None = None,
-    bias: AnyBias | None = None,
-    gates: Gates = NO_GATES,
-) -> tuple[Tensor, State]:
-    """Return `Attention.extend` of inputs that need no validation."""
-    return attention._extend(query, key, value, state, attention_mask, bias, **gates)
 
 
 def _attend_all(softmax: Softmax, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -140,16 +132,16 @@ def _attend_all(softmax: Softmax, query: Tensor, keys: Tensor, values: Tensor) -
     return F.scaled_dot_product_attention(query, keys, values)
 
 
-FEW_TOKENS = 1024
-"""Largest vocabulary of which all tokens are projected at first."""
-
-
 def _projected(decoder: RecurrentDecoder) -> Float[Tensor, "vocabulary three_d"] | None:
-    """Return each token as the first layer reads it, if it is of gated units and tokens are few."""
+    """Return each token as the first layer reads it, if it is a GRU and there are few of them."""
     layer, vectors = decoder.recurrence.layers[0], decoder.embedding.weight
-    if not isinstance(layer, GatedLayer) or len(vectors) > FEW_TOKENS:
+    if not isinstance(layer, GatedLayer) or len(vectors) > _FEW_TOKENS or _has_hooks(decoder):
         return None
     return layer.project(vectors)
+
+
+_FEW_TOKENS = 1024
+"""Largest vocabulary of which all tokens are projected at first."""
 
 
 def _extend_recurrent(
@@ -173,12 +165,12 @@ def _extend_recurrent(
     return x, RecurrentStates(lasts, states.length + 1)
 
 
-_CALLS: dict[type[nn.Module], Callable[..., Tensor]] = {
-    nn.GELU: _gelu,
-    nn.Linear: _linear,
-    nn.LayerNorm: _layer_norm,
+_METHODS: dict[type[nn.Module], dict[str, Any]] = {
+    nn.GELU: {"__call__": _gelu},
+    nn.Linear: {"__call__": _linear},
+    nn.LayerNorm: {"__call__": _layer_norm},
+    Softmax: {"_attend_all": _attend_all},
+    RecurrentDecoder: {"extend": _extend_recurrent},
+    Steps: {"rate": None},  # an attribute of the view
 }
-"""What is called in place of `forward`."""
-
-_CONSTANTS: dict[type[nn.Module], tuple[str, ...]] = {Steps: ("rate",)}
-"""Properties that depend on parameters alone."""
+"""What a view's class has in place of the methods of its kind."""

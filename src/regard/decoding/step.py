@@ -59,7 +59,10 @@ class _CompiledLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.weight.dtype)
-        y = F.linear(x, self.weight) if x.ndim > 1 else (self.weight @ x[:, None])[:, 0]
+        if x.numel() == self.in_features:
+            y = (self.weight @ x.reshape(-1, 1)).view(*x.shape[:-1], -1)
+        else:
+            y = F.linear(x, self.weight)
         return y if self.bias is None else y + self.bias
 
 

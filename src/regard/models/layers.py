@@ -26,7 +26,7 @@ from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
 
 Stream: TypeAlias = Float[Tensor, "*rows_and_tokens d"]
-"""Hidden states of tokens. A single one is a vector when decoded, whose products need no views."""
+"""Hidden states, (b, n, d), or (d) of a single token, whose products then need no views."""
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
         if self.window_size is not None:
             mask = (mask or Mask()) & Mask.window(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
-        return self.project(x, out)
+        return self.finish(x, out)
 
     def init_state(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
@@ -139,9 +139,11 @@ class SelfAttention(nn.Module):
             query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
 
-    def project(self, x: Stream, out: Heads) -> Stream:
-        """Return the projected outputs of all heads."""
-        return _join(out if self.gating is None else self.gating.finish(x, out), self.o_proj)
+    def finish(self, x: Stream, out: Heads) -> Stream:
+        """Return the projected outputs of all heads, in the shape of the input."""
+        out = out if self.gating is None else self.gating.finish(x, out)
+        projected: Tensor = self.o_proj(_join(out, x))
+        return projected
 
     def _inputs(
         self, x: Tensor, projected: Tensor, rope: Rope | None
@@ -301,7 +303,8 @@ class CrossAttention(nn.Module):
     def forward(self, x: Hidden, memory: State) -> Hidden:
         """Attention to a source that is remembered."""
         query = _heads(self.q_proj(x), self.d_head)
-        return _join(self.attention.attend_memory(query, memory), self.o_proj)
+        attended: Tensor = self.o_proj(_join(self.attention.attend_memory(query, memory), x))
+        return attended
 
 
 class FeedForward(nn.Module):
@@ -403,7 +406,7 @@ class Layer(CheckpointedModule):
         """New tokens, after all that the state has seen."""
         read = self._before(self.norm_attention, x)
         out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
-        return self._rest(x, self.self_attention.project(read, out), memory), state
+        return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def extend_last(
         self,
@@ -418,7 +421,7 @@ class Layer(CheckpointedModule):
         read = self._before(self.norm_attention, x)
         out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
         x, read = last_real(x, attention_mask), last_real(read, attention_mask)
-        return self._rest(x, self.self_attention.project(read, out), memory), state
+        return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """The stream after self-attention and all that follows it."""
@@ -459,11 +462,9 @@ def _heads(x: Stream, d_head: int) -> Heads:
     return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
 
 
-def _join(heads: Heads, project: nn.Module) -> Stream:
+def _join(heads: Heads, x: Stream) -> Stream:
+    """Heads side by side, in the shape of x but for its width."""
+    if x.ndim == 1:
+        return heads.reshape(-1)
     b, _, n, _ = heads.shape
-    if n > 1:
-        joined = heads.transpose(1, 2).flatten(2)
-    else:
-        joined = heads.reshape(b, 1, -1) if b > 1 else heads.reshape(-1)
-    projected: Tensor = project(joined)
-    return projected
+    return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)

@@ -120,6 +120,9 @@ class Transformer(nn.Module):
 class Decoder(Transformer):
     """Token ids → hidden states, each a function of its token and those before."""
 
+    vectors = False
+    """Whether layers get a single token as a vector; only views for decoding do so."""
+
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
@@ -217,7 +220,7 @@ class Decoder(Transformer):
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
-        x = x.view(-1) if x.shape[:2].numel() == 1 else x
+        x = x.view(-1) if self.vectors and x.shape[:2].numel() == 1 else x
         grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         for step, state, memory in zip(steps, states.layers, memories, strict=True):
