@@ -81,9 +81,9 @@ def loop(attend: RecurrentAttention, tensors: list[Tensor], gates: dict[str, Ten
     state, outputs = value.new_zeros(1, HEADS, D, D), []
     for t in range(key.shape[2]):
         token = update.each(itemgetter((..., slice(t, t + 1), slice(None))))
-        out, state = token.step(query[:, :, None, t : t + 1] * D**-0.5, state)
+        out, state = token.step(query[:, :, t : t + 1] * D**-0.5, state)
         outputs.append(out)
-    return torch.cat(outputs, 3)
+    return torch.cat(outputs, 2)
 
 
 def call(forward: Callable[[], Tensor], *, backward: bool, threads: bool = True) -> measure.Call:

@@ -1,6 +1,6 @@
 """Prepared models: the same numbers as the model itself, from the same tensors."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.profiler import ProfilerActivity, profile
 
+from regard.attention import Softmax, State
 from regard.attention.config import (
     ArgmaxConfig,
     AttentionConfig,
@@ -29,8 +30,10 @@ from regard.attention.recurrent_config import (
 )
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
+from regard.decoding.step import _tensors
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import EncoderConfig, LMHeadConfig, RecurrentConfig
+from regard.models.layers import Layer
 from regard.models.recurrent import GatedLayer
 from regard.models.transformer import Decoder
 from regard.positions.config import (
@@ -150,6 +153,31 @@ def test_every_family_decodes_the_same(family: str, rows: int) -> None:
         torch.testing.assert_close(found, whole, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_family_decodes_the_same_under_autocast(family: str, rows: int) -> None:
+    """Up to rounding in bfloat16; states have the precision of the model's.
+
+    A short convolution keeps its inputs, which are in bfloat16, in either precision.
+    """
+    model = make_model(FAMILIES[family], LMHeadConfig(), 11).eval()
+    prompts, lengths = torch.tensor([[1, 2, 3], [4, 5, 6]])[:rows], torch.tensor([3, 2])[:rows]
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        generator: Any = model
+        if isinstance(model, SequenceToSequence):
+            generator = model.condition(prompts, lengths)
+        kinds, logits = [], []
+        for each in generator, prepare(generator):
+            states = each.init_state(rows, 4)
+            _, states = each.extend(prompts, states)
+            score, states = each.extend(prompts[:, :1], states)
+            kinds.append([tensor.dtype for tensor in _tensors(states)])
+            logits.append(score)
+    assert kinds[0] == kinds[1] or "convolved" in family
+    bound = 4 * torch.finfo(torch.bfloat16).eps * float(logits[0].abs().max())
+    torch.testing.assert_close(*logits, rtol=0, atol=bound)
+
+
 @pytest.mark.parametrize("settings", MODELS, ids=lambda given: str(next(iter(given.values()))))
 def test_the_last_hidden_state_is_that_of_all(settings: dict[str, Any]) -> None:
     """Of rows of equal and of unequal length, at first and after other tokens."""
@@ -175,6 +203,37 @@ def test_gelu_of_few_and_of_many_numbers(shape: tuple[int, ...], approximate: st
     found = prepare(gelu)(x)
     torch.testing.assert_close(found, gelu(x))
     assert found.is_contiguous()
+    torch.testing.assert_close(prepare(gelu)(x[..., ::2]), gelu(x[..., ::2]))
+
+
+class Zero(Softmax):
+    """A custom mechanism whose outputs are zero."""
+
+    def _extend(self, *args: Any, **gates: Any) -> tuple[Tensor, State]:
+        out, state = super()._extend(*args, **gates)
+        return torch.zeros_like(out), state
+
+
+class Shaped(nn.Module):
+    """A custom layer that relies on rows of tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, d = x.shape
+        return x.new_ones(b, n, d)
+
+
+def test_custom_mechanisms_and_layers_are_used() -> None:
+    model = tiny_model(n_layers=1)
+    body = model.body
+    assert isinstance(body, Decoder)
+    layer = body.layers[0]
+    assert isinstance(layer, Layer)
+    layer.self_attention.attention, layer.feed_forward = Zero(), cast(Any, Shaped())
+    (expected,) = generate_ids(model, PROMPTS[:1], max_new_tokens=NEW)
+    assert generate_ids(model, PROMPTS, max_new_tokens=NEW)[0] == expected
+    layer.self_attention.attention = Softmax()
+    layer.self_attention.o_proj.requires_grad_(requires_grad=False).weight.zero_()
+    assert generate_ids(model, PROMPTS[:1], max_new_tokens=NEW) == [expected]
 
 
 def test_tensors_are_shared_and_the_model_stays_as_it_is() -> None:

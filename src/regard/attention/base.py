@@ -49,10 +49,10 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     Where there is no autocast to leave, entering `torch.autocast` would take as long as a product.
     """
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NULL_CONTEXT
 
 
-_AS_IT_IS = nullcontext()
+_NULL_CONTEXT = nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,8 @@ class Attention(nn.Module, ABC):
 
     A mechanism defines `_forward(query, key, value, mask, bias)`,
     `_weights(query, key, mask, bias)` and `cost`; `_init_state(shape)` and
-    `_extend(query, key, value, state, attention_mask, bias)` if it supports decoding;
+    `_extend(query, key, value, state, attention_mask, bias)` if it supports decoding, and
+    `_extend_last` with these arguments where the output of the last token alone takes less time;
     `_encode_memory` and `_attend_memory` if it supports cross-attention. Their inputs are
     validated. A method `reference(query, key, mask, bias)`, if it has one, makes the matrix of
     `weights` in float64, straight from the formula; `bias` is a tensor there. All but the memory
@@ -203,7 +204,7 @@ class Attention(nn.Module, ABC):
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
     ) -> tuple[Float[Tensor, "batch heads 1 e"], State]:
-        """Do as `extend`, but return the output of each row's last real token alone."""
+        """Extend the state as `extend`; return only the output of each row's last real token."""
         self._validate_extend(query, key, value, bias, gates)
         return self._extend_last(query, key, value, state, attention_mask, bias, **gates)
 

@@ -24,7 +24,8 @@ from regard.attention.types import Keys, Outputs, Queries, Values
 if TYPE_CHECKING:
     from regard.attention.config import LayerShape
 
-Input: TypeAlias = Float[Tensor, "b n d_model"]
+Input: TypeAlias = Float[Tensor, "*b_and_n d_model"]
+"""(b, n, d_model), or (d_model) of a single token in decoding."""
 Gated: TypeAlias = tuple[Queries, Keys, Values, Gates]
 """Inputs of a mechanism with gates."""
 
@@ -132,7 +133,9 @@ class Steps(nn.Module):
         """−A, the log decay per unit of step size."""
         return self.log_a.exp().neg()[:, None, None]
 
-    def forward(self, projected: Float[Tensor, "b n width"]) -> Float[Tensor, "b n width"]:
+    def forward(
+        self, projected: Float[Tensor, "*b_and_n width"]
+    ) -> Float[Tensor, "*b_and_n width"]:
         """Return the step sizes."""
         return F.softplus(at_least_float32(projected) + self.bias)
 

@@ -109,7 +109,7 @@ class ScoreAttention(Attention):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
         before, state = state, state.append(key, value, attention_mask)
-        if before.longest == 0:
+        if before.is_empty:
             mask = Mask(alignment="start", window_size=state.window_size)
             return self._forward(query, key, value, mask, bias), state
         return self._attend_cache(query, state, before, bias), state
@@ -122,8 +122,10 @@ class ScoreAttention(Attention):
         state: State,
         attention_mask: Tensor | None,
         bias: AnyBias | None,
-        **_: Any,
+        **gates: Any,
     ) -> tuple[Tensor, State]:
+        if type(self)._extend is not ScoreAttention._extend:  # of a custom mechanism
+            return super()._extend_last(query, key, value, state, attention_mask, bias, **gates)
         assert isinstance(state, KeyValueCache)
         state = state.append(key, value, attention_mask)
         before = replace(state, shortest=state.shortest - 1, longest=state.longest - 1)
@@ -433,11 +435,12 @@ def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
 
 
 def is_large_cache(value: Values) -> bool:
-    """Whether a single query per row reads these values, or such keys, faster by plain products.
+    """Whether plain products read the values (or keys) of a cache faster than the fused kernel.
 
-    With 8 heads of width 32 and 16 to 64 rows, products take 0.66 to 0.96 of the kernel's time on
-    an Intel Xeon from this size on; with one row, as long at 1,024 tokens. They would copy tokens
-    that don't lie side by side.
+    For one query per row, 8 heads of width 32, 16 to 64 rows and caches from this size on, products
+    take 0.66 to 0.96 of the kernel's time on an Intel Xeon; for one row and 1,024 tokens both take
+    the same. For a long row see `benchmarks/decoding_step.py`. Values of consecutive tokens must be
+    adjacent in memory, since products copy others.
     """
     return value.numel() >= 2**18 and value.stride(2) == value.size(3)
 

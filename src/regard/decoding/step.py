@@ -51,10 +51,10 @@ class Step(nn.Module):
 
 
 class _CompiledLinear(nn.Linear):
-    """A linear layer in the precision of its weights, as its compiled code is fastest.
+    """A linear layer in the precision of its weights, in the form with the fastest compiled code.
 
-    Added outside of the product, the bias is part of the loop that follows. A matrix times a column
-    takes less time than a row times a matrix: of a step of 0.40 ms, 0.38 is left.
+    The bias is added outside of the product, in the loop that follows. A single row is multiplied
+    as a column: a step of one row takes 0.38 ms instead of 0.40.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +67,10 @@ class _CompiledLinear(nn.Linear):
 
 
 def _for_compiler(model: LanguageModel) -> LanguageModel:
-    """Return the model that computes without autocast what the given one computes with it."""
+    """Return a copy for export, with linear layers in their compiled form.
+
+    It computes without autocast what the model computes with it.
+    """
     tensors = named_tensors(model)
     model = deepcopy(model).requires_grad_(requires_grad=False)
     for path, module in model.named_modules():

@@ -117,7 +117,7 @@ class SelfAttention(nn.Module):
         state: State,
         attention_mask: TokenMask | None,
     ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
-        """Do as `extend`, but return the outputs of each row's last real token alone."""
+        """Extend the state as `extend`; return only the outputs of each row's last real token."""
         return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
@@ -417,7 +417,7 @@ class Layer(CheckpointedModule):
         attention_mask: TokenMask | None,
         memory: State | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], State]:
-        """Each row's last real token alone. The state has seen all of them, as of `extend`."""
+        """Extend the state as `extend`; return only each row's last real token."""
         read = self._before(self.norm_attention, x)
         out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
         x, read = last_real(x, attention_mask), last_real(read, attention_mask)

@@ -206,6 +206,22 @@ class Recurrence(nn.Module):
                 lasts.append(last)
         return x, lasts
 
+    def step(
+        self, projected: Float[Tensor, "b three_d"], states: LayerStates
+    ) -> tuple[Float[Tensor, "b 1 d"], LayerStates]:
+        """Return `forward` of one token per row, which the first layer, of gated units, projected.
+
+        In evaluation: there is no dropout.
+        """
+        first, *others = self.layers
+        with without_autocast(projected):
+            h = first.step(projected, states[0][0].to(projected.dtype))  # type: ignore[operator]
+            x, lasts = h[:, None], [h[None]]
+            for layer, state in zip(others, states[1:], strict=True):
+                x, last = layer(x, state.to(x.dtype), None)
+                lasts.append(last)
+        return x, lasts
+
 
 def _make_layer(config: RecurrentLayersConfig, d_in: int) -> nn.Module:
     if config.bidirectional:

@@ -194,17 +194,17 @@ class Decoder(Transformer):
         x, layers = self._extend(
             [layer.extend for layer in self._layers()], input_ids, states, attention_mask
         )
-        return x.view(*input_ids.shape, -1), layers
+        return x.view(*input_ids.shape, self.width), layers
 
     def extend_last(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b d"], DecoderStates]:
-        """Hidden state of each row's last real token; otherwise as `extend`."""
+        """Hidden state of each row's last real token. Otherwise the same as `extend`."""
         steps = [layer.extend for layer in self._layers()]
         if input_ids.shape[1] > 1:
             steps[-1] = self._layers()[-1].extend_last
         x, layers = self._extend(steps, input_ids, states, attention_mask)
-        return x.view(len(input_ids), -1), layers
+        return x.view(len(input_ids), self.width), layers
 
     def _extend(
         self,
