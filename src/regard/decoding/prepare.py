@@ -51,7 +51,7 @@ def prepare(model: T) -> T:
 
 
 def _computed(model: nn.Module, tensors: dict[str, Tensor | None]) -> dict[str, Any]:
-    """Attributes of a view that depend on the weights, or on how the model is used."""
+    """Return the attributes of a view that are computed once."""
     match model:
         case nn.Linear():  # autocast would convert them anew for each token
             return {n: x if x is None else x.to(product_dtype(x)) for n, x in tensors.items()}
@@ -65,7 +65,7 @@ def _computed(model: nn.Module, tensors: dict[str, Tensor | None]) -> dict[str, 
 
 
 def _is_plain(model: nn.Module) -> bool:
-    """Whether all modules are Regard's or torch's, without hooks: others may rely on all shapes."""
+    """Whether all modules are Regard's or torch's, without hooks; others may rely on shapes."""
     packages = {type_before_parametrizations(m).__module__.split(".")[0] for m in model.modules()}
     return packages <= {"regard", "torch"} and not any(map(is_hooked, model.modules()))
 

@@ -143,9 +143,7 @@ class ConditionedModel:
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
-        body = self.model.body
-        decoder = body.decoder if isinstance(body, EncoderDecoder) else body
-        hidden, states = _extend_last(decoder, input_ids, states, attention_mask)
+        hidden, states = _extend_last(self.model.body, input_ids, states, attention_mask)
         return self.model.head(hidden), states
 
 
@@ -403,14 +401,15 @@ def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabular
 
 
 def _extend_last(
-    body: CausalBody | RecurrentEncoderDecoder,
+    body: CausalBody | EncoderDecoder | RecurrentEncoderDecoder,
     input_ids: Tensor,
     states: Any,
     attention_mask: Tensor | None,
 ) -> tuple[Tensor, Any]:
     """Return the hidden state of each row's last real token, and the states."""
-    if isinstance(body, Decoder):
-        return body.extend_last(input_ids, states, attention_mask)
+    decoder = body.decoder if isinstance(body, EncoderDecoder) else body
+    if isinstance(decoder, Decoder):
+        return decoder.extend_last(input_ids, states, attention_mask)
     hidden, states = body.extend(input_ids, states, attention_mask)
     return last_real(hidden, attention_mask).squeeze(1), states
 

@@ -9,7 +9,7 @@ sees.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -209,13 +209,13 @@ class Recurrence(nn.Module):
     def step(
         self, projected: Float[Tensor, "b three_d"], states: LayerStates
     ) -> tuple[Float[Tensor, "b 1 d"], LayerStates]:
-        """Return `forward` of one token per row, which the first layer, of gated units, projected.
+        """Return `forward` of one token per row, projected by the first layer, a `GatedLayer`.
 
-        In evaluation: there is no dropout.
+        There is no dropout, as in evaluation.
         """
         first, *others = self.layers
         with without_autocast(projected):
-            h = first.step(projected, states[0][0].to(projected.dtype))  # type: ignore[operator]
+            h = cast(GatedLayer, first).step(projected, states[0][0].to(projected.dtype))
             x, lasts = h[:, None], [h[None]]
             for layer, state in zip(others, states[1:], strict=True):
                 x, last = layer(x, state.to(x.dtype), None)
