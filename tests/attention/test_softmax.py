@@ -1,6 +1,6 @@
 """Softmax attention: the formula, under every mask, on both ways to compute it, in steps too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -244,6 +244,24 @@ def test_gradients_are_those_of_finite_differences(case: Case, eager: bool) -> N
 
     with path(eager=eager):
         assert torch.autograd.gradcheck(of, inputs, fast_mode=True)
+
+
+@BOTH_PATHS
+@pytest.mark.parametrize(
+    "mask", [None, Mask(alignment="start"), Mask.lengths(torch.tensor([9, 40]))], ids=str
+)
+def test_gradients_in_bfloat16_are_those_in_float64(mask: Mask | None, eager: bool) -> None:
+    inputs = [normal(2, 3, 40, 8, seed=seed).bfloat16() for seed in range(3)]
+
+    def gradients(dtype: torch.dtype) -> Iterator[Tensor]:
+        leaves = [x.to(dtype).requires_grad_() for x in inputs]
+        out = Softmax()(*leaves, mask=mask)
+        return iter(torch.autograd.grad(out.double().square().sum(), leaves))
+
+    with path(eager=eager):
+        for rounded, exact in zip(gradients(torch.bfloat16), gradients(torch.float64), strict=True):
+            # Weights, output and gradients are rounded to 8 bits one after another.
+            assert (rounded - exact).abs().max() <= 8 * 2**-8 * exact.abs().max()
 
 
 def with_dead_row(case: Case, row: int, scale: float) -> Case:

@@ -3,6 +3,7 @@
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ from regard.data.batch import Batch, RowFormat, Sampler, WeightedDataset, move
 from regard.data.causal import CausalExample, Documents
 from regard.dropout import dropouts, set_row_keys
 from regard.runs.run import ExecutionEnvironment
+from regard.training.losses import best_parts
 from regard.training.processes import Processes
 from regard.training.step_batches import (
     PrefetchedBatches,
@@ -62,6 +64,15 @@ def content(batch: StepBatch) -> list[torch.Tensor]:
 def assert_equal(one: StepBatch, other: StepBatch) -> None:
     assert len(content(one)) == len(content(other))
     assert all(map(torch.equal, content(one), content(other)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parts"), [(torch.float32, 4), (torch.bfloat16, 2), (torch.float64, 8)], ids=str
+)
+def test_parts_take_the_same_memory_in_each_precision(dtype: torch.dtype, parts: int) -> None:
+    dataset = Documents([[2] * 1025] * 8, RowFormat(1024, 0))
+    batch = dataset.collate([dataset.example(i, np.random.default_rng(0)) for i in range(8)])
+    assert best_parts(batch, ExecutionEnvironment(torch.device("cpu"), dtype)) == parts
 
 
 @pytest.mark.parametrize("size", [1, 3])

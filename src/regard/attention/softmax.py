@@ -364,8 +364,7 @@ def eager(
 ) -> Tensor:
     """Products, softmax and dropout of the weights one by one."""
     with without_autocast(query):
-        scores = _products(query * scale, key)
-        weights = (scores if add is None else scores.add_(add)).softmax(-1)
+        weights = _scores(query, key, add, scale).softmax(-1)
         return _combined(weights if dropout is None else dropout(weights), value)
 
 
@@ -452,6 +451,18 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
     """
     bars = torch.zeros(allowed.shape, device=allowed.device, dtype=dtype)
     return bars.masked_fill(~allowed, float("-inf"))
+
+
+def _scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
+    """Return q·k times a factor, plus what is added."""
+    narrow = query.dtype == torch.bfloat16
+    if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
+        # oneDNN scales, and adds what all rows and heads share, without passes over the scores.
+        shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
+        scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
+        return scores.view(*query.shape[:2], *scores.shape[1:])
+    scores = _products(query * scale, key)
+    return scores if add is None else scores.add_(add)
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:

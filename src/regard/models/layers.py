@@ -149,11 +149,11 @@ class SelfAttention(nn.Module):
         self, x: Tensor, projected: Tensor, rope: Rope | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Queries, keys, values and gates of the mechanism."""
-        heads, sizes = _heads(projected, self.d_head), self.heads
+        sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
-            # One split, since the gradients of two are copied twice.
-            query, key, value = heads.split_with_sizes(sizes, 1)
+            query, key, value = _split_heads(projected, sizes, self.d_head)
             return query, key, value, NO_GATES
+        heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
@@ -460,6 +460,15 @@ def _heads(x: Stream, d_head: int) -> Heads:
         return x.view(1, -1, 1, d_head)
     b, n, _ = x.shape
     return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
+
+
+def _split_heads(x: Stream, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
+    """Heads in groups of the given sizes, by one split, since gradients of two are copied twice."""
+    if x.ndim == 1 or x.size(1) == 1:
+        return _heads(x, d_head).split_with_sizes(sizes, 1)
+    # Gradients of parts of the width are concatenated in the order that the projection needs.
+    parts = x.split_with_sizes([n * d_head for n in sizes], -1)
+    return tuple(_heads(part, d_head) for part in parts)
 
 
 def _join(heads: Heads, x: Stream) -> Stream:

@@ -10,10 +10,10 @@ from regard.models.builders import Model
 from regard.runs.run import ExecutionEnvironment
 
 CPU_TOKENS = 2048
-"""What a CPU is best given at a time.
+"""Number of tokens that a CPU is given at a time in float32; twice as many in bfloat16.
 
-Activations of more leave its cache, and are so large that the C library asks the system anew for
-each of them; of fewer, the products slow down (benchmarks/training.py).
+More take more memory, and rows of unequal length more padding. With fewer, products are slower, and
+weights are read, and in bfloat16 converted, more often (benchmarks/training.py).
 """
 
 
@@ -23,7 +23,8 @@ def best_parts(
     """Return the number of parts in which each process is fastest through its share of a batch."""
     if environment.device.type != "cpu":
         return at_least
-    return max(at_least, round(batch.positions / processes / CPU_TOKENS))
+    tokens = CPU_TOKENS * 4 // environment.dtype.itemsize
+    return max(at_least, round(batch.positions / processes / tokens))
 
 
 def accumulate_gradients(
