@@ -84,7 +84,7 @@ def matrices(x: Tensor) -> dict[str, Tensor]:
         "BigBird": of(BigBird(block_size=4, window=3, random=1, global_blocks=1, max_keys=N)),
         "sliding window": of(SlidingWindow(size=6, block_size=4)),
         "elu + 1": of(KernelAttention(Elu())),
-        "(q·k)²": of(KernelAttention(Polynomial())),
+        "(q·k)²": of(KernelAttention(Polynomial(d=D))),
         "Fourier, 256": of(KernelAttention(Fourier(d=D, features=256))),
         "FAVOR+, 256": of(KernelAttention(FavorPositive(d=D, features=256))),
         "FAVOR+, 256, causal": of(KernelAttention(FavorPositive(d=D, features=256)), causal),

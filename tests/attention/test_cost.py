@@ -64,7 +64,7 @@ EXACT: dict[str, Callable[[], Attention]] = {
 }
 MAPS: dict[str, Callable[[], FeatureMap]] = {
     "elu": Elu,
-    "polynomial": lambda: Polynomial(degree=2),
+    "polynomial": lambda: Polynomial(d=16, degree=2),
     "favor-positive": lambda: FavorPositive(d=16, features=32),
     "favor-hyperbolic": lambda: FavorHyperbolic(d=16, features=16),
 }

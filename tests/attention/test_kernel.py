@@ -32,7 +32,7 @@ from regard.errors import NormalizerError
 CPU = torch.device("cpu")
 MAPS: dict[str, Callable[[], FeatureMap]] = {
     "elu": Elu,
-    "polynomial": lambda: Polynomial(degree=3),
+    "polynomial": lambda: Polynomial(d=4, degree=3),
     "fourier": lambda: Fourier(d=4, features=8),
     "favor-positive": lambda: FavorPositive(d=4, features=6),
     "favor-trigonometric": lambda: FavorTrigonometric(d=4, features=8),
@@ -452,7 +452,7 @@ def test_without_queries_or_keys_there_is_nothing_to_gather(
 def test_padding_has_no_normalizer_to_stop_at() -> None:
     """The query of a pad is anybody's: its weights may add up to less than zero."""
     x = torch.tensor([[2.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)[None, None]
-    attend = KernelAttention(Polynomial(degree=1))
+    attend = KernelAttention(Polynomial(d=2, degree=1))
     state = attend.init_state(1, 1, 2, 2, capacity=2, device=x.device, dtype=x.dtype)
     out, after = attend.extend(x, x, x, state, attention_mask=torch.tensor([[True, False]]))
     assert torch.equal(out[0, 0, 0], x[0, 0, 0])
@@ -464,7 +464,7 @@ def test_padding_has_no_normalizer_to_stop_at() -> None:
 def test_padding_gathers_nothing_so_that_half_precision_does_not_overflow() -> None:
     """What a layer makes of padding is the value of a hidden key in the next, times 0."""
     x = torch.full((1, 1, 8, 4), 30.0, dtype=torch.float16)
-    attend, real = KernelAttention(Polynomial()), torch.arange(8)[None] < 4
+    attend, real = KernelAttention(Polynomial(d=4)), torch.arange(8)[None] < 4
     state = attend.init_state(1, 1, 4, 4, capacity=8, device=CPU, dtype=x.dtype)
     out, _ = attend.extend(x, x, x, state, attention_mask=real)
     assert torch.equal(out, x * real[:, None, :, None])

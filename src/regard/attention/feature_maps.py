@@ -7,6 +7,11 @@ constant to gradients: attention is a ratio in which it cancels.
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
+from itertools import combinations_with_replacement
+from operator import mul
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -46,6 +51,10 @@ class FeatureMap(nn.Module, ABC):
         """Floating-point operations of the matrix products in φ(x) for one x."""
         return 0
 
+    def kernel_operations(self, d: int) -> int:
+        """Those of `kernel` for one x, before the products of queries and keys."""
+        return self.operations(d)
+
     def kernel(
         self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
     ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
@@ -79,17 +88,29 @@ class Elu(FeatureMap):
 
 
 class Polynomial(FeatureMap):
-    """All products of p coordinates: φ(q)·φ(k) = (q·k)^p."""
+    """All monomials of degree p, weighted: φ(q)·φ(k) = (q·k)^p by the multinomial theorem.
+
+    A product of coordinates is one feature in any order: d(d + 1)/2 features for p = 2, not d².
+    """
 
     positive = False
     scaled = False
+    selection: Tensor
+    """The factors of all monomials, p·m × d: each row selects a coordinate."""
+    multiplicity: Tensor
+    """Number of orders of each monomial's factors."""
 
-    def __init__(self, *, degree: int = 2) -> None:
+    def __init__(self, *, d: int, degree: int = 2) -> None:
         """`degree` is p. Of odd degree, φ(q)·φ(k) may be negative; of even degree, zero."""
         super().__init__()
         if degree < 1:
             raise ValueError(f"a polynomial kernel has degree ≥ 1, not {degree}")
         self.degree = degree
+        monomials = list(combinations_with_replacement(range(d), degree))
+        orders = [_orders(monomial) for monomial in monomials]
+        factors = torch.tensor(monomials).T.reshape(-1)
+        self.register_buffer("selection", torch.eye(d)[factors], persistent=False)
+        self.register_buffer("multiplicity", torch.tensor(orders).float(), persistent=False)
 
     def reference(self, query: Tensor, key: Tensor) -> Tensor:
         """(q·k)^p."""
@@ -97,21 +118,34 @@ class Polynomial(FeatureMap):
         return power
 
     def forward(self, x: Vectors) -> Features:
-        products = x
-        for _ in range(self.degree - 1):
-            products = (products[..., :, None] * x[..., None, :]).flatten(-2)
-        return products, x.new_zeros(x.shape[:-1])
+        # Products with rows of zeros and a one are exact, and faster than gathering coordinates.
+        factors = F.linear(x, self.selection.to(x.dtype)).chunk(self.degree, -1)
+        # φ(q)·φ(k) has the roots twice, and so counts each order once.
+        roots = self.multiplicity.to(x.dtype).sqrt()
+        return reduce(mul, factors) * roots, x.new_zeros(x.shape[:-1])
 
     def size(self, d: int) -> int:
-        return int(d**self.degree)
+        return math.comb(d + self.degree - 1, self.degree)
+
+    def operations(self, d: int) -> int:
+        return 2 * self.selection.numel()
 
     def kernel(
         self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
     ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
         return (query @ key.mT) ** self.degree, key.new_zeros(key.shape[:-1])
 
+    def kernel_operations(self, d: int) -> int:
+        return 0
+
     def kernel_width(self, d: int) -> int:
         return d
+
+
+def _orders(monomial: Sequence[int]) -> int:
+    """Return the number of different orders of a monomial's factors, a multinomial coefficient."""
+    same = (math.factorial(n) for n in Counter(monomial).values())
+    return math.factorial(len(monomial)) // math.prod(same)
 
 
 class RandomFeatures(FeatureMap):

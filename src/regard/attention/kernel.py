@@ -165,14 +165,14 @@ class KernelAttention(Attention):
         query_rows = shape.batch * shape.heads * shape.queries
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
-        operations = (query_rows + key_rows) * 2 * m * e
+        operations, by_row = (query_rows + key_rows) * 2 * m * e, self.features.operations(shape.d)
         if not step and shape.keys <= self.chunk:  # the matrix, and nothing else
             operations = 2 * query_rows * shape.keys * (self.features.kernel_width(shape.d) + e)
+            by_row = self.features.kernel_operations(shape.d)
         elif tokens > 1 and (shape.causal or step):  # the matrices of chunks
             operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
-        features = (query_rows + key_rows) * self.features.operations(shape.d)
-        # Random directions have no gradient, so that their product has one in the backward pass.
-        features *= 2 if shape.mode == "training" else 1
+        # What features project with has no gradient: one product in the backward pass.
+        features = (query_rows + key_rows) * by_row * (2 if shape.mode == "training" else 1)
         state = shape.batch * shape.kv_heads * (m * e + 1) * max(4, shape.dtype.itemsize)
         moved = (query_rows + key_rows) * (shape.d + shape.e) * shape.dtype.itemsize
         return Cost(

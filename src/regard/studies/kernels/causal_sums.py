@@ -23,7 +23,7 @@ SHORTEST = 512
 Map: TypeAlias = Literal["elu", "polynomial", "favor-positive"]
 MAPS: Mapping[Map, Callable[[int], FeatureMap]] = {
     "elu": lambda d: Elu(),
-    "polynomial": lambda d: Polynomial(degree=2),
+    "polynomial": lambda d: Polynomial(d=d, degree=2),
     "favor-positive": lambda d: FavorPositive(d=d, features=4 * d),
 }
 

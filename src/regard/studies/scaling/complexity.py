@@ -5,11 +5,13 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Elu, Fourier, Polynomial
+from regard.attention.feature_maps import Elu, Fourier
+from regard.attention.prefix_sums import with_one
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
@@ -54,7 +56,8 @@ def complexity(
     read by each query. With all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
     multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
     the projections. Both are linear in N, with a larger constant than softmax: the polynomial is
-    cheaper only from N = 2D²(E + 1)/(D + E) on.
+    cheaper only from N = 2D²(E + 1)/(D + E) on. (A product is the same in both orders, so that
+    D(D + 1)/2 features suffice.)
 
     The counts are the multiplications of the matrix products that are executed; times are the best
     of three. The exponents are slopes of a line through the logarithms, at four lengths.
@@ -131,17 +134,25 @@ def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
 def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     """Return softmax and kernel attention with keys and values of different widths.
 
-    Kernel attention sums in chunks; 2 % are allowed for joining them.
+    Random features are summed in chunks; 2 % are allowed for joining them.
     """
-    polynomial = KernelAttention(Polynomial(degree=2), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
     heads, spare = _drawn_heads(n, n, d, e), 0.02
     by_polynomial, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part("polynomial: 2ND²(E + 1)", by_polynomial, lambda: polynomial.sums(*heads), spare),
+        Part("polynomial: 2ND²(E + 1)", by_polynomial, lambda: by_pairs(*heads)),
         Part("random features: 2NR(D + 2E + 2)", by_waves, lambda: waves.sums(*heads), spare),
     )
+
+
+def by_pairs(
+    query: Float[Tensor, "*b n d"], key: Float[Tensor, "*b m d"], value: Float[Tensor, "*b m e"]
+) -> Float[Tensor, "*b n e"]:
+    """Return attention with weights (q·k)², by all products of two coordinates."""
+    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
+    sums = of_query @ (of_key.mT @ with_one(value))
+    return sums[..., :-1] / sums[..., -1:]
 
 
 def counted(part: Part) -> Measurement:
