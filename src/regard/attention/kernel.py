@@ -313,25 +313,26 @@ class KernelAttention(Attention):
     def _divide(self, sums: Tensor, alive: Tensor | None) -> Tensor:
         """Numerators by normalizers, zero where a query may look at no key; None: all look."""
         numerator, total = sums.split_with_sizes([sums.shape[-1] - 1, 1], -1)
-        # A subnormal sum has lost its digits, and is no better than zero.
-        right = total >= torch.finfo(total.dtype).tiny
         if alive is not None:
-            dead = ~alive[..., None]
-            right, total = right | dead, total.masked_fill(dead, float("inf"))
-        self._require_right(right)
+            total = total.masked_fill(~alive[..., None], float("inf"))
+        self._require_positive(total)
         return numerator / total
 
-    def _require_right(self, right: Tensor) -> None:
+    def _require_positive(self, total: Tensor) -> None:
         """Raise unless all sums of weights are positive; compiled code counts the others."""
-        if torch.compiler.is_compiling():
-            self.nonpositive += (~right).sum()
-        elif not bool(right.all()):
-            other = "" if self.features.positive else ", or features that are always positive"
-            raise NormalizerError(
-                f"the weights of {int((~right).sum())} of {right.numel()} queries add up to zero "
-                f"or less with {type(self.features).__name__} features; take smaller queries and "
-                f"keys{other}"
-            )
+        # A subnormal sum has lost its digits, and is no better than zero.
+        least, compiling = torch.finfo(total.dtype).tiny, torch.compiler.is_compiling()
+        if not compiling and (not total.numel() or total.min().item() >= least):
+            return
+        wrong = (~(total >= least)).sum()
+        if compiling:
+            self.nonpositive += wrong
+            return
+        other = "" if self.features.positive else ", or features that are always positive"
+        raise NormalizerError(
+            f"the weights of {int(wrong)} of {total.numel()} queries add up to zero or less with "
+            f"{type(self.features).__name__} features; take smaller queries and keys{other}"
+        )
 
 
 def _segment(x: Float[Tensor, "*rows n d"], m: int) -> int:
