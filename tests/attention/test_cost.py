@@ -258,9 +258,9 @@ def test_a_chunk_s_own_weights_are_counted(chunk: int) -> None:
 )
 @CAUSAL
 def test_training_takes_three_times_the_products(causal: bool, name: str) -> None:
-    """But for random directions, the carry that the first chunk reads and the last one leaves.
+    """But for what has no gradient.
 
-    These have no gradient.
+    That is directions, selections, the carry that the first chunk reads and the last one leaves.
     """
     attend = kernel(name)
     seen, said = (

@@ -248,10 +248,19 @@ def test_gradients_are_those_of_finite_differences(case: Case, eager: bool) -> N
 
 @BOTH_PATHS
 @pytest.mark.parametrize(
-    "mask", [None, Mask(alignment="start"), Mask.lengths(torch.tensor([9, 40]))], ids=str
+    "mask",
+    [
+        None,
+        Mask.causal(),
+        Mask.lengths(torch.tensor([9, 40])),
+        Mask.dense((torch.arange(40) % 3 > 0)[None, None, None].expand(1, 1, 40, 40)),
+    ],
+    ids=["full", "causal", "lengths", "columns"],
 )
 def test_gradients_in_bfloat16_are_those_in_float64(mask: Mask | None, eager: bool) -> None:
-    inputs = [normal(2, 3, 40, 8, seed=seed).bfloat16() for seed in range(3)]
+    inputs = [
+        normal(2, heads, 40, 8, seed=heads + i).bfloat16() for i, heads in enumerate((4, 2, 2))
+    ]
 
     def gradients(dtype: torch.dtype) -> Iterator[Tensor]:
         leaves = [x.to(dtype).requires_grad_() for x in inputs]

@@ -246,7 +246,7 @@ class PolynomialConfig(KernelConfig, frozen=True, tag_field="kind", tag="polynom
     check_inputs: ClassVar = (0.5, 1.5)
 
     degree: Annotated[int, Meta(ge=1, le=4)] = 2
-    """p; features are all products of p coordinates, d(d + 1)/2 for p = 2."""
+    """p; the number of features grows with the p-th power of the head's width: d(d + 1)/2 for 2."""
 
     def feature_map(self, shape: LayerShape) -> "FeatureMap":
         from regard.attention.feature_maps import Polynomial

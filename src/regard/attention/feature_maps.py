@@ -7,11 +7,7 @@ constant to gradients: attention is a ratio in which it cancels.
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Sequence
 from functools import reduce
-from itertools import combinations_with_replacement
-from operator import mul
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -52,7 +48,7 @@ class FeatureMap(nn.Module, ABC):
         return 0
 
     def kernel_operations(self, d: int) -> int:
-        """Those of `kernel` for one x, before the products of queries and keys."""
+        """Operations of the matrix products in `kernel` for one x, without those of q and k."""
         return self.operations(d)
 
     def kernel(
@@ -88,17 +84,18 @@ class Elu(FeatureMap):
 
 
 class Polynomial(FeatureMap):
-    """All monomials of degree p, weighted: φ(q)·φ(k) = (q·k)^p by the multinomial theorem.
+    """Products of p coordinates: φ(q)·φ(k) = (q·k)^p.
 
-    A product of coordinates is one feature in any order: d(d + 1)/2 features for p = 2, not d².
+    A product of two coordinates is one feature in either order, weighted by √2: for p = 2 there are
+    d(d + 1)/2 features, not d². Higher powers are outer products of these and, for odd p, of x.
     """
 
     positive = False
     scaled = False
     selection: Tensor
-    """The factors of all monomials, p·m × d: each row selects a coordinate."""
-    multiplicity: Tensor
-    """Number of orders of each monomial's factors."""
+    """Both coordinates of all pairs i ≤ j, d(d + 1) × d: each row selects one."""
+    orders: Tensor
+    """1 for a square x_i x_i, 2 for another pair."""
 
     def __init__(self, *, d: int, degree: int = 2) -> None:
         """`degree` is p. Of odd degree, φ(q)·φ(k) may be negative; of even degree, zero."""
@@ -106,11 +103,9 @@ class Polynomial(FeatureMap):
         if degree < 1:
             raise ValueError(f"a polynomial kernel has degree ≥ 1, not {degree}")
         self.degree = degree
-        monomials = list(combinations_with_replacement(range(d), degree))
-        orders = [_orders(monomial) for monomial in monomials]
-        factors = torch.tensor(monomials).T.reshape(-1)
-        self.register_buffer("selection", torch.eye(d)[factors], persistent=False)
-        self.register_buffer("multiplicity", torch.tensor(orders).float(), persistent=False)
+        first, second = pairs = torch.triu_indices(d, d)
+        self.register_buffer("selection", torch.eye(d)[pairs.flatten()], persistent=False)
+        self.register_buffer("orders", 1.0 + (first < second), persistent=False)
 
     def reference(self, query: Tensor, key: Tensor) -> Tensor:
         """(q·k)^p."""
@@ -118,17 +113,20 @@ class Polynomial(FeatureMap):
         return power
 
     def forward(self, x: Vectors) -> Features:
-        # Products with rows of zeros and a one are exact, and faster than gathering coordinates.
-        factors = F.linear(x, self.selection.to(x.dtype)).chunk(self.degree, -1)
-        # φ(q)·φ(k) has the roots twice, and so counts each order once.
-        roots = self.multiplicity.to(x.dtype).sqrt()
-        return reduce(mul, factors) * roots, x.new_zeros(x.shape[:-1])
+        factors = [self._pairs(x)] * (self.degree // 2) + [x] * (self.degree % 2)
+        return reduce(_outer, factors), x.new_zeros(x.shape[:-1])
+
+    def _pairs(self, x: Vectors) -> Float[Tensor, "*n pairs"]:
+        """Return the products of two coordinates, weighted so that φ(q)·φ(k) = (q·k)²."""
+        # Products with rows of zeros and a one are faster than gathering, and exact.
+        first, second = F.linear(x, self.selection.to(x.dtype)).chunk(2, -1)
+        return first * second * self.orders.to(x.dtype).sqrt()
 
     def size(self, d: int) -> int:
-        return math.comb(d + self.degree - 1, self.degree)
+        return int((d * (d + 1) // 2) ** (self.degree // 2) * d ** (self.degree % 2))
 
     def operations(self, d: int) -> int:
-        return 2 * self.selection.numel()
+        return 2 * self.selection.numel() if self.degree > 1 else 0
 
     def kernel(
         self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
@@ -142,10 +140,9 @@ class Polynomial(FeatureMap):
         return d
 
 
-def _orders(monomial: Sequence[int]) -> int:
-    """Return the number of different orders of a monomial's factors, a multinomial coefficient."""
-    same = (math.factorial(n) for n in Counter(monomial).values())
-    return math.factorial(len(monomial)) // math.prod(same)
+def _outer(x: Float[Tensor, "*n a"], y: Float[Tensor, "*n b"]) -> Float[Tensor, "*n a_times_b"]:
+    """Return the products of all coordinates of two vectors."""
+    return (x[..., :, None] * y[..., None, :]).flatten(-2)
 
 
 class RandomFeatures(FeatureMap):

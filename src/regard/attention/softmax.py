@@ -455,7 +455,7 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
 
 def _scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
     """Return q·k times a factor, plus what is added."""
-    narrow = query.dtype == torch.bfloat16
+    narrow = query.is_cpu and query.dtype == torch.bfloat16
     if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
         # oneDNN scales, and adds what all rows and heads share, without passes over the scores.
         shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)

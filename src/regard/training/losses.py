@@ -10,7 +10,7 @@ from regard.models.builders import Model
 from regard.runs.run import ExecutionEnvironment
 
 CPU_TOKENS = 2048
-"""Number of tokens that a CPU is given at a time in float32; twice as many in bfloat16.
+"""Number of tokens that a CPU is given at a time in float32; of narrower numbers more.
 
 More take more memory, and rows of unequal length more padding. With fewer, products are slower, and
 weights are read, and in bfloat16 converted, more often (benchmarks/training.py).
