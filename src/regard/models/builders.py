@@ -319,7 +319,7 @@ def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
     """Only the positions that carry loss are scored, and others that fill up their number."""
     labels = batch.labels.flatten()
     scored = (labels == IGNORE).argsort(stable=True)[: padded_size(batch.n_targets)]
-    chosen = hidden.flatten(0, 1).index_select(0, scored)  # its backward pass is faster than of [ ]
+    chosen = hidden.flatten(0, 1).index_select(0, scored)  # faster backward than indexing
     return _cross_entropy(head(chosen), labels[scored])
 
 
