@@ -95,7 +95,7 @@ class Polynomial(FeatureMap):
     selection: Tensor
     """Both coordinates of all pairs i ≤ j, d(d + 1) × d: each row selects one."""
     orders: Tensor
-    """1 for a square x_i x_i, 2 for another pair."""
+    """Number of orders of a pair: 1 for i = j, 2 for i < j."""
 
     def __init__(self, *, d: int, degree: int = 2) -> None:
         """`degree` is p. Of odd degree, φ(q)·φ(k) may be negative; of even degree, zero."""
@@ -118,7 +118,7 @@ class Polynomial(FeatureMap):
 
     def _pairs(self, x: Vectors) -> Float[Tensor, "*n pairs"]:
         """Return the products of two coordinates, weighted so that φ(q)·φ(k) = (q·k)²."""
-        # Products with rows of zeros and a one are faster than gathering, and exact.
+        # Products with one-hot rows are exact, and faster than gathering.
         first, second = F.linear(x, self.selection.to(x.dtype)).chunk(2, -1)
         return first * second * self.orders.to(x.dtype).sqrt()
 

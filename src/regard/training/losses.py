@@ -10,10 +10,11 @@ from regard.models.builders import Model
 from regard.runs.run import ExecutionEnvironment
 
 CPU_TOKENS = 2048
-"""Number of tokens that a CPU is given at a time in float32; of narrower numbers more.
+"""Tokens per part on a CPU in float32; more in narrower dtypes.
 
-More take more memory, and rows of unequal length more padding. With fewer, products are slower, and
-weights are read, and in bfloat16 converted, more often (benchmarks/training.py).
+Larger parts take more memory, and rows of unequal length more padding. In smaller ones,
+products are slower, and weights are read (in bfloat16 also converted) more often
+(benchmarks/training.py).
 """
 
 
