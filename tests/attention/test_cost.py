@@ -65,6 +65,7 @@ EXACT: dict[str, Callable[[], Attention]] = {
 MAPS: dict[str, Callable[[], FeatureMap]] = {
     "elu": Elu,
     "polynomial": lambda: Polynomial(d=16, degree=2),
+    "cubic": lambda: Polynomial(d=16, degree=3),
     "favor-positive": lambda: FavorPositive(d=16, features=32),
     "favor-hyperbolic": lambda: FavorHyperbolic(d=16, features=16),
 }

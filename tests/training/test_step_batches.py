@@ -69,7 +69,7 @@ def assert_equal(one: StepBatch, other: StepBatch) -> None:
 @pytest.mark.parametrize(
     ("dtype", "parts"), [(torch.float32, 4), (torch.bfloat16, 2), (torch.float64, 8)], ids=str
 )
-def test_parts_take_the_same_memory_in_each_precision(dtype: torch.dtype, parts: int) -> None:
+def test_parts_have_as_many_bytes_in_each_precision(dtype: torch.dtype, parts: int) -> None:
     dataset = Documents([[2] * 1025] * 8, RowFormat(1024, 0))
     batch = dataset.collate([dataset.example(i, np.random.default_rng(0)) for i in range(8)])
     assert best_parts(batch, ExecutionEnvironment(torch.device("cpu"), dtype)) == parts

@@ -93,7 +93,7 @@ class Polynomial(FeatureMap):
     positive = False
     scaled = False
     selection: Tensor
-    """Both coordinates of all pairs i ≤ j, d(d + 1) × d: each row selects one."""
+    """Both coordinates of all pairs i ≤ j, d(d + 1) × d: each row selects one. Empty for p = 1."""
     orders: Tensor
     """Number of orders of a pair: 1 for i = j, 2 for i < j."""
 
@@ -103,7 +103,8 @@ class Polynomial(FeatureMap):
         if degree < 1:
             raise ValueError(f"a polynomial kernel has degree ≥ 1, not {degree}")
         self.degree = degree
-        first, second = pairs = torch.triu_indices(d, d)
+        paired = d if degree > 1 else 0
+        first, second = pairs = torch.triu_indices(paired, paired)
         self.register_buffer("selection", torch.eye(d)[pairs.flatten()], persistent=False)
         self.register_buffer("orders", 1.0 + (first < second), persistent=False)
 
@@ -113,7 +114,8 @@ class Polynomial(FeatureMap):
         return power
 
     def forward(self, x: Vectors) -> Features:
-        factors = [self._pairs(x)] * (self.degree // 2) + [x] * (self.degree % 2)
+        factors = [self._pairs(x)] * (self.degree // 2) if self.degree > 1 else []
+        factors += [x] * (self.degree % 2)
         return reduce(_outer, factors), x.new_zeros(x.shape[:-1])
 
     def _pairs(self, x: Vectors) -> Float[Tensor, "*n pairs"]:
@@ -126,7 +128,7 @@ class Polynomial(FeatureMap):
         return int((d * (d + 1) // 2) ** (self.degree // 2) * d ** (self.degree % 2))
 
     def operations(self, d: int) -> int:
-        return 2 * self.selection.numel() if self.degree > 1 else 0
+        return 2 * self.selection.numel()
 
     def kernel(
         self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]

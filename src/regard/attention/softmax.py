@@ -364,7 +364,7 @@ def eager(
 ) -> Tensor:
     """Products, softmax and dropout of the weights one by one."""
     with without_autocast(query):
-        weights = _scores(query, key, add, scale).softmax(-1)
+        weights = _eager_scores(query, key, add, scale).softmax(-1)
         return _combined(weights if dropout is None else dropout(weights), value)
 
 
@@ -453,7 +453,7 @@ def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dt
     return bars.masked_fill(~allowed, float("-inf"))
 
 
-def _scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
+def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
     """Return q·k times a factor, plus what is added."""
     narrow = query.is_cpu and query.dtype == torch.bfloat16
     if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:

@@ -296,8 +296,8 @@ class CrossAttention(nn.Module):
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> State:
         """The source as this layer looks at it."""
-        heads = _heads(self.kv_proj(source), self.d_head)
-        key, value = heads.split(self.kv_heads, dim=1)
+        sizes = [self.kv_heads, self.kv_heads]
+        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
         return self.attention.encode_memory(key, value, mask=length_mask(lengths))
 
     def forward(self, x: Hidden, memory: State) -> Hidden:

@@ -1,5 +1,7 @@
 """The study `complexity`."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,6 @@ from regard.studies.costs import multiplications
 from regard.studies.finding import Verdict
 from regard.studies.scaling.complexity import (
     Part,
-    by_pairs,
     complexity,
     counted,
     families,
@@ -30,19 +31,14 @@ def test_the_formulas_are_those_of_the_library() -> None:
     n, d, e, r = 200, 6, 10, 14
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=d, e=e)
     attentions = (
-        Softmax(),
-        None,  # by all products of two, of which the library takes each once
-        KernelAttention(Fourier(d=d, features=r), chunk=1),
+        (Softmax(), d),
+        (KernelAttention(Polynomial(d=d**2, degree=1), chunk=1), d**2),
+        (KernelAttention(Fourier(d=d, features=r), chunk=1), d),
     )
-    for part, attention in zip(kernels(n, d, e, r), attentions, strict=True):
-        assert not attention or 2 * part.predicted == attention.cost(shape).operations, part.name
+    for part, (attention, width) in zip(kernels(n, d, e, r), attentions, strict=True):
+        operations = attention.cost(replace(shape, d=width)).operations
+        assert 2 * part.predicted == operations, part.name
         assert counted(part).holds, part.name
-
-
-def test_the_products_of_pairs_are_polynomial_attention() -> None:
-    heads = torch.randn(3, 1, 1, 9, 4, generator=torch.Generator().manual_seed(0)).double()
-    expected = KernelAttention(Polynomial(d=4, degree=2))(*heads)
-    torch.testing.assert_close(by_pairs(*heads), expected)
 
 
 def test_a_wrong_formula_is_found_out() -> None:

@@ -5,13 +5,11 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Elu, Fourier
-from regard.attention.prefix_sums import with_one
+from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
@@ -134,25 +132,24 @@ def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
 def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     """Return softmax and kernel attention with keys and values of different widths.
 
-    Random features are summed in chunks; 2 % are allowed for joining them.
+    Kernel attention sums in chunks; 2 % are allowed for joining them.
     """
+    polynomial = KernelAttention(Polynomial(d=d**2, degree=1), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
     heads, spare = _drawn_heads(n, n, d, e), 0.02
+    query, key, value = heads
+    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
     by_polynomial, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part("polynomial: 2ND²(E + 1)", by_polynomial, lambda: by_pairs(*heads)),
+        Part(
+            "polynomial: 2ND²(E + 1)",
+            by_polynomial,
+            lambda: polynomial.sums(of_query, of_key, value),
+            spare,
+        ),
         Part("random features: 2NR(D + 2E + 2)", by_waves, lambda: waves.sums(*heads), spare),
     )
-
-
-def by_pairs(
-    query: Float[Tensor, "*b n d"], key: Float[Tensor, "*b m d"], value: Float[Tensor, "*b m e"]
-) -> Float[Tensor, "*b n e"]:
-    """Return attention with weights (q·k)², by all products of two coordinates."""
-    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
-    sums = of_query @ (of_key.mT @ with_one(value))
-    return sums[..., :-1] / sums[..., -1:]
 
 
 def counted(part: Part) -> Measurement:
