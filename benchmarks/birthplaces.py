@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.files import write_file
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
 from regard.training.loop import ExecutionOptions
 

@@ -21,12 +21,13 @@ from measure import MASK, PAD
 from trained import trained
 
 from regard.data.batch import lengths_of, pad_rows
+from regard.device import ExecutionEnvironment
 from regard.evaluation.tasks import predict
 from regard.files import write_file
 from regard.metrics import accuracy, exact_match
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import RecurrentEncoderDecoder
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.tasks.casing import CASES, CasingConfig
 from regard.tasks.examples import Example
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.text.corpus import Document
 from regard.training import loop
 from regard.training.plan import plan_pretraining

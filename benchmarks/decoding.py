@@ -37,12 +37,13 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.decoding import generate_ids, search_ids
+from regard.device import ExecutionEnvironment, Precision
 from regard.evaluation.evaluate import Answer, answer_questions
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Precision, Run
+from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.world import make_world
 from regard.text.config import CharactersConfig

@@ -13,10 +13,10 @@ from typing import Any
 
 from trained import trained
 
+from regard.device import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
 from regard.metrics import Interval
-from regard.runs.run import ExecutionEnvironment
 
 _SIZE = ["model.n_layers=2", "model.d_model=128", "model.dropout=0"]
 _STACK = [*_SIZE, "model.n_heads=4", "model.positions.kind=rotary", "model.context_length=192"]

@@ -43,11 +43,12 @@ from regard.data.batch import WeightedDataset
 from regard.data.causal import Documents
 from regard.decoding.generate import prefill
 from regard.decoding.prepare import prepare
+from regard.device import ExecutionEnvironment
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer

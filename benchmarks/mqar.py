@@ -18,9 +18,9 @@ from typing import Any
 
 from trained import trained
 
+from regard.device import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
-from regard.runs.run import ExecutionEnvironment
 
 PAIRS = (4, 8, 16)
 STEPS = ["training.steps=800", "training.lr=3e-3"]

@@ -22,13 +22,14 @@ from typing import Any
 import torch
 
 from regard.comparison.statistics import t_interval
+from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import evaluate_questions
 from regard.evaluation.perplexity import text_perplexity
 from regard.evaluation.tasks import score_task
 from regard.huggingface.folder import load_start
 from regard.metrics import Interval
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.runs.start import start_recipe
 from regard.studies.trained_models.pretrained import packaged_bert
 from regard.tasks.examples import Example

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_task
 

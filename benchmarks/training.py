@@ -41,12 +41,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.data.batch import Batch, RowFormat
 from regard.data.causal import CausalDataset, predict_all
+from regard.device import ExecutionEnvironment, Precision, freed_memory_reused
 from regard.dropout import dropouts, make_row_keys, set_row_keys
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
-from regard.runs.memory import freed_memory_reused
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import ExecutionEnvironment, Precision
 from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.optimizers import clip_gradients, make_optimizers
 

@@ -20,11 +20,10 @@ from typing import Any
 import torch
 
 from regard.config import override
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.evaluation.evaluate import answer_questions
 from regard.metrics import accuracy
-from regard.runs.memory import peak_memory_mb
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions

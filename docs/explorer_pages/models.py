@@ -5,9 +5,10 @@ from pathlib import Path
 
 from explorer_pages.sentences import texts
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_pretraining

@@ -19,13 +19,14 @@ from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.decoding.package import compile as compile
+from regard.device import ExecutionEnvironment, Precision, TrainingPrecision
 from regard.errors import UserError
 from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
 from regard.huggingface.folder import choose_tokenizer, load_start
 from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.run import ExecutionEnvironment, Precision, Run, TrainingPrecision
+from regard.runs.run import Run
 from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus

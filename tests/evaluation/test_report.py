@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import Answer
 from regard.evaluation.report import (
     LONGEST,
@@ -20,7 +21,7 @@ from regard.evaluation.report import (
     attention_view,
 )
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import train_tokenizer
 

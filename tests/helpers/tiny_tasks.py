@@ -7,10 +7,11 @@ import torch
 
 from regard.config import override
 from regard.data.batch import Batch
+from regard.device import ExecutionEnvironment
 from regard.models.builders import Model
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
 from regard.training.losses import accumulate_gradients

@@ -14,7 +14,7 @@ import torch
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler
-from regard.runs.run import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_task
 from regard.training.processes import Processes, join_processes

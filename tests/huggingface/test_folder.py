@@ -19,10 +19,11 @@ from torch import Tensor
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from regard import api
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.perplexity import text_perplexity
 from regard.huggingface.folder import import_folder
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
 from regard.training.plan import plan_finetuning

@@ -11,10 +11,10 @@ import torch
 
 from regard.cli import main
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.evaluate import Answer, Evaluation
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import (
     ARMS,
     NOT_PRETRAINED,

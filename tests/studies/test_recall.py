@@ -13,9 +13,10 @@ from msgspec import structs
 
 from regard.cli import main
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import Answer
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.studies.recall import (
     FINETUNED,
     NOT_PRETRAINED,

@@ -10,10 +10,10 @@ from regard.attention.config import EluConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
+from regard.device import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import check_normalizers
 from regard.training.losses import mean_loss
 from regard.training.optimizers import clip_gradients

@@ -7,12 +7,12 @@ import torch
 
 from regard.config import override
 from regard.data import IGNORE
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
 from regard.training.plan_task import plan_pairs
 

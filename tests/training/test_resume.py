@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from regard import files
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training import loop, losses, optimizers

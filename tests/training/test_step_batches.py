@@ -9,8 +9,8 @@ import torch
 
 from regard.data.batch import Batch, RowFormat, Sampler, WeightedDataset, move
 from regard.data.causal import CausalExample, Documents
+from regard.device import ExecutionEnvironment
 from regard.dropout import dropouts, set_row_keys
-from regard.runs.run import ExecutionEnvironment
 from regard.training.losses import best_parts
 from regard.training.processes import Processes
 from regard.training.step_batches import (

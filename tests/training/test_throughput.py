@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention.config import EluConfig
 from regard.data.batch import Batch, PaddedIds
+from regard.device import ExecutionEnvironment
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import (
     DecoderConfig,
@@ -18,7 +19,6 @@ from regard.models.config import (
     ModelConfig,
     RecurrentConfig,
 )
-from regard.runs.run import ExecutionEnvironment
 from regard.training import throughput
 from regard.training.throughput import Throughput, TrainingCost, peak_of
 

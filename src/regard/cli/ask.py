@@ -11,8 +11,8 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.device import Precision
     from regard.evaluation.ask import Reply
-    from regard.runs.run import Precision
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration
 

@@ -69,8 +69,8 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
 
     from regard.attention.contract import check as run
     from regard.attention.registry import find, mechanisms
+    from regard.device import ExecutionEnvironment
     from regard.errors import RegardError
-    from regard.runs.run import ExecutionEnvironment
 
     environment = ExecutionEnvironment.choose(device)
     failures = 0

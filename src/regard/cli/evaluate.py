@@ -10,10 +10,11 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.device import Precision
     from regard.evaluation.evaluate import Evaluation
     from regard.evaluation.perplexity import TextScore
     from regard.evaluation.tasks import TaskScore
-    from regard.runs.run import Precision, Run
+    from regard.runs.run import Run
 
 
 @click.command()

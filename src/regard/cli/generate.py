@@ -13,7 +13,8 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.runs.run import Precision, Run
+    from regard.device import Precision
+    from regard.runs.run import Run
 
 
 @click.command()

@@ -157,8 +157,8 @@ def head_scores(
 
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
+    from regard.device import ExecutionEnvironment
     from regard.explorer.look import open_model
-    from regard.runs.run import ExecutionEnvironment
 
     chosen = ExecutionEnvironment.choose(device).device if device else None
     return open_model(name, device=chosen, **loading)

@@ -11,15 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from regard.comparison.claims import publish
 from regard.comparison.folder import Costs, Outcome, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.config import HeadConfig
 from regard.runs.claim import Claim, StaleClaimError
-from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe, load_recipe
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TextTask

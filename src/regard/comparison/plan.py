@@ -23,10 +23,10 @@ from regard.comparison.grid import (
 )
 from regard.comparison.matching import match_costs
 from regard.comparison.table import require_score, same_value
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe
-from regard.runs.run import ExecutionEnvironment
 from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan_task import plan_task
 

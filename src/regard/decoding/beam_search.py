@@ -18,8 +18,9 @@ from torch import Tensor
 
 from regard.decoding.generate import DAMAGED, Generator, encode_prompts, prefill
 from regard.decoding.prepare import prepare
+from regard.device import Precision
 from regard.errors import NonFiniteError, UserError
-from regard.runs.run import Precision, Run
+from regard.runs.run import Run
 
 EarlyStopping: TypeAlias = bool | Literal["never"]
 """When a prompt with `beams` finished continuations needs no more.

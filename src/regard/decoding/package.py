@@ -32,10 +32,11 @@ from regard.decoding.step import (
     unsupported,
     warn_of_package,
 )
+from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.files import cache_folder, write_file
 from regard.models.builders import LanguageModel
-from regard.runs.run import ExecutionEnvironment, Precision, Run
+from regard.runs.run import Run
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -11,9 +11,10 @@ import numpy as np
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.runs.start import ancestors
 from regard.tasks.examples import Example, encode_questions, require_answers, subject_of
 from regard.uncertainty.abstention import calibrate as test_thresholds

@@ -18,6 +18,7 @@ import numpy as np
 from regard.corpus.evidence import Evidence
 from regard.corpus.index import CorpusIndex
 from regard.decoding.generate import Generated
+from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
 from regard.evaluation.ask import ask, open_run_index
 from regard.evaluation.perplexity import (
@@ -31,7 +32,7 @@ from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.packed_rows import is_trained_on_packed
-from regard.runs.run import ExecutionEnvironment, Precision, Run
+from regard.runs.run import Run
 from regard.tasks.examples import (
     Example,
     Examples,

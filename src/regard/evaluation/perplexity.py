@@ -14,10 +14,11 @@ from regard.data import IGNORE
 from regard.data.batch import Dataset, sequential_batches
 from regard.data.causal import VALIDATION_TOKENS, Documents, held_out_windows
 from regard.data.packing import PackedDocuments
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.packed_rows import is_trained_on_packed, packed_rows, training_corpora
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.text.corpus import Document, read_corpus
 from regard.text.files import detect_documents, find_files, inspect_all
 from regard.text.packed import PackedCorpus

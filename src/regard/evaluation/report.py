@@ -9,6 +9,7 @@ import torch
 
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage
+from regard.device import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.evaluate import SIGNALS, Answer, Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
@@ -16,7 +17,7 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.page import embedded, embedding_policy, serialize
 from regard.files import write_file
 from regard.metrics import risk_coverage
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.uncertainty.abstention import Guarantee
 
 PASSAGES = 5

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds
 from regard.decoding.generate import generate_answers
+from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
@@ -33,7 +34,7 @@ from regard.models.config import (
 )
 from regard.models.shapes import TokenIds
 from regard.runs.recipe import Recipe
-from regard.runs.run import ExecutionEnvironment, Precision, Run
+from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example, Examples

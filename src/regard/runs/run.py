@@ -15,15 +15,12 @@ report.html        results of an evaluation
 
 import hashlib
 import json
-import os
-import platform
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
@@ -33,6 +30,7 @@ from torch import Tensor
 import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
+from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
@@ -44,86 +42,6 @@ from regard.tasks.probes import ProbeConfig
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import Tokenizer
-
-Precision = Literal["auto", "float32", "bfloat16"]
-TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
-
-
-@dataclass(frozen=True)
-class ExecutionEnvironment:
-    """A device and the precision of its matrix products; weights are float32, or float64 too."""
-
-    device: torch.device
-    dtype: torch.dtype
-
-    @staticmethod
-    def choose(
-        device: str = "auto", precision: TrainingPrecision = "float32", threads: int | None = None
-    ) -> "ExecutionEnvironment":
-        """Return a device and precision; "auto" is a GPU, and bfloat16, where available.
-
-        `threads` sets the number of CPU threads of this process.
-
-        Raises:
-            UserError: the device isn't there.
-        """
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            chosen = torch.device(device)
-            if chosen.type not in ("cpu", "cuda"):
-                raise RuntimeError("models don't run on it")
-            torch.empty(0, device=chosen)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"--device {device}: can't be used here: {reason}") from None
-        if threads is not None:
-            torch.set_num_threads(threads)
-        if precision == "auto":
-            precision = "bfloat16" if _has_bfloat16(chosen) else "float32"
-        return ExecutionEnvironment(chosen, getattr(torch, precision))
-
-    @property
-    def is_double(self) -> bool:
-        """Whether weights and products are float64."""
-        return self.dtype == torch.float64
-
-    def autocast(self) -> AbstractContextManager[None]:
-        """Matrix products in this environment's precision."""
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype == torch.bfloat16)
-
-    def describe(self) -> dict[str, str | int]:
-        """Return everything that exact repetition depends on."""
-        return {
-            "regard": regard.__version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "machine": f"{platform.machine()} {platform.system()}",
-            "processor": _processor(self.device),
-            "device": str(self.device),
-            "precision": str(self.dtype).removeprefix("torch."),
-            "threads": torch.get_num_threads(),
-            "cores": os.cpu_count() or 1,
-        }
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products run in hardware."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-def _processor(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
-            return " ".join(next(names, "unknown").split())
-    except OSError:
-        return platform.processor() or "unknown"
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from regard.config import to_toml
+from regard.device import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.report import (
     Figure,
@@ -12,7 +13,6 @@ from regard.evaluation.report import (
     risk_coverage_figure,
 )
 from regard.metrics import Interval
-from regard.runs.run import ExecutionEnvironment
 from regard.studies.birthplaces import ARMS, Arm, Data
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 

@@ -10,9 +10,10 @@ import msgspec
 from filelock import FileLock
 
 from regard.config import to_toml
+from regard.device import ExecutionEnvironment
 from regard.files import cache_folder
 from regard.runs.recipe import Recipe
-from regard.runs.run import ExecutionEnvironment, Run, load_weights
+from regard.runs.run import Run, load_weights
 from regard.training.checkpoint import KEPT, checkpoint_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from regard.config import override
 from regard.corpus.evidence import verdict
+from regard.device import peak_memory_mb
 from regard.evaluation.evaluate import (
     Answer,
     Chosen,
@@ -30,7 +31,6 @@ from regard.evaluation.evaluate import (
     choose_signal,
 )
 from regard.metrics import Interval, accuracy
-from regard.runs.memory import peak_memory_mb
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.examples import majority_answer

@@ -1,6 +1,7 @@
 """Report of the study of recalled and invented answers."""
 
 from regard.config import to_toml
+from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
     SHOWN,
@@ -14,7 +15,6 @@ from regard.evaluation.report import (
     risk_coverage_figure,
 )
 from regard.metrics import accuracy
-from regard.runs.run import ExecutionEnvironment
 from regard.studies.recall import PRETRAINED, Recall
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer

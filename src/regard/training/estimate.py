@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from regard.runs.memory import peak_memory_mb
-from regard.runs.run import ExecutionEnvironment
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan

@@ -16,12 +16,12 @@ from torch import nn
 
 from regard.attention import KernelAttention
 from regard.data.batch import Batch, Sampler, move
+from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
 from regard.dropout import Dropout, dropouts, release_rows, set_row_keys
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.runs.claim import Claim
-from regard.runs.memory import freed_memory_reused
 from regard.runs.recipe import TrainingConfig
-from regard.runs.run import ExecutionEnvironment, Run, TrainingPrecision, load_weights
+from regard.runs.run import Run, load_weights
 from regard.training.adaptation import release
 from regard.training.checkpoint import (
     KEPT,

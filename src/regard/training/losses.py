@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.data.batch import Batch
+from regard.device import ExecutionEnvironment
 from regard.models.builders import Model
-from regard.runs.run import ExecutionEnvironment
 
 CPU_TOKENS = 2048
 """Tokens per part on a CPU in float32; more in narrower dtypes.

@@ -15,6 +15,7 @@ from regard.config import to_toml
 from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
 from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
 from regard.data.causal import Documents, Questions, Windows
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError, alternatives
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
@@ -26,7 +27,7 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.recipes import TASKS
-from regard.runs.run import ExecutionEnvironment, Run, describe_origin
+from regard.runs.run import Run, describe_origin
 from regard.runs.start import begin_with, require_same, shown_names, stage_recipe, start_recipe
 from regard.tasks.examples import (
     Example,

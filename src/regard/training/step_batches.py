@@ -13,8 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.batch import Batch, Sampler
+from regard.device import ExecutionEnvironment
 from regard.dropout import make_row_keys
-from regard.runs.run import ExecutionEnvironment
 from regard.training.losses import best_parts
 from regard.training.processes import Processes
 from regard.training.replica import share

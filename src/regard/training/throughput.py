@@ -17,10 +17,9 @@ from torch import nn
 
 from regard.attention.config import SoftmaxConfig
 from regard.data.batch import Batch
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.models.builders import Model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig
-from regard.runs.memory import peak_memory_mb
-from regard.runs.run import ExecutionEnvironment
 
 PEAKS = {
     "A10": 125e12,

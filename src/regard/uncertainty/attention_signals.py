@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import pad_rows
+from regard.device import ExecutionEnvironment
 from regard.explorer.intercept import capture_attention
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.tasks.examples import subject_of
 from regard.uncertainty.signals import closed_answer, open_prompts, score_tokens
 

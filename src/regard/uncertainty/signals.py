@@ -25,7 +25,8 @@ from regard.decoding.generate import (
     generate_answers,
     generate_ids,
 )
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.device import ExecutionEnvironment
+from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 
 BATCH = 256

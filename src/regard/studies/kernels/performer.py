@@ -6,13 +6,14 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.evaluation.tasks import score_task
 from regard.explorer.look import look
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.studies.figure import Drawing, bars, chart, figure, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained

@@ -15,11 +15,12 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
+from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import answer_questions
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.studies.recall import text_only
 from regard.tasks.examples import Example, texts_of

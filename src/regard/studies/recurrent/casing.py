@@ -14,11 +14,12 @@ from torch import Tensor
 
 from regard.config import override
 from regard.data.batch import lengths_of, pad_rows
+from regard.device import ExecutionEnvironment
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import EncoderDecoderStates, RecurrentEncoderDecoder
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.studies.model_cache import cached_checkpoints
 from regard.tasks.casing import CASES, CasingConfig, Place
 from regard.tasks.examples import Example

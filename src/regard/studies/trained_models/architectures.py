@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.recipes import RECIPES
-from regard.runs.run import ExecutionEnvironment
 from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal, refused
 from regard.studies.model_cache import trained

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from regard.device import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
 from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
-from regard.runs.run import ExecutionEnvironment, Run
+from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import (
     EvidenceParts,
