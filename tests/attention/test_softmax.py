@@ -1,5 +1,6 @@
 """Softmax attention: the formula, under every mask, on both ways to compute it, in steps too."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -25,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention import Attention, Mask, Softmax, State, Support, reference
+from pretended_gpu import on_gpu
+from regard.attention import Attention, Mask, Softmax, State, Support, reference, softmax
 from regard.attention.contract_cases import TableBias
 from regard.attention.state import Memory
 from regard.errors import RegardError, UnsupportedError
@@ -449,6 +451,36 @@ def test_dropout_changes_the_output_in_training(keys: int) -> None:
         torch.manual_seed(0)
         out = Softmax(dropout=0.5).train()(query, key, key)
     assert furthest(out, Softmax()(query, key, key)) > 0.01
+
+
+@pytest.mark.parametrize("mask", [None, Mask.causal()], ids=["no mask", "causal"])
+def test_dropout_on_a_gpu_warns_once(mask: Mask | None) -> None:
+    softmax._warn_once.cache_clear()
+    x, attention = on_gpu(normal(1, 2, 3, 4)), Softmax(dropout=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention.eval()(x, x, x, mask=mask)
+        Softmax().train()(x, x, x, mask=mask)
+        attention.train()(normal(1, 2, 3, 4), x, x, mask=mask)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            attention.train()(x, x, x, mask=mask)
+    (warning,) = caught
+    assert "n × n" in str(warning.message)
+    assert "model.attention_dropout=0" in str(warning.message)
+
+
+def test_compiled_dropout_on_a_gpu_warns_too() -> None:
+    softmax._warn_once.cache_clear()
+    torch.compiler.reset()
+
+    def on_a_gpu(x: Tensor) -> Tensor:
+        softmax._warn_of_dropout()
+        return 2 * x
+
+    with pytest.warns(UserWarning, match="n × n"):
+        torch.compile(on_a_gpu, backend="eager", fullgraph=True)(torch.ones(1))
 
 
 # Step by step

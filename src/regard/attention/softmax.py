@@ -1,6 +1,7 @@
 """Attention made of all scores: softmax, the exact one, and argmax."""
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -229,10 +230,13 @@ class Softmax(ScoreAttention):
         super().__init__(scaled=scaled, divisor=divisor)
         self.dropout = Dropout(dropout)
 
-    @property
-    def _active_dropout(self) -> Dropout | None:
+    def _active_dropout(self, query: Tensor) -> Dropout | None:
         """The dropout of weights in training, which the fused kernels don't have."""
-        return self.dropout if self.training and self.dropout.p > 0 else None
+        if not self.training or self.dropout.p == 0:
+            return None
+        if query.is_cuda:
+            _warn_of_dropout()
+        return self.dropout
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
@@ -243,7 +247,7 @@ class Softmax(ScoreAttention):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        scale, dropout = self.scale(query.shape[-1]), self._active_dropout
+        scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         if query.is_cuda and dropout is None and flex.can_run(query, mask, bias):
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
         if mask and bias is None and _is_plain_causal(mask, query, key):
@@ -269,7 +273,7 @@ class Softmax(ScoreAttention):
         if added is not None and adds_vectors(added.bias):
             return super()._attend(query, key, value, allowed, added)
         add = None if added is None else added.scores(query)
-        scale, dropout = self.scale(query.shape[-1]), self._active_dropout
+        scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         return masked(query, key, value, allowed, add, scale=scale, dropout=dropout)
 
 
@@ -398,6 +402,20 @@ def sdpa(
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=add, is_causal=causal, scale=scale
         )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _warn_of_dropout() -> None:
+    """Warn once in a process; compiled code warns while it is compiled."""
+    _warn_once(
+        "dropout of attention weights on a GPU computes all n × n weights, without a fused kernel; "
+        "model.attention_dropout=0 avoids this and keeps the dropout elsewhere"
+    )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
 
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
