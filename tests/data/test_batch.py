@@ -1,12 +1,22 @@
 """Examples in tensors: every label stands where its token is predicted."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, PaddedIds, RowFormat, pad_rows, padded_size
+from regard.data.batch import (
+    EVALUATED_TOKENS,
+    Batch,
+    PaddedIds,
+    RowFormat,
+    evaluation_batches,
+    pad_rows,
+    padded_size,
+)
 from regard.data.causal import CausalDataset, CausalExample
 
 PAD, FIRST = 0, 1
@@ -120,3 +130,22 @@ def test_padded_sizes_are_few_and_not_much_larger() -> None:
     assert all(0 <= size - n < max(4, n / 8) for n, size in enumerate(sizes, 1))
     assert [padded_size(size) for size in sizes] == sizes
     assert padded_size(0) == 0
+
+
+@given(st.lists(st.integers(0, 3 * EVALUATED_TOKENS // 2)), st.integers(1, 5))
+def test_batches_of_evaluation_are_as_large_as_the_budget_allows(
+    lengths: list[int], rows: int
+) -> None:
+    def fits(part: list[int]) -> bool:
+        tokens = len(part) * padded_size(max(part))
+        return len(part) == 1 or (len(part) <= rows and tokens <= EVALUATED_TOKENS)
+
+    parts = [lengths[part] for part in evaluation_batches(lengths, rows)]
+    assert [length for part in parts for length in part] == lengths
+    assert all(fits(part) for part in parts)
+    assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
+
+
+def test_short_rows_are_evaluated_as_many_at_once_as_asked() -> None:
+    assert list(evaluation_batches([128] * 300, 256)) == [slice(0, 256), slice(256, 300)]
+    assert list(evaluation_batches([1024] * 40, 64)) == [slice(0, 32), slice(32, 40)]

@@ -1,4 +1,4 @@
-"""Perplexity of a run trained on packed corpora: on what they hold out, and on other text."""
+"""Perplexity of texts, and of what packed corpora hold out."""
 
 import math
 import shutil
@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 import regard
+from logits import VOCABULARY, LargestLogits, with_large_vocabulary
+from regard.data import batch
 from regard.errors import UserError
-from regard.evaluation.perplexity import TextScore
+from regard.evaluation.perplexity import TextScore, text_perplexity
+from regard.models import builders
+from regard.models.builders import LOGIT_BYTES
 from regard.runs.run import Run
+from regard.text.corpus import Document
+from tiny import BIOGRAPHIES
 
 SETTINGS = [
     "model.n_layers=1",
@@ -86,3 +92,25 @@ def test_corpora_that_are_gone_or_do_not_fit_are_refused(run: Run, corpora: Path
     pack(corpora.parent, "ebw", 100, validation=0.5)
     with pytest.raises(UserError, match=r"ebw: has changed since .*run was trained on it"):
         score(run)
+
+
+def test_the_logits_of_a_large_vocabulary_stay_within_the_budget(trained: Path) -> None:
+    run = with_large_vocabulary(Run.load(trained))
+    documents = [Document(text * 2, "") for text in BIOGRAPHIES * 8]
+    with LargestLogits() as made:
+        found = text_perplexity(run, documents, run.environment())
+    assert found.tokens * 4 * VOCABULARY > 2 * LOGIT_BYTES
+    assert LOGIT_BYTES / 2 < made.bytes <= LOGIT_BYTES
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_the_score_does_not_depend_on_the_budget(
+    trained: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, documents = Run.load(trained), [Document(text, "") for text in BIOGRAPHIES]
+    expected = text_perplexity(run, documents, run.environment())
+    monkeypatch.setattr(builders, "LOGIT_BYTES", at_once * 4 * run.tokenizer.size)
+    monkeypatch.setattr(batch, "EVALUATED_TOKENS", at_once)
+    found = text_perplexity(run, documents, run.environment())
+    # float32, other shapes
+    assert found.figures() == pytest.approx(expected.figures(), rel=1e-5)

@@ -1,6 +1,7 @@
 """What a run of each family answers, worked out by hand, and how that is scored."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from regard import api
-from regard.data import IGNORE
+from regard.data import IGNORE, batch
+from regard.decoding.generate import Generated, generate_answers
 from regard.errors import UserError
 from regard.evaluation import tasks
 from regard.evaluation.tasks import (
@@ -45,7 +47,7 @@ from regard.tasks.probes import (
 from regard.tasks.state_tracking import ParityConfig
 from regard.text.tokenizer import Tokenizer, number_tokenizer
 from regard.training import plan_task
-from tiny import MASK
+from tiny import BLOCK, MASK, QUESTIONS
 from tiny_tasks import (
     CONTINUING,
     CPU,
@@ -371,18 +373,42 @@ def test_texts_without_an_end_are_counted_on_both_sides() -> None:
 
 @dataclass
 class Oracle:
-    """Stands for a run that gives known rows these labels."""
+    """Stands for a run, and for its model, that gives known rows these labels."""
 
     tokenizer: Tokenizer
     ids: np.ndarray
     labels: np.ndarray
     model: None = None
 
-    def language_model(self, ids: Tensor) -> Tensor:
+    @property
+    def language_model(self) -> "Oracle":
+        return self
+
+    def target_logits(self, ids: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         pairs = zip(self.ids.tolist(), self.labels.tolist(), strict=True)
         known = {tuple(row): labels for row, labels in pairs}
         labels = torch.tensor([known[tuple(row)] for row in ids.tolist()])
-        return torch.nn.functional.one_hot(labels.clamp(min=0), self.tokenizer.size).float()
+        scored = targets != IGNORE
+        logits = torch.nn.functional.one_hot(labels.clamp(min=0), self.tokenizer.size).float()
+        yield targets[scored], logits[scored]
+
+
+def test_a_model_of_a_long_context_answers_few_rows_together(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = Run.load(trained), [*QUESTIONS, *QUESTIONS]
+    expected, _ = predict(run, asked, CPU)
+    together: list[int] = []
+
+    def counted(run: Run, rows: Sequence[list[int]]) -> list[Generated]:
+        together.append(len(rows))
+        return generate_answers(run, rows)
+
+    monkeypatch.setattr(tasks, "generate_answers", counted)
+    monkeypatch.setattr(batch, "EVALUATED_TOKENS", 5 * BLOCK)
+    found, _ = predict(run, asked, CPU)
+    assert together == [5, 5, 5, 1]
+    assert [one.text for one in found] == [one.text for one in expected]
 
 
 PROBES: list[ProbeConfig] = [

@@ -1,5 +1,7 @@
 """The loss and gradients of a step."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,9 +16,12 @@ from regard.device import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.training.loop import check_normalizers
+from regard.training import losses
+from regard.training.loop import ExecutionOptions, check_normalizers
 from regard.training.losses import mean_loss
 from regard.training.optimizers import clip_gradients
+from regard.training.plan import plan_pretraining
+from tiny import BIOGRAPHIES, MODEL
 from tiny_models import tiny_model
 from tiny_tasks import add_gradients
 
@@ -99,3 +104,25 @@ def test_normalizers_that_compiled_code_counted_stop_the_training() -> None:
     kernel.nonpositive += 3
     with pytest.raises(NormalizerError, match=r"step 7: in body\.layers\.0.*of 3 queries"):
         check_normalizers(model, 7)
+
+
+def test_validation_reads_parts_as_small_as_those_of_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("data.validation=0.5", "pretraining.batch=8", "pretraining.steps=1")
+
+    def validation_loss(out: str) -> tuple[float, int]:
+        plan = plan_pretraining(BIOGRAPHIES * 4, tmp_path / out, "default", [*MODEL, *settings])
+        tokens: list[int] = []
+        plan.run.model.body.register_forward_pre_hook(
+            lambda body, inputs: None if body.training else tokens.append(inputs[0].numel())
+        )
+        loss = plan.execute(ExecutionOptions(environment=ENVIRONMENT, quiet=True)).best_loss
+        assert loss is not None
+        return loss, max(tokens)
+
+    loss, whole = validation_loss("whole")
+    monkeypatch.setattr(losses, "CPU_TOKENS", 64)
+    loss_in_parts, part = validation_loss("parts")
+    assert part < whole / 3
+    assert loss_in_parts == pytest.approx(loss, rel=1e-5)

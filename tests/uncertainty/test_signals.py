@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logits import LargestLogits, with_large_vocabulary
+from regard.models.builders import LOGIT_BYTES
 from regard.runs.run import Run, load
 from regard.tasks.examples import subject_of
 from regard.uncertainty.signals import (
@@ -132,6 +134,15 @@ def test_scores_of_a_tiny_vocabulary_add_up(loaded: Run) -> None:
     found = score_tokens(loaded, [prompt] * len(pairs), pairs, loaded.environment())
     total = torch.stack([one.log_probabilities.double().sum() for one in found]).exp().sum()
     assert float(total) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_logits_of_a_large_vocabulary_stay_within_the_budget(trained: Path) -> None:
+    run = with_large_vocabulary(Run.load(trained))
+    prompt, completion = [2] * 38, [3] * 9
+    with LargestLogits() as made:
+        found = score_tokens(run, [prompt] * 200, [completion] * 200, run.environment())
+    assert all(len(one.margins) == len(completion) for one in found)
+    assert LOGIT_BYTES / 2 < made.bytes <= LOGIT_BYTES
 
 
 def test_samples_follow_seed_and_question_alone(loaded: Run) -> None:

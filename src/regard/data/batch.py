@@ -311,6 +311,26 @@ def sequential_batches(dataset: Dataset, batch_size: int, *, seed: int = 0) -> I
     return (sampler.batch(step) for step in range(sampler.steps))
 
 
+EVALUATED_TOKENS = 2**15
+"""Tokens, padding included, that a model reads or generates together in an evaluation."""
+
+
+def evaluation_batches(lengths: Sequence[int], rows: int) -> Iterator[slice]:
+    """Yield all rows in their order, in slices of at most `rows` rows and EVALUATED_TOKENS.
+
+    A slice has one row at least.
+    """
+    start, longest = 0, 0
+    for place, length in enumerate(lengths):
+        longest = max(longest, length)
+        tokens = (place + 1 - start) * padded_size(longest)
+        if place > start and (place - start == rows or tokens > EVALUATED_TOKENS):
+            yield slice(start, place)
+            start, longest = place, length
+    if lengths:
+        yield slice(start, len(lengths))
+
+
 def _shuffled(lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:
     """An order of all examples in which those of a batch are of similar length.
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.data import IGNORE
-from regard.data.batch import Dataset, sequential_batches
+from regard.data.batch import Dataset, evaluation_batches
 from regard.data.causal import VALIDATION_TOKENS, Documents, held_out_windows
 from regard.data.packing import PackedDocuments
 from regard.device import ExecutionEnvironment
@@ -24,6 +24,11 @@ from regard.text.files import detect_documents, find_files, inspect_all
 from regard.text.packed import PackedCorpus
 from regard.text.tokenize import load_tokens
 from regard.text.tokenizer import encode_documents
+
+BATCH = 64
+"""Largest number of rows that the model reads together."""
+NOTHING_DRAWN = np.random.default_rng(0)
+"""For datasets whose examples have nothing random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,7 @@ def read_texts(run: Run, path: Path) -> list[Document]:
 
 @torch.inference_mode()
 def text_perplexity(
-    run: Run, documents: Sequence[Document], environment: ExecutionEnvironment, *, batch: int = 64
+    run: Run, documents: Sequence[Document], environment: ExecutionEnvironment
 ) -> TextScore:
     """Score documents, long ones in pieces of the context length that are read independently.
 
@@ -83,7 +88,7 @@ def text_perplexity(
     """
     end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
     texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
-    losses, counts = _losses(run, texts, environment, batch)
+    losses, counts = _losses(run, texts, environment)
     if not sum(counts):
         raise UserError(f"{documents[0].where}: is too short to be scored")
     characters = sum(len(document.text) for document in documents)
@@ -96,7 +101,7 @@ def text_perplexity(
 
 @torch.inference_mode()
 def held_out_perplexity(
-    run: Run, environment: ExecutionEnvironment, *, tokens: Path | None = None, batch: int = 64
+    run: Run, environment: ExecutionEnvironment, *, tokens: Path | None = None
 ) -> TextScore | None:
     """Score the tokens that a run of `train text` held out, if any; of many, evenly spaced windows.
 
@@ -107,7 +112,7 @@ def held_out_perplexity(
         UserError: a packed corpus is missing, damaged, or has changed.
     """
     if corpora := training_corpora(run):
-        return packed_perplexity(run, corpora, environment, batch=batch)
+        return packed_perplexity(run, corpora, environment)
     path = tokens or run.path / "tokens"
     if not path.is_dir():
         return None
@@ -115,7 +120,7 @@ def held_out_perplexity(
     windows = held_out_windows(held_out, run.row_format.whole_rows)
     if not len(windows):
         return None
-    losses, counts = _losses(run, windows, environment, batch)
+    losses, counts = _losses(run, windows, environment)
     characters = sum(len(run.tokenizer.decode(row[1:])) for row in windows.rows)
     return TextScore(
         perplexity=perplexity(losses, counts),
@@ -126,11 +131,7 @@ def held_out_perplexity(
 
 @torch.inference_mode()
 def packed_perplexity(
-    run: Run,
-    corpora: Sequence[PackedCorpus],
-    environment: ExecutionEnvironment,
-    *,
-    batch: int = 64,
+    run: Run, corpora: Sequence[PackedCorpus], environment: ExecutionEnvironment
 ) -> TextScore | None:
     """Score the documents that packed corpora hold out, if any; of many, evenly spaced parts.
 
@@ -149,7 +150,7 @@ def packed_perplexity(
         rows = packed_rows(run, corpus.validation, packing=False)
         rows = rows.spread(VALIDATION_TOKENS // len(corpora))
         if len(rows):
-            found = _losses(run, rows, environment, batch)
+            found = _losses(run, rows, environment)
             losses, counts = losses + found[0], counts + found[1]
             characters += _predicted_characters(run, rows)
     if not sum(counts):
@@ -162,23 +163,24 @@ def packed_perplexity(
 
 
 def _predicted_characters(run: Run, rows: PackedDocuments) -> int:
-    rng = np.random.default_rng(0)  # nothing is drawn
-    parts = (part for index in range(len(rows)) for part in rows.example(index, rng))
+    parts = (part for index in range(len(rows)) for part in rows.example(index, NOTHING_DRAWN))
     texts = (run.tokenizer.decode([i for i in part.labels if i != IGNORE]) for part in parts)
     return sum(map(len, texts))
 
 
 def _losses(
-    run: Run, texts: Dataset, environment: ExecutionEnvironment, batch: int
+    run: Run, texts: Dataset, environment: ExecutionEnvironment
 ) -> tuple[list[float], list[int]]:
     """The summed loss of each row, in nats, and its number of targets."""
     losses: list[float] = []
     counts: list[int] = []
-    for rows in sequential_batches(texts, batch):
-        labels = rows.labels.to(environment.device)
+    for rows in evaluation_batches(texts.lengths().tolist(), BATCH):
+        examples = [texts.example(i, NOTHING_DRAWN) for i in range(rows.start, rows.stop)]
+        batch = texts.collate(examples).to(environment.device)
         with environment.autocast():
-            logits = run.language_model(rows.input_ids.to(environment.device))
-        loss = F.cross_entropy(logits.float().mT, labels, ignore_index=IGNORE, reduction="none")
-        losses += loss.sum(1).tolist()
-        counts += (labels != IGNORE).sum(1).tolist()
+            found = run.language_model.target_logits(batch.input_ids, batch.labels)
+            parts = [F.cross_entropy(scores, i, reduction="none") for i, scores in found]
+        of_rows = (batch.labels != IGNORE).sum(1).tolist()
+        losses += [float(row.sum()) for row in torch.cat(parts).cpu().split(of_rows)]
+        counts += of_rows
     return losses, counts

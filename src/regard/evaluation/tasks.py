@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.data import IGNORE
-from regard.data.batch import PaddedIds
+from regard.data.batch import PaddedIds, evaluation_batches
 from regard.decoding.generate import generate_answers
 from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
@@ -44,6 +44,7 @@ from regard.tasks.rows import load_rows
 from regard.tasks.split import Scores
 
 BATCH = 128
+"""Largest number of rows that the model reads or answers together."""
 PROBE_ROWS = 1000
 RECALLS = (1, 5, 10)
 """The ranks within which a document counts as found."""
@@ -261,14 +262,16 @@ def predict(
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
     """
-    affixes, longest = run.text_affixes, run.recipe.max_source_tokens
+    context_length, longest = run.recipe.model.context_length, run.recipe.max_source_tokens
+    affixes = run.text_affixes
     if isinstance(run.model, LanguageModel):
         affixes, longest = run.template.prompt, max_prompt_length(longest, run.template)
     encode = encode_words if isinstance(run.model, TokenClassifier) else encode_texts
     encoded = encode(run.template, affixes, questions, longest)
+    generates = isinstance(run.model, LanguageModel | SequenceToSequence)
+    sizes = [context_length if generates else len(row) for row in encoded.rows]
     predictions: list[Prediction] = []
-    for start in range(0, len(questions), BATCH):
-        part = slice(start, start + BATCH)
+    for part in evaluation_batches(sizes, BATCH):
         with environment.autocast():
             predictions += _answer(run, encoded.rows[part], encoded.marks[part], environment.device)
     return predictions, encoded.cut
@@ -378,8 +381,8 @@ def embed(
         )
     texts = encode_texts(run.template, run.text_affixes, questions, run.recipe.max_source_tokens)
     vectors = []
-    for start in range(0, len(texts.rows), BATCH):
-        padded = _padded(run, texts.rows[start : start + BATCH], environment.device)
+    for part in evaluation_batches([len(row) for row in texts.rows], BATCH):
+        padded = _padded(run, texts.rows[part], environment.device)
         with environment.autocast():
             made = run.model(padded.ids, padded.lengths)
         vectors.append(made.float().cpu().numpy())
@@ -395,25 +398,23 @@ def score_probe(
 ) -> TaskScore:
     """The share of targets of new rows that the model predicts, and of rows with all of them."""
     drawn = as_tokens(draw_probe_test(task, seed, rows), run.tokenizer)
-    ids, labels = (torch.from_numpy(x) for x in drawn)
+    ids, labels = (torch.from_numpy(x).to(environment.device) for x in drawn)
     right: list[bool] = []
     whole: list[bool] = []
-    for start in range(0, rows, BATCH):
-        part = slice(start, start + BATCH)
+    for part in evaluation_batches([ids.shape[1]] * rows, BATCH):
         with environment.autocast():
-            logits = _probe_logits(run, ids[part].to(environment.device))
-        predicted, wanted = logits.argmax(-1).cpu(), labels[part]
-        hits = predicted == wanted
-        right += hits[wanted != IGNORE].tolist()
-        whole += (hits | (wanted == IGNORE)).all(1).tolist()
+            hits = _probe_hits(run, ids[part], labels[part]).cpu()
+        right += hits.tolist()
+        sizes = (labels[part] != IGNORE).sum(1).tolist()
+        whole += [bool(row.all()) for row in hits.split(sizes)]
     return TaskScore(scores=dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True)))
 
 
-def _probe_logits(run: Run, ids: TokenIds) -> Float[Tensor, "b n vocabulary"]:
-    """Return the logits of the target of each position, of rows without padding."""
+def _probe_hits(run: Run, ids: TokenIds, labels: TokenIds) -> Bool[Tensor, " targets"]:
+    """Return whether each target is predicted, of rows without padding."""
     if isinstance(run.model, Reconstructor):
         lengths = torch.full(ids.shape[:1], ids.shape[1], device=ids.device)
-        logits: Tensor = run.model(ids, lengths)
-    else:
-        logits = run.language_model(ids)
-    return logits
+        predicted: Tensor = run.model(ids, lengths).argmax(-1)
+        return (predicted == labels)[labels != IGNORE]
+    parts = run.language_model.target_logits(ids, labels)
+    return torch.cat([logits.argmax(-1) == targets for targets, logits in parts])

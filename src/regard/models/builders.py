@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -51,6 +51,8 @@ CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
 Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
 CompiledBody: TypeAlias = Callable[..., Tensor]
 """A compiled form of a model's body."""
+LOGIT_BYTES = 2**27
+"""Bytes of the float32 logits that an evaluation holds at once."""
 
 
 class LanguageModel(nn.Module):
@@ -70,6 +72,20 @@ class LanguageModel(nn.Module):
         """Logits of the token after each position."""
         logits: Tensor = self.head(self.body(input_ids))
         return logits
+
+    def target_logits(
+        self, input_ids: TokenIds, labels: Int[Tensor, "b n"]
+    ) -> Iterator[tuple[Int[Tensor, " part"], Float[Tensor, "part vocabulary"]]]:
+        """Yield the targets of rows in their order, with their float32 logits.
+
+        They come in parts of at most LOGIT_BYTES of logits, or of one target.
+        """
+        hidden, labels = self.body(input_ids).flatten(0, 1), labels.flatten()
+        at_once = max(LOGIT_BYTES // (4 * self.head.out_features), 1)
+        for places in _scored_places(labels, int((labels != IGNORE).sum())).split(at_once):
+            targets = labels[places]
+            n = int((targets != IGNORE).sum())
+            yield targets[:n], self.head(hidden[places])[:n].float()
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
@@ -316,11 +332,16 @@ def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
 
 
 def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
-    """Only the positions that carry loss are scored, and others that fill up their number."""
+    """Score the positions that carry loss alone."""
     labels = batch.labels.flatten()
-    scored = (labels == IGNORE).argsort(stable=True)[: padded_size(batch.n_targets)]
+    scored = _scored_places(labels, batch.n_targets)
     chosen = hidden.flatten(0, 1).index_select(0, scored)  # faster backward than indexing
     return _cross_entropy(head(chosen), labels[scored])
+
+
+def _scored_places(labels: Int[Tensor, " positions"], n_targets: int) -> Int[Tensor, " places"]:
+    """Return the places of all targets, and behind them others that fill up their number."""
+    return (labels == IGNORE).argsort(stable=True)[: padded_size(n_targets)]
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from regard.training.checkpoint import (
     remove_unfinished,
 )
 from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.losses import accumulate_gradients, sum_losses
+from regard.training.losses import accumulate_gradients, best_parts, sum_losses
 from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind, Replica, make_replica
@@ -342,8 +342,10 @@ class _Trainer:
 
     def _validation_loss(self) -> float:
         """The mean loss per target; each process takes its turn of batches, on the whole model."""
+        environment = self.options.environment
         own = self.validation[self.processes.rank :: self.processes.size]
-        (loss,) = self.processes.sum(sum_losses(self.run.model, own, self.options.environment))
+        parts = [part for batch in own for part in batch.split(best_parts(batch, environment))]
+        (loss,) = self.processes.sum(sum_losses(self.run.model, parts, environment))
         return loss / sum(batch.n_targets for batch in self.validation)
 
     def _log(self, record: Record, progress: Progress, steps: int) -> Progress:

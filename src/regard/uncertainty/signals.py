@@ -5,7 +5,7 @@ forward passes per question: rows that the model reads, or tokens that it genera
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log, log1p
 from statistics import fmean
@@ -13,11 +13,12 @@ from statistics import fmean
 import msgspec
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.corpus.words import fold_words
-from regard.data.batch import pad_rows
+from regard.data import IGNORE
+from regard.data.batch import evaluation_batches, pad_rows
 from regard.decoding.generate import (
     Generated,
     Sampling,
@@ -30,7 +31,7 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 
 BATCH = 256
-"""Rows that the model reads together."""
+"""Largest number of rows that the model reads or answers together."""
 MAX_NEW_TOKENS = 32
 """Tokens of an answer."""
 SIGNALS = {
@@ -150,22 +151,31 @@ def score_tokens(
     Raises:
         UserError: the model is no causal language model.
     """
+    pairs = list(zip(prompts, completions, strict=True))
+    rows = [[*prompt, *completion] for prompt, completion in pairs]
+    labels = [[*[IGNORE] * len(prompt), *completion] for prompt, completion in pairs]
+    limit, padding = run.recipe.model.context_length + 1, run.tokenizer.special.padding
     result: list[TokenScores] = []
-    for start in range(0, len(prompts), BATCH):
-        pairs = list(zip(prompts, completions, strict=True))[start : start + BATCH]
-        rows = [[*prompt, *completion] for prompt, completion in pairs]
-        limit, padding = run.recipe.model.context_length + 1, run.tokenizer.special.padding
-        padded = pad_rows(rows, padding, limit=limit).to(environment.device)
+    for part in evaluation_batches([len(row) for row in rows], BATCH):
+        padded = pad_rows(rows[part], padding, limit=limit)[:, :-1].to(environment.device)
+        targets = pad_rows(labels[part], IGNORE, limit=limit)[:, 1:].to(environment.device)
         with environment.autocast():
-            logits = run.language_model(padded[:, :-1])
-        scores = logits.float().log_softmax(-1)
-        targets = padded[:, 1:, None]
-        given = scores.gather(-1, targets).squeeze(-1)
-        margins = given - scores.scatter(-1, targets, -torch.inf).amax(-1)
-        for i, (prompt, completion) in enumerate(pairs):
-            part = slice(len(prompt) - 1, len(prompt) - 1 + len(completion))
-            result.append(TokenScores(given[i, part].cpu(), margins[i, part].cpu()))
+            found = run.language_model.target_logits(padded, targets)
+            scored = [_scored(*of_part) for of_part in found]
+        sizes = [len(completion) for completion in completions[part]]
+        columns = (torch.cat(column).cpu().split(sizes) for column in zip(*scored, strict=True))
+        result += [TokenScores(*row) for row in zip(*columns, strict=True)]
     return result
+
+
+def _scored(
+    targets: Int[Tensor, " n"], logits: Float[Tensor, "n vocabulary"]
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return the log-probabilities of tokens, and their leads over the best others."""
+    scores = logits.log_softmax(-1)
+    given = scores.gather(-1, targets[:, None])
+    margins = given - scores.scatter_(-1, targets[:, None], -torch.inf).amax(-1, keepdim=True)
+    return given.squeeze(-1), margins.squeeze(-1)
 
 
 def name_log_probabilities(
@@ -275,8 +285,7 @@ def sample_answers(
     ]
     texts: list[str] = []
     with environment.autocast():
-        for start in range(0, len(rows), BATCH):
-            part = slice(start, start + BATCH)
+        for part in _answered_together(rows, MAX_NEW_TOKENS):
             model, starts = begin_answers(run, rows[part], run.device)
             longest = run.recipe.model.context_length + 1 - max(map(len, starts))
             made = generate_ids(
@@ -327,10 +336,13 @@ def answer_rows(
     """Answer encoded questions greedily, in batches."""
     answers: list[Generated] = []
     with environment.autocast():
-        for start in range(0, len(rows), BATCH):
-            part = rows[start : start + BATCH]
-            answers += generate_answers(run, part, max_new_tokens=max_new_tokens)
+        for part in _answered_together(rows, max_new_tokens):
+            answers += generate_answers(run, rows[part], max_new_tokens=max_new_tokens)
     return answers
+
+
+def _answered_together(rows: Sequence[Sequence[int]], max_new_tokens: int) -> Iterator[slice]:
+    return evaluation_batches([len(row) + max_new_tokens for row in rows], BATCH)
 
 
 def token_signals(log_probabilities: Sequence[float]) -> dict[str, float]:
