@@ -170,7 +170,8 @@ def our_step(
 ) -> measure.Call:
     """A step as training takes it."""
     config = TrainingConfig(steps=1)
-    optimizers, parts = make_optimizers(model, config), best_parts(batch, environment)
+    optimizers = make_optimizers(model, config, environment.dtype)
+    parts = best_parts(batch, environment)
     drops = dropouts(model)
 
     def each_part() -> Iterator[Batch]:

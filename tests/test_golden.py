@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from products import seen_products
 from regard.cli import main
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,9 @@ def five_steps(recipe: str, folder: Path) -> dict[str, Any]:
     flags = ["--recipe", recipe, "--out", "run", "--precision", "float32"]
     flags += ["--device", "cpu", "--threads", "1"]
     made = [f"{stage}.{setting}" for setting in settings]
-    assert main.run([command, *arguments, *made, *flags]) == 0
+    with seen_products() as seen:
+        assert main.run([command, *arguments, *made, *flags]) == 0
+    assert seen == {torch.float32}
     lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
     losses = [line["loss"] for line in map(json.loads, lines) if "loss" in line]
     weights = load_file(folder / "run" / "model.safetensors").values()

@@ -21,7 +21,7 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
     is its own. The updates change the plan's model: don't execute it afterwards.
     """
     model = plan.run.model.to(environment.device)
-    optimizers = make_optimizers(model, plan.config)
+    optimizers = make_optimizers(model, plan.config, environment.dtype)
     batch = plan.sampler.batch(0)
     parts = batch.split(best_parts(batch, environment, plan.config.accumulation))
 

@@ -123,7 +123,7 @@ def train(
     if checkpoint is not None:
         load_weights(checkpoint.path / "model.safetensors", run)
     replica = make_replica(run.model, processes, options.parallel, compile=options.compile)
-    optimizers = make_optimizers(replica.model, config)
+    optimizers = make_optimizers(replica.model, config, environment.dtype)
     progress = Progress()
     if checkpoint is not None:
         load_optimizers(checkpoint, optimizers)

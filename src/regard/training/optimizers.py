@@ -15,13 +15,17 @@ from regard.runs.recipe import (
     ScheduleConfig,
     TrainingConfig,
 )
+from regard.training.muon import Muon
 from regard.training.replica import gathered
 
 
-def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Optimizer]:
-    """The optimisers of a stage, each parameter in exactly one.
+def make_optimizers(
+    model: Model, config: TrainingConfig, dtype: torch.dtype = torch.float32
+) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of a training, each parameter in exactly one.
 
     Only the weights of linear layers decay: chosen by the module that owns them, not by name.
+    `dtype` is the precision of the optimizers' own matrix products.
     """
     matrices, head, others = _parameter_groups(model)
     optimizer = config.optimizer
@@ -35,11 +39,12 @@ def make_optimizers(model: Model, config: TrainingConfig) -> list[torch.optim.Op
     adamw = _adamw(rest, config.lr, optimizer.betas)
     if not matrices:
         return [adamw]
-    muon = torch.optim.Muon(
+    muon = Muon(
         matrices,
         lr=optimizer.muon_lr,
-        weight_decay=optimizer.weight_decay,
         momentum=optimizer.momentum,
+        weight_decay=optimizer.weight_decay,
+        dtype=dtype,
     )
     return [muon, adamw]
 

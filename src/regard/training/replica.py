@@ -167,3 +167,13 @@ def gathered(tensor: Tensor) -> Tensor:
     """Return a tensor with the parts of all processes, which must all call this."""
     collect = getattr(tensor, "full_tensor", None)
     return tensor if collect is None else collect()
+
+
+def sharded_like(tensor: Tensor, whole: Tensor) -> Tensor:
+    """Return this process's part of a whole tensor, if `tensor` is sharded; else all of it."""
+    if not hasattr(tensor, "full_tensor"):
+        return whole
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(tensor, DTensor)
+    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)

@@ -1,0 +1,53 @@
+"""On a CPU, nothing multiplies in less than the precision of its environment."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from products import seen_products
+from regard.studies.registry import all_studies
+from regard.studies.study import Study
+from tiny import MODEL, STEPS, Command
+
+WIDE = {torch.float32, torch.float64}
+MUON = ["pretraining.optimizer.kind=muon", "pretraining.steps=2"]
+QUESTION = "Where was Ada Finch born?"
+COMMANDS = {
+    "pretrain": ["pretrain", "text.txt", "--out", "new", *MODEL, *STEPS],
+    "muon": ["pretrain", "text.txt", "--out", "new", *MODEL, *STEPS, *MUON],
+    "finetune": ["finetune", "pairs.tsv", "--from", "run", "--out", "new", "finetuning.epochs=1"],
+    "evaluate": ["evaluate", "run", "pairs.tsv"],
+    "generate": ["generate", "run", QUESTION],
+    "beam search": ["generate", "run", QUESTION, "--num-beams", "2"],
+    "ask": ["ask", "run", QUESTION],
+    "look": ["look", "run", "Ada Finch was born in Rome."],
+}
+TRAINING = {"pretrain", "muon", "finetune"}
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_multiply_in_float32(name: str, regard: Command) -> None:
+    precision = ["--precision", "float32"] if name in TRAINING else []
+    with seen_products() as seen:
+        assert regard(*COMMANDS[name], *precision).code == 0
+    assert seen
+    assert seen <= WIDE
+
+
+@pytest.mark.slow  # seconds for some
+@pytest.mark.parametrize(
+    "study", [study for study in all_studies() if not study.trains], ids=lambda study: study.name
+)
+def test_studies_multiply_in_float32_at_least(study: Study[Any]) -> None:
+    with seen_products() as seen:
+        study()
+    assert seen <= WIDE
+
+
+def test_narrow_products_are_seen() -> None:
+    layer, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    with seen_products() as seen, torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+    assert torch.bfloat16 in seen
