@@ -54,7 +54,7 @@ def plan_encoder(out: Path, recipe: Recipe = ENCODER, n: int = TEXTS) -> Plan:
 
 def trained(plan: Plan) -> Trained:
     """The plan's run; a training that is done, or was stopped, isn't begun anew."""
-    before = plan.describe()["untrained_loss"]
+    before = plan.loss_before()["untrained_loss"]
     settings = ExecutionOptions(
         environment=ExecutionEnvironment.choose("cpu", "float32"), quiet=True
     )

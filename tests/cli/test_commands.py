@@ -25,6 +25,8 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig
+from regard.training import plan
+from regard.training.losses import mean_loss
 from tiny import (
     BIOGRAPHIES,
     BLOCK,
@@ -85,6 +87,27 @@ def test_a_dry_run_tells_sizes_and_leaves_nothing(regard: Command, folder: Path)
         assert f"{name.replace('_', ' ')}: {shown}\n" in outcome.out
 
 
+def test_only_a_dry_run_measures_the_loss_before_training(
+    regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[float] = []
+
+    def counted(*arguments: Any) -> float:
+        measured.append(mean_loss(*arguments))
+        return measured[-1]
+
+    monkeypatch.setattr(plan, "mean_loss", counted)
+    new = ("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS)
+    tuned = ("finetune", "pairs.tsv", "--from", "run", "--out", "tuned", *STEPS)
+    for command in (new, (*new, "--resume"), tuned):
+        out = succeeded(regard(*command)).out
+        assert "parameters: " in out
+        assert "uniform loss: " in out
+        assert not measured
+    succeeded(regard(*tuned, "--dry-run"))
+    assert len(measured) == 1
+
+
 def test_a_dry_run_counts_the_parameters_that_training_trains(
     regard: Command, folder: Path
 ) -> None:
@@ -121,7 +144,7 @@ def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
     entropy = -sum(
         text.count(c) / len(text) * math.log(text.count(c) / len(text)) for c in ALPHABET
     )
-    assert facts["validation_loss"] < entropy < facts["untrained_loss"]
+    assert facts["validation_loss"] < entropy < facts["uniform_loss"]
     assert metrics(folder / "new")[-1]["loss"] < entropy
     assert f"validation loss: {facts['validation_loss']:.4f}" in outcome.out
 

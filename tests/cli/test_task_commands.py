@@ -303,7 +303,6 @@ def test_an_encoder_is_pretrained_by_masks(regard: Command, folder: Path) -> Non
     flags = ("--recipe", "masked", "--out", "new", "--json", "facts.json")
     succeeded(regard("pretrain", "text.txt", *flags, *settings))
     facts = read_json(folder / "facts.json")
-    assert facts["untrained_loss"] == pytest.approx(facts["uniform_loss"], rel=0.2)
     assert 0 < facts["validation_loss"] < 2 * facts["uniform_loss"]
     assert "encoder, 1 layers" in succeeded(regard("info", "new")).out
 

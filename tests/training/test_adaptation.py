@@ -82,7 +82,7 @@ def test_frozen_parameters_stay_as_they_are(
 def test_low_rank_updates_start_at_the_base_and_leave_it(parent: Run) -> None:
     made = plan("text", list(BIOGRAPHIES), parent, *LORA)
     plain = plan("text", list(BIOGRAPHIES), parent)
-    assert made.describe()["loss_before"] == plain.describe()["loss_before"]
+    assert made.loss_before()["loss_before"] == plain.loss_before()["loss_before"]
     model = made.run.model
     updates = {name for name, _ in model.named_parameters() if "lora_" in name}
     assert in_optimizers(model, made) == updates

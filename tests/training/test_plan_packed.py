@@ -85,7 +85,7 @@ def test_a_packed_corpus_is_trained_on(
     assert plan.facts["training_documents"] + plan.facts["validation_documents"] == 120
     batch = plan.sampler.batch(0)
     assert ("document_ids" in batch.inputs) == (packing == "true")
-    assert plan.describe()["untrained_loss"] > 0
+    assert plan.loss_before()["untrained_loss"] > 0
     progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))
     assert progress.step == 3
     assert progress.best_loss is not None
@@ -159,7 +159,7 @@ def test_what_packing_does_not_support_is_refused(
 def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: Path) -> None:
     settings = ["model.kind=rnn", "data.packing=false", "pretraining.steps=2"]
     plan = plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
-    assert plan.describe()["untrained_loss"] > 0
+    assert plan.loss_before()["untrained_loss"] > 0
 
 
 def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(

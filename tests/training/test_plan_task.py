@@ -132,7 +132,7 @@ def test_each_family_learns_a_few_examples(task: str, family: str, tmp_path: Pat
     quick = ("training.steps=60", "training.lr=0.02", "task.training=4", "task.test=2")
     people = ("task.people=4",) if task == "retrieval" else ()
     plan = plan_task(tmp_path / "run", task_recipe(task, family, *quick, *people))
-    untrained = plan.describe()["untrained_loss"]
+    untrained = plan.loss_before()["untrained_loss"]
     plan.execute(SETTINGS)
     assert mean_loss(plan.run.model, [plan.sampler.batch(0)], CPU) < untrained / 2
 
@@ -455,10 +455,10 @@ def test_an_encoder_learns_what_is_behind_the_masks(objective: str, tmp_path: Pa
     recipe = override(RECIPES["masked"], [*ENCODER, *settings, *steps])
     plan = plan_pretraining(TEXTS, tmp_path / "run", recipe)
     batch = plan.sampler.batch(0)
-    before = plan.describe()
-    assert before["untrained_loss"] == pytest.approx(before["uniform_loss"], rel=0.2)
+    untrained = plan.loss_before()["untrained_loss"]
+    assert untrained == pytest.approx(plan.describe()["uniform_loss"], rel=0.2)
     plan.execute(SETTINGS)
-    assert mean_loss(plan.run.model, [batch], CPU) < before["untrained_loss"] / 2
+    assert mean_loss(plan.run.model, [batch], CPU) < untrained / 2
 
 
 def test_masked_texts_are_held_out_and_measured(tmp_path: Path) -> None:

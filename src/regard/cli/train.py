@@ -301,6 +301,8 @@ def _execute(
             plan.execute(ExecutionOptions.choose(**execution), resume=resume)
         return False
     facts = plan.describe()
+    if dry_run:
+        facts |= plan.loss_before()
     _print_facts(facts)
     if dry_run:
         if timed:

@@ -78,12 +78,9 @@ class Plan:
     """Text to index in the run's folder after the training."""
 
     def describe(self) -> dict[str, Any]:
-        """Return sizes, and the loss before training on the first micro-batch, in nats."""
-        first, *_ = self.sampler.batch(0).split(self.config.accumulation)  # which fits the memory
-        environment = ExecutionEnvironment.choose("cpu")
+        """Return sizes, and the loss of a uniform guess, in nats; the model isn't run."""
         trained = sum(p.numel() for p in self.run.model.parameters() if p.requires_grad)
         all_trained = trained == self.run.n_parameters
-        name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return (
             self._parent_facts()
             | self.facts
@@ -92,10 +89,15 @@ class Plan:
                 **({} if all_trained else {"trained_parameters": trained}),
                 "vocabulary": self.run.tokenizer.size,
                 "steps": self.sampler.steps,
-                name: mean_loss(self.run.model, [first], environment),
-                "uniform_loss": log(self._n_choices(first)),
+                "uniform_loss": log(self._n_choices()),
             }
         )
+
+    def loss_before(self) -> dict[str, float]:
+        """Return the loss before training on the first micro-batch, in nats, on a CPU."""
+        first, *_ = self.sampler.batch(0).split(self.config.accumulation)  # which fits the memory
+        name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
+        return {name: mean_loss(self.run.model, [first], ExecutionEnvironment.choose("cpu"))}
 
     def _parent_facts(self) -> dict[str, Any]:
         """Return the parent, and the tensors that it lacks and that it has alone."""
@@ -105,7 +107,7 @@ class Plan:
         changed = {name: shown_names(origin[name]) for name in lists if name in origin}
         return facts | changed
 
-    def _n_choices(self, batch: Batch) -> int:
+    def _n_choices(self) -> int:
         """Return the number of classes of a prediction."""
         match self.run.model:
             case Classifier(head=head):
@@ -113,7 +115,7 @@ class Plan:
             case TokenClassifier(head=head):
                 return head.out_features
             case Embedder():
-                return batch.n_targets
+                return self.sampler.batch(0).n_targets
         return self.run.tokenizer.size
 
     def execute(self, options: ExecutionOptions, *, resume: bool = False) -> Progress:
