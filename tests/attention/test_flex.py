@@ -4,14 +4,19 @@ The fast way is a GPU's, compiled. Here torch runs it eagerly, over the whole ma
 without gradients, which it has on a GPU only.
 """
 
+import gc
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from attention_cases import Case, error
 from torch import Tensor
+from torch._dynamo.exc import FailOnRecompileLimitHit
+from torch._dynamo.testing import CompileCounter
 
 from regard.attention import Bias, Mask, Softmax, flex, reference
 from regard.attention.contract_cases import TableBias, _cross_masks, _self_masks
@@ -247,3 +252,64 @@ def test_vectors_are_no_bias_for_it() -> None:
     x = torch.zeros(1, 1, 4, 16)
     with pytest.raises(AssertionError):
         flex.score_mod(ShawVectors(d=16, clip=1), None, x, x)
+
+
+# Compiled
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
+    """Count the graphs of FlexAttention as on a GPU, but run eagerly."""
+    counter = CompileCounter()
+    run, compile_ = flex._run, torch.compile
+
+    def on_a_gpu(function: Callable[..., Any], _: bool, *args: Any, **options: Any) -> Any:
+        return run(function, True, *args, **options)
+
+    def counting(function: Callable[..., Any], **options: Any) -> Any:
+        return compile_(function, **options, backend=counter)
+
+    monkeypatch.setattr(flex, "_run", on_a_gpu)
+    monkeypatch.setattr(torch, "compile", counting)
+    torch.compiler.reset()
+    flex._compiled.cache_clear()
+    yield counter
+    flex._compiled.cache_clear()
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # within torch
+@torch.no_grad()
+def test_many_lengths_have_few_graphs(compiled: CompileCounter) -> None:
+    """A first and a second of the mask and of the attention, and none for the next eight shapes."""
+    for i in range(10):
+        n, rows = 140 + 150 * i, 2 + i % 3
+        ids = (torch.arange(n) // 50).expand(rows, -1)
+        query, key = normal(rows, HEADS, n, D), normal(rows, HEADS // 2, n, D, seed=1)
+        mask = Mask.causal() & Mask.documents(ids)
+        out = flex.attend(query, key, key, mask=mask, bias=None, scale=D**-0.5)
+        torch.testing.assert_close(out, Softmax()(query, key, key, mask=mask))
+    assert compiled.frame_count == 4
+
+
+@torch.no_grad()
+def test_too_many_kinds_raise(compiled: CompileCounter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch would silently run eagerly, over all pairs."""
+    monkeypatch.setattr(flex, "KINDS", 1)
+    x = normal(1, HEADS, N, D)
+    flex.attend(x, x, x, mask=None, bias=None, scale=1.0)
+    with pytest.raises(FailOnRecompileLimitHit):
+        flex.attend(x, x, x, mask=None, bias=Alibi(heads=HEADS), scale=1.0)
+    assert compiled.frame_count == 1
+
+
+def test_a_block_mask_is_freed_with_its_mask() -> None:
+    x = torch.zeros(1, 1, LONG, D)
+    mask = Mask.documents(IDS[:1])
+    freed = weakref.ref(flex.block_mask(mask, x, x))
+    gc.disable()
+    try:
+        del mask
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -1,5 +1,7 @@
 """Masks: what each field allows, and that combined masks allow what all of them do."""
 
+from typing import Any
+
 import pytest
 import torch
 from attention_cases import masks, thorough
@@ -136,3 +138,51 @@ def test_restrictions_name_the_fields_that_are_given() -> None:
     assert Mask.window(0).restrictions == {"window_size"}
     mask = Mask.causal() & Mask.lengths(torch.tensor([0]))
     assert mask.restrictions == {"alignment", "key_lengths"}
+
+
+# What layers share
+
+
+def test_layers_share_what_a_mask_is_made_into() -> None:
+    mask = Mask.causal() & Mask.documents(torch.tensor([[0, 0, 1]]))
+    dense = mask.to_dense(3, 3, CPU)
+    assert mask.to_dense(3, 3, CPU) is dense
+    assert mask.within(1) is mask.within(1)
+    assert torch.equal(mask.within(0).to_dense(3, 3, CPU)[0, 0], torch.eye(3).bool())
+
+
+def test_a_mask_of_other_sizes_or_parts_is_made_anew() -> None:
+    mask = Mask.causal("end") & Mask.lengths(torch.tensor([1, 3]))
+    mask.to_dense(3, 3, CPU)
+    assert mask.to_dense(2, 3, CPU).shape[-2:] == (2, 3)
+    last = mask.rows(torch.tensor([1]))
+    assert torch.equal(last.to_dense(3, 3, CPU)[0, 0], torch.ones(3, 3).tril().bool())
+    assert torch.equal(mask.to(CPU).to_dense(3, 3, CPU), mask.to_dense(3, 3, CPU))
+    near = mask & Mask.window(0)
+    assert torch.equal(near.to_dense(3, 3, CPU)[1, 0], torch.eye(3).bool())
+    assert near.restrictions == {"alignment", "key_lengths", "window_size"}
+
+
+def test_a_mask_first_used_in_inference_mode_has_gradients_elsewhere() -> None:
+    mask, scores = Mask.causal(), torch.zeros(1, 1, 3, 3, requires_grad=True)
+    with torch.inference_mode():
+        mask.to_dense(3, 3, CPU)
+    scores.masked_fill(~mask.to_dense(3, 3, CPU), 1.0).sum().backward()
+    (scores * mask.to_dense(3, 3, CPU)).sum().backward()
+    assert scores.grad is not None
+
+
+def test_documents_are_sorted_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts: list[Tensor] = []
+    sort = Tensor.sort
+
+    def counted(x: Tensor, *args: Any) -> Any:
+        sorts.append(x)
+        return sort(x, *args)
+
+    monkeypatch.setattr(Tensor, "sort", counted)
+    mask = Mask.documents(torch.tensor([[0, 0, 1], [0, 1, 0]]))
+    for name in ("elu", "mamba2"):
+        with pytest.raises(ValueError, match=f"row 1 has a document in two places; {name}"):
+            mask.require_contiguous(name)
+    assert len(sorts) == 1

@@ -278,6 +278,9 @@ class SlidingWindow(BlockSparse):
         near = (position[:, None] - position).abs() <= self.size
         return reference.softmax(query, key, reference.allowed(query, key, mask) & near, bias)
 
+    def restrict(self, mask: Mask | None, query: Queries) -> Mask:
+        return _self_aligned(mask).within(self.size)  # which leaves its blocks nothing to hide
+
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
@@ -382,4 +385,4 @@ def _added(
 def _self_aligned(mask: Mask | None) -> Mask:
     """The mask of self-attention, where queries aligned at the end stand at the start as well."""
     mask = mask or Mask()
-    return mask if mask.alignment is None else replace(mask, alignment="start")
+    return replace(mask, alignment="start") if mask.alignment == "end" else mask

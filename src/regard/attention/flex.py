@@ -1,6 +1,7 @@
 """Exact attention by FlexAttention: masks by block and biases without an n × n tensor, on a GPU."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -33,8 +34,9 @@ def attend(
     scale: float,
 ) -> Outputs:
     """Softmax attention; the output of a fully masked query is zero."""
-    run = _compiled() if query.is_cuda else flex_attention
-    out = run(
+    out = _run(
+        flex_attention,
+        query.is_cuda,
         query,
         key,
         value,
@@ -57,20 +59,22 @@ def score_mod(
 
 
 def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
-    """The mask as a BlockMask of FlexAttention, which skips empty blocks."""
+    """The mask as a BlockMask of FlexAttention, which skips empty blocks; one for all layers."""
     batch, heads, queries, keys = *query.shape[:3], key.shape[2]
     by_row = mask.key_lengths is not None or mask.document_ids is not None
     by_head = mask.blocks is not None and len(mask.blocks.allowed) > 1
     if mask.allowed is not None:
         by_row, by_head = mask.allowed.shape[0] > 1 or by_row, mask.allowed.shape[1] > 1 or by_head
-    return create_block_mask(
-        mask_mod(mask, queries, keys),
-        batch if by_row else None,
-        heads if by_head else None,
-        queries,
-        keys,
-        device=query.device,
-    )
+    sizes = batch if by_row else None, heads if by_head else None, queries, keys
+
+    def make() -> BlockMask:
+        # A copy of the mask: what it keeps must not refer to it, or only Python's garbage
+        # collector would free both.
+        allowed = mask_mod(replace(mask), queries, keys)
+        made: BlockMask = _run(create_block_mask, query.is_cuda, allowed, *sizes, query.device)
+        return made
+
+    return mask.cached(("blocks", *sizes, query.device), make)
 
 
 def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
@@ -90,7 +94,22 @@ def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
     return allowed
 
 
+def _run(function: Callable[..., Any], compiles: bool, *args: Any, **options: Any) -> Any:
+    """Call a function of FlexAttention; compiled, it makes no tensor of all pairs."""
+    if not compiles or torch.compiler.is_compiling():
+        return function(*args, **options)
+    with torch._dynamo.config.patch(recompile_limit=KINDS):
+        return _compiled(function)(*args, **options)
+
+
+KINDS = 256
+"""Number of graphs in a process: for each kind of mask and bias, head size, dtype.
+
+Torch's own limit is 8. Beyond a limit, full graphs raise, and others would silently run eagerly.
+"""
+
+
 @cache
-def _compiled() -> Any:
-    """Compiled FlexAttention; eager FlexAttention is slow."""
-    return torch.compile(flex_attention, dynamic=False)
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    # The second shape makes torch compile for any: `dynamic=False` would compile for each.
+    return torch.compile(function, fullgraph=True)

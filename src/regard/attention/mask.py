@@ -1,7 +1,7 @@
 """Attention masks: one value for every restriction on attention."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import gcd
 from operator import and_
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 Alignment = Literal["start", "end"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,8 @@ class Mask:
     """Blocks of keys that blocks of queries may look at."""
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None = None
     """Any further restriction, True where a query may look."""
+    _cache: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    """Results of `cached`."""
 
     @staticmethod
     def causal(alignment: Alignment = "start") -> "Mask":
@@ -115,7 +118,26 @@ class Mask:
     @property
     def restrictions(self) -> frozenset[str]:
         """The names of the fields that restrict anything."""
-        return frozenset(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        given = (f.name for f in fields(self) if f.init)
+        return frozenset(name for name in given if getattr(self, name) is not None)
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` returns, computed once for all layers that share this mask.
+
+        Compiled code repeats it, and the compiler removes the repetitions.
+        """
+        if torch.compiler.is_compiling():
+            return make()
+        # Outside of inference mode, gradients may need tensors, and can't keep those made in it.
+        key = key, torch.is_inference_mode_enabled()
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
+        return found
+
+    def within(self, window_size: int) -> "Mask":
+        """Return the mask with a window: the same value for all layers that have this window."""
+        return self.cached(("window", window_size), lambda: self & Mask.window(window_size))
 
     def to(self, device: torch.device) -> "Mask":
         """The mask on a device."""
@@ -162,23 +184,35 @@ class Mask:
         Raises:
             ValueError: names the mechanism and the row.
         """
-        ids = self.document_ids
-        if ids is None or torch.compiler.is_compiling():
+        if self.document_ids is None or torch.compiler.is_compiling():
             return
-        ordered = ids.sort(1).values
-        changes, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (ids, ordered))
-        if bool((changes > kinds).any()):
+        row = self.cached("scattered row", self._scattered_row)
+        if row is not None:
             raise ValueError(
-                f"row {int((changes > kinds).nonzero()[0])} has a document in two places; "
-                f"{name} attention needs contiguous documents; sort the tokens of each row by "
-                "document"
+                f"row {row} has a document in two places; {name} attention needs contiguous "
+                "documents; sort the tokens of each row by document"
             )
+
+    def _scattered_row(self) -> int | None:
+        """Return the first row with a document in several places."""
+        assert self.document_ids is not None
+        ordered = self.document_ids.sort(1).values
+        changes, kinds = ((x[:, 1:] != x[:, :-1]).sum(1) for x in (self.document_ids, ordered))
+        scattered = (changes > kinds).tolist()
+        return scattered.index(True) if any(scattered) else None
 
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
-        """The mask as a tensor, True where a query may look at a key; small where it can be."""
+        """The mask as a tensor, True where a query may look at a key; small where it can be.
+
+        Do not change it: all layers share it.
+        """
         self.require_fit(queries, keys)
+        key = "dense", queries, keys, device
+        return self.cached(key, lambda: self._to_dense(queries, keys, device))
+
+    def _to_dense(self, queries: int, keys: int, device: torch.device) -> Tensor:
         rows = [len(x) for x in (self.key_lengths, self.document_ids) if x is not None]
         row = torch.arange(max([1, *rows]), device=device)[:, None, None, None]
         query = self.query_positions(queries, keys, device)[:, None]
@@ -220,9 +254,6 @@ def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads que
             f"{queries} queries and {keys} keys"
         )
     return pairs[:, :queries, :keys]
-
-
-T = TypeVar("T")
 
 
 def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T | None:

@@ -80,7 +80,7 @@ class SelfAttention(nn.Module):
         """Attention of whole rows to themselves."""
         query, key, value, gates = self._inputs(x, self._project(x, mask), rope)
         if self.window_size is not None:
-            mask = (mask or Mask()) & Mask.window(self.window_size)
+            mask = (mask or Mask()).within(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
         return self.finish(x, out)
 
