@@ -9,16 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.corpus.index import index_documents
+from regard.decoding.generate import Generated, generate_answers
+from regard.evaluation.ask import ask, calibrate_run
 from regard.evaluation.evaluate import (
     Answer,
     Evaluation,
     choose_signal,
+    evaluate_questions,
     rows_as_text,
     save_answers,
     signal_aurocs,
 )
 from regard.metrics import accuracy
+from regard.runs.run import Run
+from regard.tasks.examples import Example
+from regard.text.corpus import Document
+from regard.uncertainty import signals
 from regard.uncertainty.abstention import Guarantee
+from tiny import BIOGRAPHIES, PEOPLE
 
 
 def answers(n: int, **signals: np.ndarray) -> list[Answer]:
@@ -116,3 +125,38 @@ def test_answers_are_written_by_the_name_of_the_file(tmp_path: Path) -> None:
     assert [row["abstained"] for row in rows] == ["True", "False"]
     records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text("utf-8").splitlines()]
     assert [one["predicted"] for one in records] == ["Oslo", "Rome"]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_calibrated_run_generates_its_answers_once(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
+) -> None:
+    run = Run.load(trained)
+    names = [name.split() for name, _ in PEOPLE]
+    documents = [Document(text, f"text.txt:{i}") for i, text in enumerate(BIOGRAPHIES, 1)]
+    asked = [
+        Example(text=f"Where was {one[0]} {other[1]} born?", answer="Rome")
+        for one in names
+        for other in names
+        if one != other
+    ] + [Example(text=" ", answer="Rome")]
+    index = index_documents(documents) if indexed else None
+    calibration = calibrate_run(run, asked[:-1], run.environment(), max_error=0.2, index=index)
+    replies = ask(run, asked, run.environment(), calibration=calibration, index=index)
+    generated: list[list[int]] = []
+
+    def counted(run: Run, rows: list[list[int]], *, max_new_tokens: int) -> list[Generated]:
+        generated.extend(rows)
+        return generate_answers(run, rows, max_new_tokens=max_new_tokens)
+
+    monkeypatch.setattr(signals, "generate_answers", counted)
+    found = evaluate_questions(
+        run, asked, run.environment(), calibration=calibration, index=index
+    ).answers
+    assert len(generated) == len(asked)
+    assert {one.abstained for one in found} == {False, True}
+    for one, reply in zip(found, replies, strict=True):
+        assert one.abstained == (reply.answer is None)
+        assert one.answered == (reply.best_guess or one.answered)
+        assert one.signals["confidence"] == pytest.approx(reply.confidence)
+        assert one.evidence == reply.evidence

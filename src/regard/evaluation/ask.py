@@ -11,6 +11,7 @@ import numpy as np
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
+from regard.decoding.generate import Generated
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
@@ -60,11 +61,13 @@ def ask(
     *,
     calibration: Calibration | None = None,
     index: CorpusIndex | None = None,
+    greedy: Sequence[Generated] = (),
 ) -> list[Reply]:
     """Answer questions, any texts; a calibrated run abstains from doubtful answers.
 
     A question with unknown words, or one that can't be read at all, gets a reply with the reason
-    and no answer; of the words that are known, the best guess is made.
+    and no answer; of the words that are known, the best guess is made. `greedy` are the answers to
+    questions without unknown words, where they exist already.
 
     Raises:
         UserError: the run isn't trained on questions, or was calibrated with another index.
@@ -73,22 +76,22 @@ def ask(
     if calibration is not None:
         _require_index(calibration, index)
     reasons = [_unreadable(run, question) for question in questions]
-    asked = [
+    parts = [
         question if reason is None else _known_part(run, question)
         for question, reason in zip(questions, reasons, strict=True)
     ]
+    asked = {place: part.text for place, part in enumerate(parts) if part is not None}
+    given = [greedy[place] for place in asked] if greedy else ()
     config = calibration.config if calibration else SignalConfig()
-    measured = iter(
-        measure(run, [one.text for one in asked if one is not None], environment, config)
-    )
-    found = [None if one is None else next(measured) for one in asked]
+    measured = measure(run, list(asked.values()), environment, config, greedy=given)
+    found = dict(zip(asked, measured, strict=True))
     known = AnswerNames.of(calibration.answers if calibration else ())
     names = known.add(one.answer for one in questions if one.answer is not None)
     return [
-        _no_reply(question, reason or "")
-        if seen is None
-        else _reply(question, reason, seen, calibration, index, known, names)
-        for question, reason, seen in zip(questions, reasons, found, strict=True)
+        _reply(question, reason, found[place], calibration, index, known, names)
+        if place in found
+        else _no_reply(question, reason or "")
+        for place, (question, reason) in enumerate(zip(questions, reasons, strict=True))
     ]
 
 

@@ -44,6 +44,7 @@ from regard.text.packed import find_corpora, open_packed
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.calibration import Calibration, load_calibration
 from regard.uncertainty.signals import (
+    MAX_NEW_TOKENS,
     agreement,
     answer_rows,
     name_log_probabilities,
@@ -103,17 +104,21 @@ def answer_questions(
     environment: ExecutionEnvironment,
     *,
     paraphrases: Sequence[str] = (),
-    max_new_tokens: int = 32,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    calibration: Calibration | None = None,
+    index: CorpusIndex | None = None,
 ) -> list[Answer]:
     """Answer greedily, in batches, with all signals.
 
-    `paraphrases` are other wordings, with {} where the subject belongs.
+    `paraphrases` are other wordings, with {} where the subject belongs. A `calibration` gives
+    confidence and abstention, an `index` the evidence, as by `ask`.
 
     Familiarity and agreement need to know what a question is about: several questions of one
     wording show it.
 
     Raises:
-        UserError: a question can't be encoded or is too long, or a paraphrase can't be used.
+        UserError: a question can't be encoded or is too long, a paraphrase can't be used, or the
+            run was calibrated with another index.
     """
     for wording in paraphrases:
         if "{}" not in wording:
@@ -133,17 +138,19 @@ def answer_questions(
         ]
         for wording in paraphrases
     )
-    answers = [_greedy(run, asked, environment, max_new_tokens) for asked in (questions, *reworded)]
+    wordings = [
+        _greedy(run, asked, environment, max_new_tokens) for asked in (questions, *reworded)
+    ]
     familiarity = name_log_probabilities(run, about, environment)
-    decoded = [[run.tokenizer.decode(a.ids).strip() for a in wording] for wording in answers]
-    result = []
+    decoded = [[run.tokenizer.decode(one.ids).strip() for one in made] for made in wordings]
+    answers = []
     for i, question in enumerate(questions):
-        signals = token_signals(answers[0][i].log_probabilities)
+        signals = token_signals(wordings[0][i].log_probabilities)
         if about:
             signals["familiarity"] = familiarity[i]
         if paraphrases:
-            signals["agreement"] = agreement([wording[i] for wording in decoded])
-        result.append(
+            signals["agreement"] = agreement([made[i] for made in decoded])
+        answers.append(
             Answer(
                 question=question.text,
                 expected=question.answer,
@@ -151,7 +158,20 @@ def answer_questions(
                 signals=signals,
             )
         )
-    return result
+    if not (calibration or index):
+        return answers
+    replies = ask(
+        run, questions, environment, calibration=calibration, index=index, greedy=wordings[0]
+    )
+    return [
+        msgspec.structs.replace(
+            answer,
+            signals=answer.signals | ({"confidence": reply.confidence} if calibration else {}),
+            abstained=reply.answer is None,
+            evidence=reply.evidence,
+        )
+        for answer, reply in zip(answers, replies, strict=True)
+    ]
 
 
 def _greedy(
@@ -375,20 +395,16 @@ def evaluate_questions(
         UserError: a question can't be encoded or is too long, or the run was calibrated with
             another index.
     """
-    answers = answer_questions(run, questions, environment, paraphrases=paraphrases)
     if any(question.turns for question in questions):  # `ask` replies to single questions
         calibration = index = None
-    if calibration or index:
-        replies = ask(run, questions, environment, calibration=calibration, index=index)
-        answers = [
-            msgspec.structs.replace(
-                answer,
-                signals=answer.signals | ({"confidence": reply.confidence} if calibration else {}),
-                abstained=reply.answer is None,
-                evidence=reply.evidence,
-            )
-            for answer, reply in zip(answers, replies, strict=True)
-        ]
+    answers = answer_questions(
+        run,
+        questions,
+        environment,
+        paraphrases=paraphrases,
+        calibration=calibration,
+        index=index,
+    )
     guarantee = calibration.guarantee if calibration else None
     if questions[0].answer is None:
         return Evaluation(answers=answers, accuracy=None, confidence=None, guarantee=guarantee)

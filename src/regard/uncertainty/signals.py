@@ -73,9 +73,16 @@ class Measured:
 
 
 def measure(
-    run: Run, questions: Sequence[str], environment: ExecutionEnvironment, config: SignalConfig
+    run: Run,
+    questions: Sequence[str],
+    environment: ExecutionEnvironment,
+    config: SignalConfig,
+    *,
+    greedy: Sequence[Generated] = (),
 ) -> list[Measured]:
     """Answer questions greedily, with the signals that the model gives.
+
+    `greedy` are the answers where they exist already.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the model is no causal one.
@@ -83,7 +90,7 @@ def measure(
     if not questions:
         return []
     rows = _encode(run, questions)
-    greedy = answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
+    greedy = greedy or answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
     about = [subject_of(question) or question for question in questions]
     answers = [run.tokenizer.decode(one.ids).strip() for one in greedy]
     completions = [_completion(run, one) for one in greedy]
