@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.files import write_file
+from platforms import imitate, refuse_to_replace_folders
+from regard import files
+from regard.files import write_file, write_folder
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
@@ -18,3 +20,17 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 10) == b"text"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_windows_flushes_no_folder_and_replaces_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, folders can be neither opened nor replaced."""
+    refuse_to_replace_folders(monkeypatch)
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("a folder is opened"))
+    imitate("win32", files, monkeypatch)
+    (tmp_path / "folder").mkdir()
+    write_folder(tmp_path / "folder", {"a": b"text"})
+    assert (tmp_path / "folder" / "a").read_bytes() == b"text"
+    with pytest.raises(OSError, match="not empty"):
+        write_folder(tmp_path / "folder", {"b": b"text"})

@@ -1,14 +1,24 @@
 """Precisions are chosen by measured speed; peak memory is the process's own."""
 
+import ctypes
 import platform
 import subprocess
 import sys
+from math import isnan
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from platforms import imitate
 from regard import device
-from regard.device import ExecutionEnvironment, bfloat16_gain, peak_memory_mb
+from regard.device import (
+    ExecutionEnvironment,
+    bfloat16_gain,
+    freed_memory_reused,
+    peak_memory_mb,
+)
 
 PRINT = "from regard.device import peak_memory_mb; print(peak_memory_mb())"
 REUSE = """
@@ -84,3 +94,45 @@ def test_freed_memory_is_reused_and_returned_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", REUSE], capture_output=True, text=True, check=True)
     first, again, after = map(int, done.stdout.split())
     assert again < first / 2 < after
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("darwin", 1), ("freebsd14", 2**10)])
+def test_without_proc_the_peak_is_that_of_getrusage(
+    platform: str, unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(ru_maxrss=3 * 2**20 // unit)
+    resource = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: usage)
+    monkeypatch.setitem(sys.modules, "resource", resource)
+    imitate(platform, device, monkeypatch)
+    assert peak_memory_mb() == 3
+
+
+def test_windows_reports_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)  # importing it fails
+    imitate("win32", device, monkeypatch)
+    assert isnan(peak_memory_mb())
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32", "linux"])
+def test_without_glibc_memory_is_left_alone(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate(platform, device, monkeypatch)
+    loaded: list[object] = []
+
+    def load(name: None) -> object:
+        loaded.append(name)
+        return object()  # as musl, without mallopt
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    with freed_memory_reused():
+        assert loaded == ([None] if platform == "linux" else [])
+
+
+def test_without_proc_a_processor_has_the_name_that_the_system_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    assert device.processor_name(torch.device("cpu")) == "arm"

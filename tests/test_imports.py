@@ -19,6 +19,7 @@ RANKS = {
     "logistic": 0,
     "dropout": 0,
     "device": 0,
+    "operating_system": 0,
     "config": 1,
     "attention": 2,
     "courses": 2,

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -191,12 +192,15 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _rename(source: Path, target: Path) -> None:
+    """Rename; an empty folder is replaced, which Windows doesn't do by itself."""
+    if sys.platform == "win32" and source.is_dir() and target.is_dir():
+        target.rmdir()
     source.replace(target)
 
 
 def _flush_folder(path: Path) -> None:
     """Make a rename durable; Windows has no such call and needs none."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -82,6 +82,18 @@ def test_costs_are_those_of_the_run(whole: Path) -> None:
     assert costs.operations >= 2 * tokens * sum(p.numel() for p in matrices)
 
 
+def test_a_cell_without_a_known_peak_memory_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows it is NaN, for which JSON has no form."""
+    monkeypatch.setattr(cells, "peak_memory_mb", lambda _: float("nan"))
+    path = create_cell(tmp_path, tiny_recipe(), SETTINGS)
+    run_cell(path)
+    costs = outcome_of(path).costs
+    assert costs is not None
+    assert costs.peak_memory_mb is None
+
+
 def test_an_ended_cell_stays_as_it_is(whole: Path) -> None:
     before = contents(whole)
     run_cell(whole)

@@ -1,14 +1,20 @@
 """Worker processes train cells, are replaced when they die, and end with their parent."""
 
+import errno
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import pytest
 
+from platforms import imitate
+from regard import operating_system
 from regard.comparison import executors
 from regard.comparison.executors import default_jobs, run_locally
 from regard.comparison.folder import create_cell, read_outcome
@@ -124,6 +130,81 @@ def test_ctrl_c_lets_workers_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ended.throw(KeyboardInterrupt)
     assert (tmp_path / "saved").exists()
     assert signal.getsignal(signal.SIGINT) is not None
+
+
+class DeadWorker:
+    """A process that has ended; its pipes are broken, which is EINVAL on Windows."""
+
+    returncode = 1
+    stdout = io.BytesIO()
+
+    def __init__(self) -> None:
+        self.stdin = self
+        self.sent: list[int] = []
+
+    def write(self, _: bytes) -> None:
+        """Fail as a broken pipe does on Windows."""
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    def send_signal(self, number: int) -> None:
+        """Record a signal."""
+        self.sent.append(number)
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def __enter__(self) -> "DeadWorker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.write(b"")
+
+
+def test_the_broken_pipes_of_windows_count_as_a_dead_worker(tmp_path: Path) -> None:
+    slot, process = executors._Slot(0, tmp_path / "log"), DeadWorker()
+    slot._process = process  # type: ignore[assignment]
+    assert not slot._request(process, tmp_path)  # type: ignore[arg-type]
+    assert slot._end() == "its process exited with code 1"
+
+
+def test_on_windows_a_worker_is_a_group_that_gets_ctrl_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate("win32", operating_system, monkeypatch)
+    monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200, raising=False)
+    monkeypatch.setattr(signal, "CTRL_BREAK_EVENT", 1, raising=False)
+    flags: list[int] = []
+
+    def start(*_: Any, creationflags: int, **__: Any) -> DeadWorker:
+        flags.append(creationflags)
+        return DeadWorker()
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    slot = executors._Slot(0, tmp_path / "log")
+    slot._process = process = slot._start()
+    slot.interrupt()
+    assert flags == [0x200]
+    assert process.sent == [1]  # type: ignore[attr-defined]
+
+
+def test_waits_for_a_cell_have_a_limit() -> None:
+    """On Windows, Ctrl-C is noticed between two waits only."""
+
+    class Ended:
+        waits = 0
+
+        def get(self, *, timeout: float) -> Path:
+            assert timeout <= 1
+            self.waits += 1
+            if self.waits < 3:
+                raise Empty
+            return Path("cell")
+
+    assert executors._next_ended(Ended()) == Path("cell")  # type: ignore[arg-type]
+
+
+def test_a_signal_without_a_name_is_a_reason_too() -> None:
+    assert executors._describe_end(-40) == "its process was ended by signal 40"
 
 
 def test_jobs_share_the_cores() -> None:

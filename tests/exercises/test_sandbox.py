@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from platforms import imitate
+from regard.exercises import sandbox
 from regard.exercises.sandbox import Sandbox
 from regard.exercises.worker import OUTPUT, Answers, Job
 
@@ -31,6 +33,7 @@ def run(body: str, **limits: int) -> Answers:
         ("import ctypes; ctypes.string_at(0)", "crashes with SIGSEGV"),
         ("import sys; sys.exit(0)", "calls sys.exit"),
         ("import os; os._exit(3)", "exits with code 3 before it returns"),
+        ("import os; os.kill(os.getpid(), 40)", "crashes with signal 40"),
         ("raise ValueError('[bad]\\nvalue')", "ValueError: [bad] value (line 2 of its cell)"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt:  (line 2 of its cell)"),
         ("return y", "helpers belong above the first exercise (line 2 of its cell)"),
@@ -112,3 +115,19 @@ def test_code_that_kills_its_parent_spoils_no_other_exercise() -> None:
 def test_garbage_instead_of_results_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "loads", lambda _: {"returned": 3})
     assert run("return x").reason == "sends results that can't be read"
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_elsewhere_than_on_linux_processes_are_not_forked(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(platform, sandbox, monkeypatch)
+    assert run("return x").returned == [1]
+    assert Sandbox()._context.get_start_method() == "spawn"
+
+
+def test_windows_ends_a_process_without_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate("win32", sandbox, monkeypatch)
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("Windows has no groups"))
+    answers = run("import time; time.sleep(600)", seconds=1)
+    assert answers.reason == "takes longer than 4 s"

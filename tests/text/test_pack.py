@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
+from platforms import imitate, refuse_to_replace_folders
+from regard import files
 from regard.errors import UserError
 from regard.files import hold_lock
 from regard.text import pack, tokenize
@@ -115,6 +117,15 @@ def test_long_documents_are_whole(tmp_path: Path) -> None:
     spec = spec_of(tmp_path / "long.txt", documents="files", validation=0)
     corpus = packed(tmp_path / "packed", spec)
     assert texts_of(corpus, corpus.training) == [text]
+
+
+def test_an_empty_folder_is_packed_into_on_windows_too(
+    tmp_path: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_to_replace_folders(monkeypatch)
+    imitate("win32", files, monkeypatch)
+    (tmp_path / "packed").mkdir()
+    assert packed(tmp_path / "packed", spec_of(lines)).header.sizes.training.tokens > 0
 
 
 @pytest.mark.parametrize("jobs", [2, 3])

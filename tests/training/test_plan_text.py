@@ -165,6 +165,15 @@ def test_an_estimate_is_of_all_steps(lines: Path, tmp_path: Path) -> None:
     assert needs["memory_mb"] > 0
 
 
+def test_an_estimate_lacks_a_memory_that_is_unknown(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows it is NaN, for which JSON has no form."""
+    monkeypatch.setattr("regard.training.estimate.peak_memory_mb", lambda _: float("nan"))
+    needs = estimate_training(plan_text(lines, tmp_path / "run", recipe()), CPU)
+    assert needs.keys() == {"seconds_per_step", "hours"}
+
+
 def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe("data.validation=0.1"))
     progress = plan.execute(ExecutionOptions(environment=CPU, quiet=True))

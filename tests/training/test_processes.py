@@ -102,3 +102,11 @@ def test_processes_whose_launcher_has_ended_stop_with_one_line(
     with pytest.raises(RegardError, match="processes can't be reached") as error:
         join_processes()
     assert "\n" not in str(error.value)
+
+
+def test_a_lost_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HashStore()
+    for rank, pid in enumerate((11, 12)):
+        store.set(f"regard/process/{rank}", f"{socket.gethostname()} {pid}")
+    monkeypatch.setattr(processes, "is_running", lambda pid: pid == 11)
+    assert str(Processes(0, 2, store).lost()).startswith("process 1 (pid 12) ended")

@@ -79,5 +79,5 @@ def _print_table(found: "Recall") -> None:
         table.add_row(f"  by {name}{mark}", f"{area:.3f}")
     table.add_section()
     table.add_row("time", f"{found.seconds:.0f} s")
-    table.add_row("peak memory", f"{found.peak_memory_mb:,.0f} MB")
+    table.add_row("peak memory", found.peak_memory)
     Console().print(table)

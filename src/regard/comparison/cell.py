@@ -1,6 +1,7 @@
 """One cell: whether its model can be built, and its training and scores, resumed exactly."""
 
 import re
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -197,14 +198,14 @@ def _steps_done(path: Path) -> int:
 
 
 def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) -> Costs:
-    run = plan.run
+    run, memory = plan.run, peak_memory_mb(environment.device)
     return Costs(
         parameters=run.n_parameters,
         operations=count_operations(plan, environment),
         state_bytes=state_bytes(run),
         seconds=round(progress.seconds, 3),
         tokens_per_second=round(progress.tokens / max(progress.seconds, 1e-9), 1),
-        peak_memory_mb=round(peak_memory_mb(environment.device), 1),
+        peak_memory_mb=round(memory, 1) if isfinite(memory) else None,
     )
 
 

@@ -4,17 +4,17 @@ An executor gets nothing but the paths of cells; results are read from their fol
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
 from regard.comparison.claims import give_up
+from regard.operating_system import interrupt, new_group_flag, process_cpu_count, signal_name
 
 ATTEMPTS = 3
 """Times that a cell is tried whose process dies, before it counts as failed."""
@@ -24,8 +24,7 @@ PATIENCE = 30.0
 
 def default_jobs(threads: int) -> int:
     """Return the number of cells of so many threads that this process's cores run at a time."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, cores // threads)
+    return max(1, process_cpu_count() // threads)
 
 
 def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Path, None, None]:
@@ -41,10 +40,7 @@ def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Pat
         thread.start()
     try:
         for _ in cells:
-            one = ended.get()
-            if isinstance(one, Exception):
-                raise one
-            yield one
+            yield _next_ended(ended)
     except KeyboardInterrupt:
         closed.set()
         for slot in slots:
@@ -58,6 +54,20 @@ def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Pat
             slot.kill()
         for thread in threads:
             thread.join()
+
+
+def _next_ended(ended: "SimpleQueue[Path | Exception]") -> Path:
+    """Wait for a cell to end, in short steps: on Windows, Ctrl-C doesn't end a wait without limit.
+
+    Raises:
+        Exception: that of a slot.
+    """
+    while True:
+        with suppress(Empty):
+            one = ended.get(timeout=1.0)
+            if isinstance(one, Exception):
+                raise one
+            return one
 
 
 class _Slot:
@@ -107,6 +117,7 @@ class _Slot:
                 stderr=messages,
                 env=os.environ | _share_of_gpus(self._number),
                 start_new_session=True,  # Ctrl-C reaches the scheduler alone
+                creationflags=new_group_flag(),
             )
 
     @staticmethod
@@ -114,7 +125,7 @@ class _Slot:
         """Hand a cell to the worker and wait for its end; False if the worker dies."""
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # its reply will be missing
+        with suppress(OSError):  # a broken pipe, EINVAL on Windows: its reply will be missing
             process.stdin.write(f"{cell}\n".encode())
             process.stdin.flush()
         return bool(process.stdout.readline())
@@ -122,7 +133,7 @@ class _Slot:
     def interrupt(self) -> None:
         """Let the worker save its state and end."""
         if process := self._process:
-            process.send_signal(signal.SIGINT)
+            interrupt(process)
 
     def kill(self) -> None:
         """Kill the worker, which can lose nothing but steps since its last checkpoint."""
@@ -134,14 +145,14 @@ class _Slot:
         process, self._process = self._process, None
         if process is None:
             return ""
-        with suppress(BrokenPipeError), process:  # closes its pipes
+        with suppress(OSError), process:  # closes its pipes, which may be broken
             process.wait()
         return _describe_end(process.returncode)
 
 
 def _describe_end(code: int) -> str:
     if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process was ended by {signal_name(-code)}"
     return f"its process exited with code {code}"
 
 

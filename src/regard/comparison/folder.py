@@ -76,8 +76,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Of all training steps."""
     tokens_per_second: float
     """Positions trained on per second, padding included."""
-    peak_memory_mb: float
-    """Of the process on a CPU, of the device's tensors on a GPU."""
+    peak_memory_mb: float | None
+    """Of the process on a CPU, none on Windows; of the device's tensors on a GPU."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

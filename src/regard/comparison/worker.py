@@ -11,15 +11,19 @@ import sys
 import warnings
 from pathlib import Path
 
+from regard.operating_system import accept_interrupts
+
 PR_SET_PDEATHSIG = 1
 """The signal that a process gets when its parent ends (Linux, prctl(2))."""
 
 
 def main() -> None:
     """Train the cells listed in the input."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")  # Windows has another encoding for sys.stdin
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints isn't a reply
     _end_with(int(sys.argv[1]))
+    accept_interrupts()
     warnings.showwarning = _show_warning
 
     from regard.training.loop import (
@@ -27,7 +31,7 @@ def main() -> None:
     )  # takes seconds, so after the signal is set
 
     try:
-        for line in sys.stdin:
+        for line in requests:
             train_cell(Path(line.rstrip("\n")))
             print(line, end="", file=replies, flush=True)
     except (InterruptedTraining, KeyboardInterrupt):

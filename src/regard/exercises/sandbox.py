@@ -1,7 +1,8 @@
 """Processes for students' code: one a job, with limits of time and memory.
 
-They are forked from a server that has torch imported. Nothing that a student's code returns is
-unpickled. It is no jail: the code runs with the rights of the user.
+On Linux they are forked from a server that has torch imported; elsewhere each imports torch.
+Nothing that a student's code returns is unpickled. It is no jail: the code runs with the rights of
+the user.
 """
 
 import json
@@ -19,6 +20,7 @@ import msgspec
 
 from regard.errors import RegardError
 from regard.exercises.worker import RETURNED, UNREADABLE, Answers, Job, serve_job
+from regard.operating_system import signal_name
 
 MEMORY = 2 * 2**30
 """Bytes that a job may use."""
@@ -34,7 +36,8 @@ class Sandbox:
 
     def __init__(self, *, seconds: int = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
-        method = "spawn" if sys.platform == "win32" else "forkserver"
+        # Libraries of macOS may crash in a fork, so multiprocessing spawns there too.
+        method = "forkserver" if sys.platform == "linux" else "spawn"
         self._context: Any = get_context(method)
         if method == "forkserver":
             self._context.set_forkserver_preload(["__main__", "regard.exercises.worker"])
@@ -87,7 +90,7 @@ class Sandbox:
         code = process.exitcode
         if code is None or code >= 0:
             return f"exits with code {code} before it returns"
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         if name == "SIGXCPU":
             return f"runs longer than {self.seconds} s"
         return f"crashes with {name}"

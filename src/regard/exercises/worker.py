@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -120,7 +121,10 @@ def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: in
 
 
 def _restrict(seconds: int, memory: int) -> None:
-    """Leave the caller's terminal and session; limit time, memory, files and core dumps."""
+    """Leave the caller's terminal and session; limit time, memory, files and core dumps.
+
+    Not on Windows; memory on Linux only.
+    """
     if sys.platform == "win32":
         return
     import resource
@@ -129,11 +133,11 @@ def _restrict(seconds: int, memory: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
+    seconds += round(time.process_time())  # where this process has imported torch itself
     # At the soft limit of time a signal says so; the hard one would kill without a reason.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    for limit, most in (
-        (resource.RLIMIT_DATA, memory),
-        (resource.RLIMIT_FSIZE, 64 * 2**20),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = {resource.RLIMIT_FSIZE: 64 * 2**20, resource.RLIMIT_CORE: 0}
+    if sys.platform == "linux":
+        limits[resource.RLIMIT_DATA] = memory
+    for limit, most in limits.items():
         resource.setrlimit(limit, (most, most))

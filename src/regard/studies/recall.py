@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -83,9 +84,14 @@ class Recall(NamedTuple):
     seconds: float
     peak_memory_mb: float
 
+    @property
+    def peak_memory(self) -> str:
+        """The peak memory as text."""
+        return f"{self.peak_memory_mb:,.0f} MB" if isfinite(self.peak_memory_mb) else "unknown"
+
     def figures(self) -> dict[str, float]:
-        """Return the figures of the final table."""
-        return {
+        """Return the figures of the final table; without the peak memory where it is unknown."""
+        figures = {
             "held_out_accuracy": self.accuracies[PRETRAINED].value,
             "finetuned_accuracy": self.accuracies[FINETUNED].value,
             "no_pretraining_accuracy": self.accuracies[NOT_PRETRAINED].value,
@@ -95,6 +101,7 @@ class Recall(NamedTuple):
             "seconds": round(self.seconds, 1),
             "peak_memory_mb": round(self.peak_memory_mb, 1),
         }
+        return {name: value for name, value in figures.items() if isfinite(value)}
 
 
 def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOptions) -> Recall:

@@ -43,7 +43,7 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
             "seed": run.recipe.seed,
             "parameters": f"{run.n_parameters:,}",
             "seconds": round(found.seconds, 1),
-            "peak memory": f"{found.peak_memory_mb:,.0f} MB",
+            "peak memory": found.peak_memory,
         },
         configuration=to_toml(run.recipe),
     )

@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError, alternatives
-from regard.files import hold_lock, write_file
+from regard.files import hold_lock, publish, write_file
+from regard.operating_system import process_cpu_count
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.files import PACKED, Piece, detect_documents, find_files, inspect_all
 from regard.text.packed import SPLITS, Header, Size, Sizes, is_packed, read_header
@@ -104,7 +105,7 @@ def pack_files(
             seed=seed,
         )
         with track(spec.bytes) as report:
-            return pack_corpus(spec, out, report, jobs=jobs or _cores(), tokenizer=known)
+            return pack_corpus(spec, out, report, jobs=jobs or process_cpu_count(), tokenizer=known)
 
 
 def _require_possible(documents: str, validation: float, seed: int, jobs: int | None) -> None:
@@ -146,11 +147,6 @@ def _require_free(out: Path) -> None:
         )
 
 
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def pack_corpus(
     spec: TextSpec,
     out: Path,
@@ -174,7 +170,7 @@ def pack_corpus(
     with _discarding(folder, out):
         header = _complete(folder, spec) or _pack(spec, folder, advance, jobs, tokenizer)
         (folder / PROGRESS).unlink(missing_ok=True)
-        folder.replace(out)
+        publish(folder, out)
     return header
 
 

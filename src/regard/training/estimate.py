@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from math import isfinite
 
 import torch
 
@@ -15,7 +16,7 @@ TIMED = 2
 
 
 def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str, float]:
-    """Return seconds per step, hours without validation, and peak memory in MB.
+    """Return seconds per step, hours without validation, and peak memory in MB, where it is known.
 
     Timed are the gradients of one micro-batch and the update of the weights. On a GPU, the memory
     is its own. The updates change the plan's model: don't execute it afterwards.
@@ -37,11 +38,12 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
 
     gradients = _seconds(add_gradients, environment)
     seconds = len(parts) * gradients + _seconds(update, environment)
-    return {
+    needs = {
         "seconds_per_step": seconds,
         "hours": seconds * plan.sampler.steps / 3600,
         "memory_mb": peak_memory_mb(environment.device),
     }
+    return {name: value for name, value in needs.items() if isfinite(value)}
 
 
 def _seconds(call: Callable[[], object], environment: ExecutionEnvironment) -> float:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -26,6 +25,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import RegardError, UserError
+from regard.operating_system import is_running
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -241,27 +241,12 @@ class Processes:
             gone = []
             for rank in range(self.size):
                 host, pid = self.store.get(f"regard/process/{rank}").decode().rsplit(" ", 1)
-                if host == socket.gethostname() and not _runs(int(pid)):
+                if host == socket.gethostname() and not is_running(int(pid)):
                     gone.append(f"{rank} (pid {pid})")
             if gone:
                 return gone
             time.sleep(0.1)
         return []
-
-
-def _runs(pid: int) -> bool:
-    """Return whether a process runs and isn't a zombie."""
-    status = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self").exists():
-        try:
-            return status.read_text().rpartition(")")[2].split()[0] not in "ZX"
-        except OSError:
-            return False
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
 
 
 def join_processes() -> Processes:

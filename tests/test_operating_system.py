@@ -1,0 +1,186 @@
+"""Processes on Linux, and the paths of macOS and Windows, chosen by the platform's name."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from platforms import imitate
+from regard import operating_system
+from regard.operating_system import (
+    accept_interrupts,
+    interrupt,
+    is_running,
+    new_group_flag,
+    process_cpu_count,
+    signal_name,
+)
+
+STAND_IN = signal.SIGTERM
+"""Stands for Ctrl-Break, which only Windows has."""
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that Python has on Windows; `os.kill` must not be called."""
+    imitate("win32", operating_system, monkeypatch)
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("os.kill ends processes on Windows"))
+    monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200, raising=False)
+    monkeypatch.setattr(signal, "CTRL_BREAK_EVENT", 1, raising=False)
+    monkeypatch.setattr(signal, "SIGBREAK", STAND_IN, raising=False)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of signals, restored at the end."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, STAND_IN)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def an_ended_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def raising(error: OSError) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+# Cores
+
+
+def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process_cpu_count() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert process_cpu_count() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert process_cpu_count() == 1
+
+
+# Whether a process runs
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="imitates a system with signals")
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_process_runs_until_it_has_ended(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate(platform, operating_system, monkeypatch)
+    assert is_running(os.getpid())
+    assert not is_running(an_ended_process())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_zombie_does_not_run() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_running(process.pid)
+
+
+def test_a_process_of_another_user_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate("darwin", operating_system, monkeypatch)
+    monkeypatch.setattr(os, "kill", raising(PermissionError()))
+    assert is_running(1)
+
+
+@pytest.mark.usefixtures("windows")
+@pytest.mark.parametrize(("waited", "runs"), [(258, True), (0, False)])
+def test_windows_waits_for_the_process_and_sends_no_signal(
+    waited: int, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    api = SimpleNamespace(
+        SYNCHRONIZE=0x100000,
+        WAIT_TIMEOUT=258,
+        OpenProcess=lambda access, inherit, pid: f"{access:#x} {inherit} {pid}",
+        WaitForSingleObject=lambda _, milliseconds: waited if milliseconds == 0 else -1,
+        CloseHandle=closed.append,
+    )
+    monkeypatch.setitem(sys.modules, "_winapi", api)
+    assert is_running(12) is runs
+    assert closed == ["0x100000 False 12"]
+
+
+@pytest.mark.usefixtures("windows")
+@pytest.mark.parametrize(("error", "runs"), [(PermissionError(), True), (OSError(), False)])
+def test_windows_opens_no_process_that_is_missing_or_of_another_user(
+    error: OSError, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = SimpleNamespace(SYNCHRONIZE=0x100000, OpenProcess=raising(error))
+    monkeypatch.setitem(sys.modules, "_winapi", api)
+    assert is_running(12) is runs
+
+
+# Signals
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert signal_name(signal.SIGTERM) == "SIGTERM"
+    assert signal_name(1000) == "signal 1000"
+
+
+class Recorded:
+    """A process that records what is sent to it, or refuses it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.sent: list[int] = []
+        self._error = error
+
+    def send_signal(self, number: int) -> None:
+        """Record a signal."""
+        self.sent.append(number)
+        if self._error:
+            raise self._error
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_process_is_interrupted_by_ctrl_c(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitate(platform, operating_system, monkeypatch)
+    assert new_group_flag() == 0
+    process: Any = Recorded()
+    interrupt(process)
+    assert process.sent == [signal.SIGINT]
+
+
+@pytest.mark.usefixtures("windows")
+@pytest.mark.parametrize("error", [None, OSError(87, "invalid"), SystemError("no console")])
+def test_windows_interrupts_a_group_by_ctrl_break(error: BaseException | None) -> None:
+    assert new_group_flag() == 0x200
+    process: Any = Recorded(error)
+    interrupt(process)
+    assert process.sent == [1]
+
+
+@pytest.mark.usefixtures("windows", "handlers")
+def test_ctrl_break_is_handled_as_ctrl_c() -> None:
+    accept_interrupts()
+    noted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    signal.raise_signal(STAND_IN)
+    assert noted == [signal.SIGINT], "by the handler of that moment, such as that of a training"
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(STAND_IN)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_without_ctrl_break_no_handler_changes(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(platform, operating_system, monkeypatch)
+    monkeypatch.setattr(signal, "signal", lambda *_: pytest.fail("a handler changes"))
+    accept_interrupts()
+    monkeypatch.undo()
