@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import regard
 from regard.errors import UserError
@@ -146,6 +148,49 @@ def _seconds(device: torch.device) -> float:
     elif time.get_clock_info("thread_time").resolution < 1e-6:  # milliseconds on Windows
         return time.thread_time()
     return time.perf_counter()
+
+
+# Choices that depend on the processor. benchmarks/choices.py measures each against its plain path;
+# docs/speed.md has the figures.
+
+PART_BYTES = 4 * 2048
+"""Tokens of a part of a batch on a CPU, times the bytes of a number.
+
+Larger parts take more memory, and rows of unequal length more padding. In smaller ones, products
+are slower, and weights are read (in bfloat16 also converted) more often.
+"""
+
+FEW_ACTIVATIONS = 1 << 12
+"""Largest number of activations for which torch's own GELU is faster than oneDNN's on a CPU."""
+
+LARGE_CACHE = 1 << 19
+"""Smallest number of values that plain products read faster than the fused attention kernel."""
+
+SHORT_ROW = 128
+"""Largest number of keys for which eager attention in bfloat16 is faster than the fused kernel."""
+
+
+def prefers_eager(
+    query: Float[Tensor, "batch heads queries d"], value: Float[Tensor, "batch heads keys e"]
+) -> bool:
+    """Return whether attention on a CPU is faster by products and softmax one by one.
+
+    In bfloat16 it is for short rows, because the fused backward pass is slow. A single query of a
+    large cache only reads it, which plain products do faster in float32, and compiled loops at any
+    size. In bfloat16, products with parts of a cache copy them.
+    """
+    narrow = query.dtype == torch.bfloat16
+    if query.size(2) == 1:
+        return torch.compiler.is_compiling() or (is_large_cache(value) and not narrow)
+    return narrow and value.size(2) <= SHORT_ROW
+
+
+def is_large_cache(values: Float[Tensor, "batch heads tokens e"]) -> bool:
+    """Return whether plain products read the values (or keys) of a cache faster than the kernel.
+
+    Values of consecutive tokens must be adjacent in memory, since products copy others.
+    """
+    return values.numel() >= LARGE_CACHE and values.stride(2) == values.size(3)
 
 
 # Memory

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from benchmark_files import attention, contestants, decoding_step, gpu_attention, measure
+from benchmark_files import (
+    attention,
+    choices,
+    computer,
+    contestants,
+    decoding_step,
+    gpu_attention,
+    measure,
+)
 
 from regard.attention import Attention, Softmax
+from regard.device import ExecutionEnvironment
 
 CPU = torch.device("cpu")
 peers = pytest.mark.filterwarnings("ignore")  # what peers warn of when imported isn't ours
@@ -220,3 +229,31 @@ def test_hugging_face_bigbird_needs_no_matrix() -> None:
         outs.append(contestants.hugging_face_bigbird(inputs, matrix=matrix).run())
     # Exact: the same operations on the same shapes.
     assert torch.equal(*outs)
+
+
+def test_a_computer_is_described_by_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computer, "SIZES", {"cpu": 8})
+    monkeypatch.setattr(computer, "COPIED", 1 << 10)
+    monkeypatch.setattr(computer, "STEPS", 1)
+    environment = ExecutionEnvironment(CPU, torch.float32)
+    works = [computer.Work("sums", lambda: torch.ones(4, 5) @ torch.ones(5, 6), 7)]
+    done = [computer.measured(work, CPU, rounds=1) for work in works]
+    # 2 · 4 · 5 · 6 operations and 7 tokens in the same time.
+    assert math.isclose(done[0].operations_per_second / done[0].tokens_per_second, 240 / 7)
+    table = computer.table(environment, computer.product_rates(CPU), done)
+    assert "| sums in float32 | " in table
+    assert "products in bfloat16" in table
+
+
+@pytest.mark.parametrize("kind", ["activations", "vectors", "caches", "orthogonalization"])
+def test_a_choice_computes_what_its_plain_path_does(kind: str) -> None:
+    for pair in getattr(choices, kind)():
+        found, expected = (call().flatten().sort().values for call in (pair.choice, pair.plain))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_by_products_is_the_fused_kernels(dtype: torch.dtype) -> None:
+    pair = next(choices.short_rows(dtype))
+    error = (pair.choice() - pair.plain()).abs().max()
+    assert error <= 32 * torch.finfo(dtype).eps * pair.plain().abs().max()

@@ -37,6 +37,7 @@ from regard.attention.types import (
     Weights,
     adds_vectors,
 )
+from regard.device import prefers_eager
 from regard.dropout import Dropout
 
 ALL_MASKS = frozenset(
@@ -432,34 +433,7 @@ def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
     if not query.is_cpu:
         return False
     learned = add is not None and add.requires_grad
-    return query.size(-1) != value.size(-1) or learned or _eager_is_faster(query, value)
-
-
-def _eager_is_faster(query: Tensor, value: Tensor) -> bool:
-    """Whether composing beats the fused kernel on a CPU, where both can be had.
-
-    In bfloat16 it does for short rows, because the fused backward is slow: forward and backward
-    took 0.3 of its time at 30 and 64 keys, 0.4 at 128, and 1.1 at 256; in float32 always more than
-    its time (two cores with AVX-512; `benchmarks/short_rows.py`). A single query of a large cache
-    does nothing but read it, which plain products do better in float32, and compiled loops at any
-    size. In bfloat16, products with parts of a cache copy them, and take more than twice the
-    kernel's time.
-    """
-    narrow = query.dtype == torch.bfloat16
-    if query.size(2) == 1:
-        return torch.compiler.is_compiling() or (is_large_cache(value) and not narrow)
-    return narrow and value.shape[2] <= 128
-
-
-def is_large_cache(value: Values) -> bool:
-    """Whether plain products read the values (or keys) of a cache faster than the fused kernel.
-
-    For one query per row, 8 heads of width 32, 16 to 64 rows and caches from this size on, products
-    take 0.66 to 0.96 of the kernel's time on an Intel Xeon; for one row and 1,024 tokens both take
-    the same. For a long row see `benchmarks/decoding_step.py`. Values of consecutive tokens must be
-    adjacent in memory, since products copy others.
-    """
-    return value.numel() >= 2**18 and value.stride(2) == value.size(3)
+    return query.size(-1) != value.size(-1) or learned or prefers_eager(query, value)
 
 
 def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
@@ -484,16 +458,8 @@ def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) 
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return q·k, for a single query in the way that is fastest here.
-
-    Keys times query takes half the time of query times keys on an AMD EPYC, and 1.5 times as long
-    on an Intel Xeon (`benchmarks/decoding_step.py`).
-    """
-    if _in_loops(query):
-        return (key * query).sum(-1).unsqueeze(2)
-    if query.size(2) == 1 and not _has_amx():
-        return (key @ query.mT).mT
-    return query @ key.mT
+    """Return q·k."""
+    return (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
 
 
 def _combined(weights: Tensor, value: Tensor) -> Tensor:
@@ -504,12 +470,6 @@ def _combined(weights: Tensor, value: Tensor) -> Tensor:
 def _in_loops(rows: Tensor) -> bool:
     """Whether products with a single row are compiled: to loops, which fuse with those beside."""
     return rows.size(2) == 1 and torch.compiler.is_compiling()
-
-
-@cache
-def _has_amx() -> bool:
-    """Whether this is an Intel Xeon of the fourth generation or later."""
-    return bool(torch.cpu.get_capabilities().get("amx_tile"))
 
 
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:

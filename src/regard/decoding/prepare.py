@@ -18,7 +18,8 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from regard.attention import Attention
 from regard.attention.base import product_dtype, without_autocast
 from regard.attention.gating import Steps
-from regard.attention.softmax import Softmax, is_large_cache
+from regard.attention.softmax import Softmax
+from regard.device import FEW_ACTIVATIONS, is_large_cache
 from regard.models.builders import ConditionedModel
 from regard.models.recurrent import GatedLayer, RecurrentDecoder, RecurrentStates
 from regard.models.transformer import Decoder
@@ -107,19 +108,13 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 def _gelu(gelu: nn.GELU, x: Tensor) -> Tensor:
     """Return `nn.GELU.forward`, of few numbers by torch's own kernel.
 
-    On a CPU, torch takes oneDNN's kernel for contiguous tensors. It is the faster one for many
-    numbers, but slow to start: a row of 1,024 takes 39 µs within the step of a token on an Intel
-    Xeon, and 6 µs with torch's own kernel.
+    On a CPU, torch takes oneDNN's kernel for contiguous tensors.
     """
     half, rest = divmod(x.numel(), 2)
-    few = not rest and half <= _FEW_PAIRS and x.is_contiguous()
+    few = not rest and x.numel() <= FEW_ACTIVATIONS and x.is_contiguous()
     if not few or not x.is_cpu or gelu.approximate != "none":
         return F.gelu(x, approximate=gelu.approximate)
     return F.gelu(x.as_strided((half, 2), (1, half))).as_strided(x.shape, x.stride())
-
-
-_FEW_PAIRS = 1 << 15
-"""Half of the largest size for which torch's own kernel is faster."""
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:

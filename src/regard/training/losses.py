@@ -5,17 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from regard import device
 from regard.data.batch import Batch
 from regard.device import ExecutionEnvironment
 from regard.models.builders import Model
-
-CPU_TOKENS = 2048
-"""Tokens per part on a CPU in float32; more in narrower dtypes.
-
-Larger parts take more memory, and rows of unequal length more padding. In smaller ones,
-products are slower, and weights are read (in bfloat16 also converted) more often
-(benchmarks/training.py).
-"""
 
 
 def best_parts(
@@ -24,7 +17,7 @@ def best_parts(
     """Return the number of parts in which each process is fastest through its share of a batch."""
     if environment.device.type != "cpu":
         return at_least
-    tokens = CPU_TOKENS * 4 // environment.dtype.itemsize
+    tokens = device.PART_BYTES // environment.dtype.itemsize
     return max(at_least, round(batch.positions / processes / tokens))
 
 
