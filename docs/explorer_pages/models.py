@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from explorer_pages.pairs import plan_pairs
 from explorer_pages.sentences import texts
 from regard.config import override
 from regard.device import ExecutionEnvironment
@@ -12,7 +13,6 @@ from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_pretraining
-from regard.training.plan_task import plan_pairs
 
 TEXTS = 6000
 _SIZES = (

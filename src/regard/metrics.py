@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, sqrt
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar
 from unicodedata import category
@@ -90,19 +90,6 @@ def perplexity(losses: Sequence[float], counts: Sequence[int], *, seed: int = 0)
     """exp of the mean loss a token, from each document's summed loss and number of tokens."""
     pairs = np.column_stack([losses, counts])
     return bootstrap(pairs, lambda rows: exp(rows[:, 0].sum() / rows[:, 1].sum()), seed=seed)
-
-
-def bits_per_character(
-    losses: Sequence[float], characters: Sequence[int], *, seed: int = 0
-) -> Interval:
-    """Mean loss a character, in bits, from each document's summed loss in nats and its length.
-
-    Unlike perplexity, it compares models of different tokens.
-    """
-    pairs = np.column_stack([losses, characters])
-    return bootstrap(
-        pairs, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum() / log(2)), seed=seed
-    )
 
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:

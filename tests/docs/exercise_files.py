@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 
 sentences = import_module("explorer_pages.sentences")
+pairs = import_module("explorer_pages.pairs")
 models = import_module("explorer_pages.models")
 measures = import_module("explorer_pages.measures")
 exercise = import_module("explorer_pages.exercise")

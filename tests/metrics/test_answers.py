@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from regard.metrics import (
     auroc,
     auroc_interval,
-    bits_per_character,
     exact_match,
     perplexity,
     risk_coverage,
@@ -197,37 +196,3 @@ def test_perplexity_repeats_itself_and_listens_to_its_seed() -> None:
     losses, counts = [10.0, 35.0, 22.0, 8.0], [5, 20, 9, 6]
     assert perplexity(losses, counts, seed=3) == perplexity(losses, counts, seed=3)
     assert perplexity(losses, counts, seed=3) != perplexity(losses, counts, seed=4)
-
-
-# Bits per character
-
-
-@checked
-@given(bits=st.integers(1, 16), lengths=st.lists(st.integers(1, 2000), min_size=1, max_size=5))
-def test_fair_coins_are_told_in_a_bit_each(bits: int, lengths: list[int]) -> None:
-    """Characters drawn from 2ᵇ equally likely ones cost b bits each."""
-    interval = bits_per_character([n * log(2**bits) for n in lengths], lengths)
-    for value in (interval.value, interval.low, interval.high):
-        # A few products, sums and quotients, rounded.
-        assert value == pytest.approx(bits, rel=16 * EPS)
-
-
-@checked
-@given(documents=st.lists(st.tuples(st.floats(0, 5), st.integers(1, 100)), min_size=1, max_size=8))
-def test_two_to_the_bits_per_character_is_the_perplexity_of_characters(
-    documents: list[tuple[float, int]],
-) -> None:
-    losses, lengths = [mean * n for mean, n in documents], [n for _, n in documents]
-    bits, characters = bits_per_character(losses, lengths), perplexity(losses, lengths)
-    # The same sums; log 2 and powers below e⁵ are rounded.
-    assert 2**bits.value == pytest.approx(characters.value, rel=64 * EPS)
-
-
-def test_bits_per_character_repeats_itself_and_listens_to_its_seed() -> None:
-    losses, lengths = [10.0, 35.0, 22.0, 8.0], [5, 20, 9, 6]
-    assert bits_per_character(losses, lengths, seed=3) == bits_per_character(
-        losses, lengths, seed=3
-    )
-    assert bits_per_character(losses, lengths, seed=3) != bits_per_character(
-        losses, lengths, seed=4
-    )

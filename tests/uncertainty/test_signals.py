@@ -17,7 +17,6 @@ from regard.tasks.examples import subject_of
 from regard.uncertainty.signals import (
     SignalConfig,
     agreement,
-    closed_set_entropies,
     corpus_signals,
     measure,
     sample_answers,
@@ -113,15 +112,6 @@ def test_signals_do_not_depend_on_the_other_questions(loaded: Run) -> None:
         (alone,) = measure(loaded, [question], loaded.environment(), CONFIG)
         assert alone.answer == one.answer
         assert alone.signals == pytest.approx(one.signals, abs=1e-4)
-
-
-def test_entropy_over_a_closed_set(loaded: Run) -> None:
-    answers = ["Rome", "Oslo", "Ugo"]
-    found = closed_set_entropies(loaded, ASKED, answers, loaded.environment())
-    for question, entropy in zip(ASKED, found, strict=True):
-        joint = torch.tensor([sum(log_probability(loaded, question, one)[0]) for one in answers])
-        shares = joint.double().softmax(-1)
-        assert entropy == pytest.approx(float(-(shares * shares.log()).sum()), abs=1e-4)
 
 
 def test_scores_of_a_tiny_vocabulary_add_up(loaded: Run) -> None:

@@ -91,12 +91,7 @@ def text_perplexity(
     losses, counts = _losses(run, texts, environment)
     if not sum(counts):
         raise UserError(f"{documents[0].where}: is too short to be scored")
-    characters = sum(len(document.text) for document in documents)
-    return TextScore(
-        perplexity=perplexity(losses, counts),
-        bits_per_character=sum(losses) / log(2) / characters,
-        tokens=sum(counts),
-    )
+    return _score(losses, counts, sum(len(document.text) for document in documents))
 
 
 @torch.inference_mode()
@@ -122,11 +117,7 @@ def held_out_perplexity(
         return None
     losses, counts = _losses(run, windows, environment)
     characters = sum(len(run.tokenizer.decode(row[1:])) for row in windows.rows)
-    return TextScore(
-        perplexity=perplexity(losses, counts),
-        bits_per_character=sum(losses) / log(2) / characters,
-        tokens=sum(counts),
-    )
+    return _score(losses, counts, characters)
 
 
 @torch.inference_mode()
@@ -153,8 +144,11 @@ def packed_perplexity(
             found = _losses(run, rows, environment)
             losses, counts = losses + found[0], counts + found[1]
             characters += _predicted_characters(run, rows)
-    if not sum(counts):
-        return None
+    return _score(losses, counts, characters) if sum(counts) else None
+
+
+def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> TextScore:
+    """Return the score of rows, given the summed loss of each, and its number of targets."""
     return TextScore(
         perplexity=perplexity(losses, counts),
         bits_per_character=sum(losses) / log(2) / characters,

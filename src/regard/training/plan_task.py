@@ -12,7 +12,6 @@ from jaxtyping import Int
 from regard.data import IGNORE
 from regard.data.batch import Dataset, RowFormat, WeightedDataset
 from regard.data.causal import Questions
-from regard.data.masked import MaskedTokens
 from regard.data.supervised import (
     ContrastivePairs,
     LabeledTexts,
@@ -30,10 +29,8 @@ from regard.models.builders import (
 from regard.models.config import (
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
-    EncoderConfig,
     HeadConfig,
     LMHeadConfig,
-    MaskedLMHeadConfig,
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
 )
@@ -57,7 +54,6 @@ from regard.tasks.registry import (
 )
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Document
-from regard.text.template import Affixes
 from regard.text.tokenizer import (
     Tokenizer,
     encode_documents,
@@ -73,9 +69,6 @@ PROBE_ROWS = 100_000
 """Rows that a probe trains on; each is drawn by itself."""
 
 SHOWN_LABELS = 20
-
-TextPair = tuple[str, str]
-"""Two sentences; the second may be empty."""
 
 
 def plan_task(
@@ -289,48 +282,6 @@ def plan_labeled_rows(run: Run, ids: Rows, labels: Rows, title: str) -> Plan:
     format = RowFormat(ids.shape[1], run.tokenizer.special.padding)
     dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
     return make_plan(run, [WeightedDataset(dataset)], [], run.recipe.training, title)
-
-
-def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
-    """Plan pretraining by masked tokens on pairs of sentences (Devlin et al., 2019, §3.1).
-
-    Raises:
-        UserError: the recipe's model has no embeddings of token types, or a pair can't be encoded
-            or is too long.
-    """
-    model = recipe.model
-    if not isinstance(model, EncoderConfig) or model.n_token_types < 2:
-        raise UserError("pairs of sentences: set model.kind=encoder and model.n_token_types=2")
-    if not isinstance(recipe.head, MaskedLMHeadConfig):
-        raise UserError("pairs of sentences: set head.kind=masked-lm, to learn from masks")
-    tokenizer = train_tokenizer(recipe.tokenizer, [text for pair in pairs for text in pair if text])
-    corpus = [Document("\t".join(pair), f"pair {i}") for i, pair in enumerate(pairs, 1)]
-    run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, ()))
-    training, held_out = (_masked_pairs(run, part) for part in hold_out(pairs, recipe))
-    datasets = [WeightedDataset(training)]
-    return make_plan(run, datasets, [held_out], recipe.pretraining, "pretraining")
-
-
-def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:
-    encode, max_tokens = run.tokenizer.encode, run.max_text_tokens
-    encoded = [
-        run.template.join(Affixes(), encode(first), encode(second) if second else None)
-        for first, second in pairs
-    ]
-    for (first, second), (ids, _) in zip(pairs, encoded, strict=True):
-        if len(ids) > max_tokens:
-            raise UserError(
-                f"the pair {first!r}, {second!r} takes {len(ids)} tokens, but at most "
-                f"{max_tokens} fit; raise model.context_length, or leave it out"
-            )
-    return MaskedTokens(
-        [ids for ids, _ in encoded],
-        run.row_format,
-        mask=run.tokenizer.special.require("mask"),
-        share=run.recipe.objective.masking,
-        regular_ids=run.tokenizer.regular_ids,
-        token_type_ids=[types for _, types in encoded],
-    )
 
 
 def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:

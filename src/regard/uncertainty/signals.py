@@ -246,22 +246,6 @@ def without_a_name(question: str, subject: str) -> list[str]:
     return [question.replace(subject, name) for name in shorter if name]
 
 
-def closed_set_entropies(
-    run: Run, questions: Sequence[str], answers: Sequence[str], environment: ExecutionEnvironment
-) -> list[float]:
-    """Return the entropy over a closed set of answers, renormalized on it, in nats.
-
-    One forward pass for each question and answer.
-    """
-    prompts = open_prompts(run, questions)
-    ends = [closed_answer(run, run.tokenizer.encode(answer)) for answer in answers]
-    rows, completions = [p for p in prompts for _ in ends], [c for _ in prompts for c in ends]
-    scored = score_tokens(run, rows, completions, environment)
-    joint = torch.stack([one.log_probabilities.double().sum() for one in scored])
-    conditional = joint.view(len(prompts), len(ends)).log_softmax(-1)
-    return [float(value) for value in -(conditional.exp() * conditional).sum(-1)]
-
-
 # Several answers
 
 
@@ -385,16 +369,6 @@ def _encode(run: Run, questions: Sequence[str]) -> list[list[int]]:
     return encode_questions(run.template, examples, run.recipe.model.context_length)
 
 
-def open_prompts(run: Run, questions: Sequence[str]) -> list[list[int]]:
-    """Return the tokens of each question's prompt, up to the answer."""
-    return [run.template.open_answer(row) for row in _encode(run, questions)]
-
-
 def _completion(run: Run, answer: Generated) -> list[int]:
     """Return the tokens of an answer, with its end if it was reached."""
-    return closed_answer(run, answer.ids) if answer.stopped else answer.ids
-
-
-def closed_answer(run: Run, ids: Sequence[int]) -> list[int]:
-    """Return the tokens of a whole answer, its end included."""
-    return [*ids, *run.template.completion.suffix]
+    return [*answer.ids, *(run.template.completion.suffix if answer.stopped else ())]

@@ -2,19 +2,17 @@
 
 from pathlib import Path
 
-import pytest
 import torch
+from exercise_files import pairs
 
 from regard.config import override
 from regard.data import IGNORE
 from regard.device import ExecutionEnvironment
-from regard.errors import UserError
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.training.loop import ExecutionOptions
-from regard.training.plan_task import plan_pairs
 
 PAIRS = [("I had a party.", "I bought a cake."), ("The dog ran.", ""), ("We saw it.", "It ran.")]
 TINY = (
@@ -35,7 +33,7 @@ def recipe(*changes: str) -> Recipe:
 
 def test_what_is_learned_is_what_is_looked_at(tmp_path: Path) -> None:
     """A row of training and `look` give the model the same ids, lengths and token types."""
-    plan = plan_pairs(PAIRS, tmp_path / "run", recipe())
+    plan = pairs.plan_pairs(PAIRS, tmp_path / "run", recipe())
     batch = plan.sampler.batch(0)
     lengths, types = batch.inputs["input_ids"].lengths, batch.inputs["token_type_ids"].ids
     plan.run.model.eval()
@@ -52,7 +50,7 @@ def test_what_is_learned_is_what_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
-    plan = plan_pairs(PAIRS, tmp_path / "run", recipe("data.validation=0.4"))
+    plan = pairs.plan_pairs(PAIRS, tmp_path / "run", recipe("data.validation=0.4"))
     before = plan.run.model.body.get_parameter("token_type_embedding.weight").clone()
     progress = plan.execute(
         ExecutionOptions(environment=ExecutionEnvironment.choose("cpu"), quiet=True)
@@ -60,17 +58,3 @@ def test_training_changes_the_vectors_of_both_sentences(tmp_path: Path) -> None:
     after = plan.run.model.body.get_parameter("token_type_embedding.weight")
     assert (before != after).any(-1).all()
     assert progress.best_loss is not None, "a pair was held out"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (["model.n_token_types=0"], "set model.kind=encoder and model.n_token_types=2"),
-        (["model.n_token_types=1"], "set model.kind=encoder and model.n_token_types=2"),
-        (["head.kind=classification"], "set head.kind=masked-lm"),
-        (["model.context_length=8"], "takes 11 tokens, but at most 7 fit"),
-    ],
-)
-def test_what_cannot_learn_pairs_is_refused(changes: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        plan_pairs(PAIRS, Path("unused"), recipe(*changes))
