@@ -10,10 +10,11 @@ import torch
 from attention_cases import brief, furthest, generators
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Attention, KernelAttention, Mask, Softmax, State, reference
 from regard.attention.feature_maps import (
     Elu,
@@ -25,7 +26,7 @@ from regard.attention.feature_maps import (
     Polynomial,
     RandomFeatures,
 )
-from regard.attention.kernel import KernelState
+from regard.attention.kernel import KernelState, normalizers_checked_together
 from regard.attention.registry import find
 from regard.errors import NormalizerError
 
@@ -322,6 +323,57 @@ def test_compiled_code_counts_and_clamps_nothing() -> None:
     # The same sums, perhaps in another order, over normalizers that may be small beside them.
     unit = case.roundings() * torch.finfo(torch.float64).eps * 9 / normalizers.abs()[..., None]
     assert furthest(out / unit, expected / unit) <= 4 * (1 + float(expected.abs().max()))
+
+
+def on_a_gpu(features: FeatureMap) -> Case:
+    """A case in which some normalizers are negative, on a pretended GPU."""
+    case = wide(features)
+    return replace(case, query=on_gpu(case.query), key=on_gpu(case.key), value=on_gpu(case.value))
+
+
+def checked(case: Case, *calls: Callable[[Case], Any], place: str = "") -> None:
+    """Call the mechanism, and check its normalizers together."""
+    with normalizers_checked_together(nn.ModuleList([case.attend]), place):
+        for call in calls:
+            call(case)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_gpu_counts_normalizers_and_stops_once(call: Callable[[Case], Any]) -> None:
+    case = on_a_gpu(Fourier(d=4, features=8))
+    named = "step 3: in 0, the weights of [1-9].* queries .*Fourier"
+    with counted_stops() as stops, pytest.raises(NormalizerError, match=named):
+        checked(case, call, call, place="step 3: ")
+    assert stops == ["tolist"]
+    assert int(case.attend.nonpositive) == 0
+    checked(case)
+
+
+def test_outside_of_a_common_check_a_gpu_raises_at_once() -> None:
+    case = on_a_gpu(Fourier(d=4, features=8))
+    with pytest.raises(NormalizerError, match="of 36 queries"):
+        case.out()
+    assert int(case.attend.nonpositive) == 0
+
+
+def test_a_cpu_raises_at_once_in_any_case() -> None:
+    with pytest.raises(NormalizerError, match="of 36 queries"):
+        checked(wide(Fourier(d=4, features=8)), Case.out)
+
+
+def test_of_nested_checks_the_outermost_raises() -> None:
+    case = on_a_gpu(Fourier(d=4, features=8))
+    later: list[Case] = []
+    with pytest.raises(NormalizerError, match="outer"):
+        checked(case, lambda case: checked(case, Case.out), later.append, place="outer ")
+    assert later
+
+
+def test_an_error_of_another_kind_passes_and_ends_the_counting() -> None:
+    case = on_a_gpu(Fourier(d=4, features=8))
+    with pytest.raises(ZeroDivisionError):
+        checked(case, Case.out, lambda _: 1 // 0)
+    assert not case.attend.counts
 
 
 # Extremes

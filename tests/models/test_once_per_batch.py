@@ -1,4 +1,4 @@
-"""What layers share: masks are prepared once for a batch."""
+"""What layers share: masks are prepared once for a batch, and a GPU stops once for all of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
-from pretended_gpu import on_gpu
+from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Mask, flex
-from regard.attention.config import SlidingWindowConfig
+from regard.attention.config import EluConfig, FourierConfig, SlidingWindowConfig
+from regard.attention.recurrent_config import Mamba2Config
+from regard.decoding.prepare import prepare
+from regard.errors import NormalizerError
+from regard.models.builders import LanguageModel
 from regard.models.config import EncoderConfig
 from regard.models.transformer import Encoder
 from tiny_models import BLOCK, VOCABULARY, tiny_model
@@ -79,3 +84,71 @@ def test_a_gpu_makes_a_block_mask_once(
     model.body(on_gpu(IDS), document_ids=DOCUMENTS)
     assert len(used) == LAYERS
     assert len(made) == len({id(mask) for mask in used}) == masks
+
+
+def kernel_model() -> LanguageModel:
+    return tiny_model(n_layers=LAYERS, attention=EluConfig())
+
+
+def test_a_gpu_stops_once_for_the_normalizers_of_all_layers() -> None:
+    model = kernel_model()
+    with counted_stops() as stops:
+        model.body(on_gpu(IDS))
+    assert stops == ["tolist"]
+    with counted_stops() as stops:
+        model.body(IDS)
+    assert stops == ["_local_scalar_dense"] * LAYERS
+
+
+def test_a_gpu_stops_once_more_for_documents() -> None:
+    with counted_stops() as stops:
+        kernel_model().body(on_gpu(IDS), document_ids=on_gpu(DOCUMENTS))
+    assert stops == ["tolist"] * 2
+
+
+def test_a_gpu_stops_once_for_the_documents_of_a_recurrence() -> None:
+    model = tiny_model(n_layers=LAYERS, attention=Mamba2Config())
+    with counted_stops() as stops:
+        model.body(on_gpu(IDS), document_ids=on_gpu(DOCUMENTS))
+    assert stops == ["tolist"]
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_gpu_stops_once_for_a_decoded_token(prepared: bool) -> None:
+    model = prepare(kernel_model()) if prepared else kernel_model()
+    with torch.inference_mode(), counted_stops() as stops:
+        _, states = model.extend(on_gpu(IDS[:, :4]), model.init_state(2, 8))
+        model.extend(on_gpu(IDS[:, 4:5]), states)
+    assert stops == ["tolist"] * 2
+
+
+def test_a_prompt_of_unequal_rows_stops_a_gpu_once_for_each_cache() -> None:
+    model, mask = tiny_model(n_layers=LAYERS), torch.arange(4) < torch.tensor([[2], [4]])
+    with torch.inference_mode(), counted_stops() as stops:
+        model.extend(on_gpu(IDS[:, :4]), model.init_state(2, 8), on_gpu(mask))
+    assert stops == ["tolist"] * LAYERS
+
+
+def test_softmax_never_stops_a_gpu() -> None:
+    with counted_stops() as stops:
+        tiny_model(n_layers=LAYERS).body(on_gpu(IDS))
+    assert not stops
+
+
+def test_compiled_layers_that_count_are_one_graph() -> None:
+    torch.compiler.reset()
+    model, graphs = kernel_model(), CompileCounter()
+    torch.compile(model.body, backend=graphs, fullgraph=True)(IDS)
+    assert graphs.frame_count == 1
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_gpu_raises_in_evaluation_and_decoding(prepared: bool) -> None:
+    model = tiny_model(n_layers=LAYERS, attention=FourierConfig())
+    with pytest.raises(
+        NormalizerError, match=r"in layers\.\d\.self_attention\.attention, the weights"
+    ):
+        model.body(on_gpu(IDS))
+    model = prepare(model) if prepared else model
+    with torch.inference_mode(), pytest.raises(NormalizerError, match=r"in layers\.\d"):
+        model.extend(on_gpu(IDS), model.init_state(2, BLOCK))

@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
+from regard import device
 from regard.attention import KernelAttention
-from regard.attention.config import EluConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
@@ -16,13 +17,11 @@ from regard.device import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
-from regard.training import losses
-from regard.training.loop import ExecutionOptions, check_normalizers
+from regard.training.loop import ExecutionOptions
 from regard.training.losses import mean_loss
 from regard.training.optimizers import clip_gradients
 from regard.training.plan import plan_pretraining
 from tiny import BIOGRAPHIES, MODEL
-from tiny_models import tiny_model
 from tiny_tasks import add_gradients
 
 CONFIG = DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8, dropout=0.0)
@@ -97,13 +96,24 @@ def test_clipping_scales_to_the_limit_and_tells_the_norm() -> None:
     assert after**0.5 == pytest.approx(norm / 10, rel=1e-4)
 
 
-def test_normalizers_that_compiled_code_counted_stop_the_training() -> None:
-    model = tiny_model(attention=EluConfig())
-    check_normalizers(model, 7)
-    kernel = next(m for m in model.modules() if isinstance(m, KernelAttention))
-    kernel.nonpositive += 3
-    with pytest.raises(NormalizerError, match=r"step 7: in body\.layers\.0.*of 3 queries"):
-        check_normalizers(model, 7)
+def test_a_counted_normalizer_stops_the_step_before_the_weights_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As compiled code and GPUs count them."""
+    plan = plan_pretraining(
+        BIOGRAPHIES * 4, tmp_path / "run", "default", [*MODEL, "model.attention.kind=elu"]
+    )
+    before = {name: p.detach().clone() for name, p in plan.run.model.named_parameters()}
+
+    def count(kernel: KernelAttention, total: Tensor) -> None:
+        kernel.nonpositive += (total[0, 0, 0] > 0).sum()
+
+    monkeypatch.setattr(KernelAttention, "_require_positive", count)
+    named = r"step 1: in body\.layers\.0\.self_attention\.attention, the weights of \d+ queries"
+    with pytest.raises(NormalizerError, match=named):
+        plan.execute(ExecutionOptions(environment=ENVIRONMENT, quiet=True))
+    for name, parameter in plan.run.model.named_parameters():
+        assert torch.equal(parameter, before[name])
 
 
 def test_validation_reads_parts_as_small_as_those_of_training(
@@ -122,7 +132,7 @@ def test_validation_reads_parts_as_small_as_those_of_training(
         return loss, max(tokens)
 
     loss, whole = validation_loss("whole")
-    monkeypatch.setattr(losses, "CPU_TOKENS", 64)
+    monkeypatch.setattr(device, "PART_BYTES", 256)
     loss_in_parts, part = validation_loss("parts")
     assert part < whole / 3
     assert loss_in_parts == pytest.approx(loss, rel=1e-5)

@@ -9,13 +9,14 @@ A value carries a 1 as its last coordinate throughout, so that Z is the last col
 of φ(q) cancels in the ratio; `prefix_sums` handles that of φ(k).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import reference
 from regard.attention.base import (
@@ -65,7 +66,9 @@ class KernelAttention(Attention):
         masks=frozenset({"alignment", "key_lengths", "document_ids"}), cross=True, decoding=True
     )
     nonpositive: Tensor
-    """Number of sums of weights ≤ 0 in compiled code, which can't raise."""
+    """Number of sums of weights ≤ 0 that were counted instead of raising an error."""
+    counts = False
+    """Whether such sums are counted on a GPU, as compiled code, which can't raise, counts them."""
 
     def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
         """`features` is φ; `chunk` the number of tokens whose weights are made one by one."""
@@ -89,7 +92,8 @@ class KernelAttention(Attention):
             NormalizerError: the weights of a query add up to zero or less.
             ValueError: a document stands in two places of a row.
 
-        Compiled code can't look: it counts the former, and takes the latter for two documents.
+        Compiled code can't look: it counts the former, and takes the latter for two documents. For
+        the former on a GPU, see `normalizers_checked_together`.
         """
         if not query.shape[2]:
             return query.new_zeros(*query.shape[:3], value.shape[-1])
@@ -319,20 +323,56 @@ class KernelAttention(Attention):
         return numerator / total
 
     def _require_positive(self, total: Tensor) -> None:
-        """Raise unless all sums of weights are positive; compiled code counts the others."""
+        """Raise unless all sums of weights are positive, or count the others."""
         # A subnormal sum has lost its digits, and is no better than zero.
-        least, compiling = torch.finfo(total.dtype).tiny, torch.compiler.is_compiling()
-        if not compiling and (not total.numel() or total.min().item() >= least):
-            return
-        wrong = (~(total >= least)).sum()
-        if compiling:
-            self.nonpositive += wrong
-            return
+        least = torch.finfo(total.dtype).tiny
+        if torch.compiler.is_compiling() or (self.counts and total.is_cuda):
+            self.nonpositive.add_((~(total >= least)).sum())
+        elif total.numel() and not total.min().item() >= least:
+            wrong = int((~(total >= least)).sum())
+            raise self.normalizer_error(f"the weights of {wrong} of {total.numel()} queries")
+
+    def normalizer_error(self, weights: str) -> NormalizerError:
+        """Return the error for weights whose sums aren't positive."""
         other = "" if self.features.positive else ", or features that are always positive"
-        raise NormalizerError(
-            f"the weights of {int(wrong)} of {total.numel()} queries add up to zero or less with "
-            f"{type(self.features).__name__} features; take smaller queries and keys{other}"
+        return NormalizerError(
+            f"{weights} add up to zero or less with {type(self.features).__name__} features; take "
+            f"smaller queries and keys{other}"
         )
+
+
+@contextmanager
+def normalizers_checked_together(model: nn.Module, place: str = "") -> Iterator[None]:
+    """Check the normalizers of all kernel attention at the end of the with block.
+
+    Eager code on a CPU raises at once. A GPU would have to stop in each layer for that: there, as
+    in compiled code, each layer counts, and all counts are read together. Of nested blocks, the
+    outermost checks.
+
+    Raises:
+        NormalizerError: names the place and the first layer with a sum of weights ≤ 0.
+    """
+    kernels = {name: m for name, m in model.named_modules() if isinstance(m, KernelAttention)}
+    checked = {name: kernel for name, kernel in kernels.items() if not kernel.counts}
+    for kernel in checked.values():
+        kernel.counts = True
+    try:
+        yield
+    finally:
+        for kernel in checked.values():
+            kernel.counts = False
+    if checked:
+        _raise_counted(checked, place)
+
+
+def _raise_counted(kernels: dict[str, KernelAttention], place: str) -> None:
+    """Raise if any of these has counted a sum of weights; forget the counts."""
+    counts = torch.stack([kernel.nonpositive for kernel in kernels.values()])
+    for (name, kernel), count in zip(kernels.items(), counts.tolist(), strict=True):
+        if count:
+            for each in kernels.values():
+                each.nonpositive.zero_()
+            raise kernel.normalizer_error(f"{place}in {name}, the weights of {count} queries")
 
 
 def _segment(x: Float[Tensor, "*rows n d"], m: int) -> int:

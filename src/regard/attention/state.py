@@ -194,7 +194,7 @@ class KeyValueCache(RowState):
         """Return the state with the least and the most of its lengths, not bounds of them."""
         if torch.compiler.is_compiling():
             return self
-        least, most = (int(x) for x in torch.aminmax(self.behind))
+        least, most = torch.stack(torch.aminmax(self.behind)).tolist()
         behind, longest = self.behind - least, self.longest - least
         return replace(self, behind=behind, shortest=self.longest - most, longest=longest)
 

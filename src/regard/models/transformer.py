@@ -4,6 +4,7 @@ Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -11,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Bias, Mask, RelativeVectors, State
+from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
+from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import EncoderConfig, TransformerConfig
@@ -87,6 +89,7 @@ class Transformer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
         self.norm = make_norm(config)
+        self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
         if self.bias is not None:
             self._require("vectors" if isinstance(self.bias, RelativeVectors) else "bias")
 
@@ -111,6 +114,12 @@ class Transformer(nn.Module):
         rope = None if self.rotary is None else self.rotary(positions, x.dtype)
         x = x if self.norm_first else self.norm(x)
         return self.dropout(x) if self.training else x, rope
+
+    def _checked(self, x: Tensor) -> AbstractContextManager[None]:
+        """Return a context for all layers, in which a GPU stops at most once for normalizers."""
+        if not self.has_normalizers or not x.is_cuda or torch.compiler.is_compiling():
+            return nullcontext()
+        return normalizers_checked_together(self)
 
     def _finish(self, x: Tensor) -> Tensor:
         finished: Tensor = self.norm(x) if self.norm_first else x
@@ -159,9 +168,10 @@ class Decoder(Transformer):
             mask = mask & Mask.documents(document_ids)
             positions = positions - _starts(document_ids)
         x, rope = self._embed(input_ids, positions)
-        for i, layer in enumerate(self.layers):
-            memory = None if memories is None else memories[i]
-            x = layer(x, rope, self.bias, mask, memory)
+        with self._checked(x):
+            for i, layer in enumerate(self.layers):
+                memory = None if memories is None else memories[i]
+                x = layer(x, rope, self.bias, mask, memory)
         return self._finish(x)
 
     def encode_memory(
@@ -223,9 +233,10 @@ class Decoder(Transformer):
         x = x.view(-1) if self.vectors and x.shape[:2].numel() == 1 else x
         grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
-        for step, state, memory in zip(steps, states.layers, memories, strict=True):
-            x, state = step(x, rope, self.bias, state, attention_mask, memory)
-            grown.append(state)
+        with self._checked(x):
+            for step, state, memory in zip(steps, states.layers, memories, strict=True):
+                x, state = step(x, rope, self.bias, state, attention_mask, memory)
+                grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories)
 
 
@@ -261,8 +272,9 @@ class Encoder(Transformer):
             input_ids, positions, self._embed_token_types(input_ids, token_type_ids)
         )
         mask = length_mask(lengths)
-        for layer in self.layers:
-            x = layer(x, rope, self.bias, mask)
+        with self._checked(x):
+            for layer in self.layers:
+                x = layer(x, rope, self.bias, mask)
         return self._finish(x)
 
     def _embed_token_types(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor | None:

@@ -12,9 +12,8 @@ from types import FrameType
 
 import msgspec
 import torch
-from torch import nn
 
-from regard.attention import KernelAttention
+from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
 from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
 from regard.dropout import Dropout, dropouts, release_rows, set_row_keys
@@ -263,12 +262,13 @@ class _Trainer:
         factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
         set_rate(self.optimizers, factor)
         try:
-            loss = accumulate_gradients(
-                self.replica.loss,
-                self._parts(batch, number),
-                batch.whole.n_targets,
-                self.options.environment,
-            )
+            with normalizers_checked_together(model, f"step {number}: "):
+                loss = accumulate_gradients(
+                    self.replica.loss,
+                    self._parts(batch, number),
+                    batch.whole.n_targets,
+                    self.options.environment,
+                )
             loss, interrupted = self.processes.sum(loss, interrupt.wanted)
             norm = clip_gradients(model, config.max_grad_norm, loss, number)
         except NonFiniteError as error:
@@ -296,8 +296,6 @@ class _Trainer:
         last = number == sampler.steps
         checkpoint_due = last or number % config.checkpoint_every == 0
         log_due = checkpoint_due or number % config.log_every == 0
-        if log_due:
-            check_normalizers(model, number)
         if checkpoint_due:
             progress, validated = self._validate(progress)
             record |= validated
@@ -415,18 +413,3 @@ def _deferred_interrupt() -> Iterator[_Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def check_normalizers(model: nn.Module, step: int) -> None:
-    """Raise if compiled kernel attention has divided by a sum that wasn't positive.
-
-    Raises:
-        NormalizerError: names step and layer. Uncompiled attention raises at once.
-    """
-    for name, module in model.named_modules():
-        if isinstance(module, KernelAttention) and int(module.nonpositive):
-            raise NormalizerError(
-                f"step {step}: in {name}, the weights of {int(module.nonpositive)} queries added "
-                "up to zero or less since training started; the last checkpoint is from before. "
-                "Lower the learning rate, or take features that are always positive"
-            )
