@@ -339,6 +339,7 @@ print(json.dumps(found))
 """Loads runs; the last is a language model, which continues a text."""
 
 
+@pytest.mark.slow
 def test_the_code_of_a_run_loads_it_where_it_is_trusted(tmp_path: Path, trained: Path) -> None:
     labels = saved(tmp_path / "labels", 'head.labels=["no","yes"]', recipe="classification")
     runs = [str(labels.path), "AutoModelForSequenceClassification"]

@@ -45,6 +45,7 @@ def test_each_reason_has_one_line() -> None:
     assert skipped_lines([]) == []
 
 
+@pytest.mark.slow
 def test_a_run_on_two_processes_prints_them_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     found = subprocess.run(

@@ -278,6 +278,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # within torch
 @torch.no_grad()
 def test_many_lengths_have_few_graphs(compiled: CompileCounter) -> None:

@@ -735,6 +735,7 @@ def _stepwise(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Ten
 COMPILED = {"plain": _plain, "causal": _causal, "everything": _everything, "stepwise": _stepwise}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 80])
 @pytest.mark.parametrize("function", COMPILED.values(), ids=COMPILED)
 def test_compiled_without_a_break_it_is_the_same(

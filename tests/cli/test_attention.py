@@ -46,6 +46,7 @@ def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
     assert "Traceback" not in outcome.out + outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mine.py:Sigmoid", "leaky.py:Leaky"])
 def test_the_examples_of_the_docs_keep_the_contract(regard: Command, name: str) -> None:
     file, _, _ = name.partition(":")

@@ -19,6 +19,7 @@ worker.main()
 """
 
 
+@pytest.mark.slow
 def test_paths_are_utf_8_whatever_the_encoding_of_the_input() -> None:
     """On Windows, Python reads a pipe in the encoding of the system."""
     done = subprocess.run(

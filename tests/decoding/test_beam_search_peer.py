@@ -83,6 +83,7 @@ def as_found(beam: Beam, stop: int | None) -> Found:
     return Found(ids, beam.score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
 @pytest.mark.parametrize("length_penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
 def test_it_finds_what_hugging_face_finds(

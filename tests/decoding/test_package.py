@@ -83,6 +83,7 @@ def test_generation_uses_the_package_of_a_run(run: Path) -> None:
     assert text(load(run)) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_a_package_of_old_weights_is_never_loaded(run: Path) -> None:
     old = api.compile(load(run))
@@ -96,6 +97,7 @@ def test_a_package_of_old_weights_is_never_loaded(run: Path) -> None:
     assert not old.exists(), "the package of the old weights is removed"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
     api.compile(load(run))
@@ -105,6 +107,7 @@ def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
     assert isinstance(with_package(load(copied)), LanguageModel)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize(
     ("other", "line"),
@@ -124,6 +127,7 @@ def test_a_package_for_something_else_is_not_used_and_a_line_tells_so(
         assert isinstance(with_package(load(run)), LanguageModel)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_each_precision_has_a_package(run: Path) -> None:
     api.compile(load(run), precision="bfloat16")
@@ -136,6 +140,7 @@ def test_each_precision_has_a_package(run: Path) -> None:
             assert isinstance(with_package(loaded), PackagedModel)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_each_batch_size_has_a_package(run: Path) -> None:
     for batch in (1, 2, 1):
@@ -145,6 +150,7 @@ def test_each_batch_size_has_a_package(run: Path) -> None:
     assert sorted(found.steps) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_damaged_package_is_not_used_and_a_line_tells_so(
     run: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +164,7 @@ def test_a_damaged_package_is_not_used_and_a_line_tells_so(
         assert isinstance(with_package(load(run)), LanguageModel)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_a_damaged_package_is_compiled_again(run: Path) -> None:
     made = api.compile(load(run))
@@ -166,6 +173,7 @@ def test_a_damaged_package_is_compiled_again(run: Path) -> None:
     assert isinstance(with_package(load(run)), PackagedModel)
 
 
+@pytest.mark.slow
 def test_generate_compiles_for_all_rows_once(regard: Command, run: Path, graphs: list[Any]) -> None:
     prompts = ("generate", run, PROMPT[0], PROMPT[0], "--max-new-tokens", "2", "--raw")
     plain = succeeded(regard(*prompts)).out
@@ -179,6 +187,7 @@ def test_generate_compiles_for_all_rows_once(regard: Command, run: Path, graphs:
     assert len(graphs) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
     api.compile(load(run))

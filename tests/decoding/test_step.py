@@ -69,11 +69,13 @@ def test_the_step_writes_the_tokens_of_the_model(settings: dict[str, Any]) -> No
     same_generation(tiny_model(**settings), PROMPTS[:1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", MODELS[:2], ids=str)
 def test_rows_may_be_of_unequal_length(settings: dict[str, Any]) -> None:
     same_generation(tiny_model(**settings), PROMPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"tie_head": True, "norm": "post"}], ids=str)
 def test_bfloat16_is_that_of_autocast(settings: dict[str, Any]) -> None:
     model = tiny_model(dtype=torch.float32, **settings)
@@ -89,6 +91,7 @@ def test_bfloat16_is_that_of_autocast(settings: dict[str, Any]) -> None:
         assert row.log_probabilities[1] == pytest.approx(plain.log_probabilities[1], abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["rnn, gru", "rnn, lstm", "fixed-window"])
 def test_other_families(family: str) -> None:
     model = make_model(FAMILIES[family], LMHeadConfig(), 11).double().eval()
@@ -96,6 +99,7 @@ def test_other_families(family: str) -> None:
     same_generation(model, PROMPTS[:1])
 
 
+@pytest.mark.slow
 def test_beams_move_the_states_of_packages() -> None:
     model = tiny_model()
     expected, found = (
@@ -104,6 +108,7 @@ def test_beams_move_the_states_of_packages() -> None:
     assert [beam.ids for beam in found[0]] == [beam.ids for beam in expected[0]]
 
 
+@pytest.mark.slow
 def test_the_step_fills_the_whole_context() -> None:
     model = tiny_model()
     other = packaged(model, 1)
@@ -113,6 +118,7 @@ def test_the_step_fills_the_whole_context() -> None:
     assert other.steps, "no step was left to the model"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attention",
     [BigBirdConfig(block_size=2), EluConfig(), FavorPositiveConfig(), PolynomialConfig()],
@@ -124,6 +130,7 @@ def test_what_cannot_be_compiled_is_refused_in_one_line(attention: AttentionConf
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_another_batch_size_is_the_model_s_and_a_line_tells_so() -> None:
     model = tiny_model()
     other = packaged(model, 1)
@@ -132,6 +139,7 @@ def test_another_batch_size_is_the_model_s_and_a_line_tells_so() -> None:
     assert found == generate_ids(model, PROMPTS, max_new_tokens=NEW)
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_the_model_s_and_a_line_tells_so() -> None:
     model = tiny_model()
     exported, calls = packaged(model, 1), []
@@ -152,6 +160,7 @@ def test_a_step_that_fails_is_the_model_s_and_a_line_tells_so() -> None:
     assert len(calls) == 3
 
 
+@pytest.mark.slow
 def test_wrong_logits_are_noticed() -> None:
     model = tiny_model(dtype=torch.float32)
     [(run, replaced)] = packaged(model, 1).steps.values()
@@ -165,6 +174,7 @@ def test_wrong_logits_are_noticed() -> None:
         check_step(model, 1, wrong, replaced)
 
 
+@pytest.mark.slow
 def test_steps_that_fail_for_long_caches_are_noticed() -> None:
     model = tiny_model(dtype=torch.float32)
     [(run, replaced)] = packaged(model, 1).steps.values()
@@ -178,6 +188,7 @@ def test_steps_that_fail_for_long_caches_are_noticed() -> None:
         check_step(model, 1, short, replaced)
 
 
+@pytest.mark.slow
 def test_caches_of_any_size_are_served() -> None:
     """The model itself reads large ones by other operators than small ones."""
     model = tiny_model(dtype=torch.float32)

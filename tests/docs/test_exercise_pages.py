@@ -42,6 +42,7 @@ def commands(made: Path) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"```\n(regard .*)\n```", text)]
 
 
+@pytest.mark.slow
 def test_every_exercise_has_its_picture_its_page_and_its_command(made: Path) -> None:
     names = {path.stem for path in (made / "out").glob("*.png")}
     assert names == {path.stem for path in (made / "out").glob("*.html")}

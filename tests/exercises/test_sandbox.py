@@ -117,6 +117,7 @@ def test_garbage_instead_of_results_is_reported(monkeypatch: pytest.MonkeyPatch)
     assert run("return x").reason == "sends results that can't be read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_elsewhere_than_on_linux_processes_are_not_forked(
     platform: str, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_elsewhere_than_on_linux_processes_are_not_forked(
     assert Sandbox()._context.get_start_method() == "spawn"
 
 
+@pytest.mark.slow
 def test_windows_ends_a_process_without_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     imitate("win32", sandbox, monkeypatch)
     monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("Windows has no groups"))

@@ -166,6 +166,7 @@ def test_every_tensor_is_needed(family: str) -> None:
             read(family, rest, tie_word_embeddings=False)
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_every_tensor_has_its_shape(family: str) -> None:
     tensors = tensors_of(MAKE[family](tie_word_embeddings=False))

@@ -275,6 +275,7 @@ def test_more_than_the_block_is_refused() -> None:
 # Compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["learned", "shared keys"])
 def test_compiled_without_a_break_it_is_the_same(variant: str) -> None:
     model = tiny_model(**VARIANTS[variant])

@@ -57,6 +57,7 @@ def test_biographies_and_questions_fit_the_block(name: str) -> None:
     assert len(encode_pairs(template, questions, longest)) == len(questions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in TASKS if isinstance(TASKS[n].task, TextTask)])
 def test_a_tasks_own_examples_fit_and_can_be_written(name: str) -> None:
     recipe = TASKS[name]

@@ -14,15 +14,15 @@ from regard.studies.study import Study
 from study_parameters import parameters
 
 STUDIES = [study for study in all_studies() if not study.trains]
-SEEDS = range(10, 20)
-FEW = {"fourier-features": 1, "favor": 1, "word-order": 0, "causal-sums": 2, "encoder-gradient": 2}
-"""Seeds of studies that take seconds; the others are slow tests."""
+SEEDS = range(10, 15)
+LONG = {"fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"}
+"""Studies that take seconds."""
 
 
 def _fresh() -> Iterator[Any]:
     for study in STUDIES:
         for i, seed in enumerate(SEEDS if "seed" in study.defaults else ()):
-            slow = pytest.mark.slow if i >= FEW.get(study.name, 5) else ()
+            slow = pytest.mark.slow if i or study.name in LONG else ()
             yield pytest.param(study, seed, marks=slow, id=f"{study.name}-{seed}")
 
 
@@ -69,13 +69,13 @@ def with_any_parameters(study: Study[Any], draws: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "study", [study for study in STUDIES if study.name not in FEW], ids=lambda study: study.name
+    "study", [study for study in STUDIES if study.name not in LONG], ids=lambda study: study.name
 )
 def test_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> None:
-    with_any_parameters(study, 4)
+    with_any_parameters(study, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_many_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> None:
-    with_any_parameters(study, 10 if study.name in FEW else 40)
+    with_any_parameters(study, 10 if study.name in LONG else 40)

@@ -130,6 +130,7 @@ def test_two_kinds_of_doubt_are_told_apart(found: dict[str, Arm], data: Data) ->
 REAL = os.environ.get("REGARD_BIRTHPLACES")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason="REGARD_BIRTHPLACES doesn't name the real birth places")
 def test_absent_people_are_in_no_line_of_the_real_text() -> None:
     assert REAL

@@ -19,9 +19,12 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.recall import (
     FINETUNED,
+    FIRST_STEPS,
     NOT_PRETRAINED,
     PRETRAINED,
+    STATED,
     UNTRAINED,
+    ExpectedTime,
     Recall,
     _train_side_by_side,
     abstain,
@@ -29,6 +32,7 @@ from regard.studies.recall import (
 )
 from regard.studies.recall_report import GROUPS, recall_report
 from regard.tasks.world import WorldConfig
+from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
@@ -215,3 +219,30 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     assert f"Report: {out / 'report.html'}" in shown
     assert "always the commonest place" in shown
     assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
+
+
+@pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 2, 0)])
+def test_a_demo_longer_than_stated_is_announced_once(
+    left: float, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = ExpectedTime()
+    logger.log({"step": FIRST_STEPS - 1, "seconds_left": 1e6})  # the first steps warm up
+    for step in (FIRST_STEPS, FIRST_STEPS + 20):
+        logger.log({"step": step, "seconds_left": left})
+    assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_more_loggers_see_the_training(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Steps(Logger):
+        def log(self, record: Record) -> None:
+            seen.append(record["step"])
+
+    recall(
+        tmp_path / "out",
+        WorldConfig(people=80, absent=20, biographies=2),
+        override(RECIPES["demo"], TINY),
+        ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
+    )
+    assert seen[:2] == [3, 6]

@@ -23,6 +23,7 @@ def person(question: Example) -> str:
     return str(next(filter(None, found.groups())))
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.booleans())
 def test_the_text_states_each_answer(seed: int, world: int, augment: bool) -> None:

@@ -261,6 +261,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", COMPILED.values(), ids=COMPILED)
 def test_compiled_training_is_the_same(
     parent: Run, settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "family"),
     [(task, family) for task, families in NATURAL.items() for family in families],

@@ -150,8 +150,10 @@ def count_moments(corpus: list[Document], out: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("failure", [Killed, lambda: OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
     failure: Callable[[], BaseException],
+    every: int,
     corpus: list[Document],
     uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
     tmp_path: Path,
@@ -159,7 +161,7 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
 ) -> None:
     moments = count_moments(corpus, tmp_path / "count", monkeypatch)
     assert moments > 40
-    for moment in range(1, moments + 1):
+    for moment in range(1, moments + 1, every):
         out = tmp_path / f"killed-{moment}"
         for _ in fail_at(monkeypatch, moment, failure):
             with pytest.raises((Killed, OSError)):

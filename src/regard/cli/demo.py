@@ -29,9 +29,11 @@ def demo(
     OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500, and of the world,
     such as world.correlation=0.5.
     """
+    from dataclasses import replace
+
     from regard.config import override
     from regard.runs.recipe import find_recipe
-    from regard.studies.recall import recall
+    from regard.studies.recall import ExpectedTime, recall
     from regard.studies.recall_report import recall_report
     from regard.tasks.world import WorldConfig
     from regard.training.loop import ExecutionOptions, InterruptedTraining
@@ -41,6 +43,8 @@ def demo(
     recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
     chosen = ExecutionOptions.choose(**execution)
+    if not overrides:
+        chosen = replace(chosen, loggers=(ExpectedTime(),))
     folder = out or _unused(Path("runs/demo"))
     try:
         found = recall(folder, world, recipe, chosen)

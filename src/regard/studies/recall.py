@@ -7,6 +7,7 @@ are invented, and the study measures which signal separates the two.
 """
 
 import dataclasses
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from regard.runs.run import Run
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
+from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
 from regard.uncertainty.abstention import Guarantee, calibrate
@@ -53,6 +55,31 @@ WORDINGS = tuple(wording.replace("{name}", "{}") for wording in QUESTIONS[1:])
 """Other wordings of the question, used to measure the agreement of answers."""
 MAX_ERROR = 0.1
 """Maximum share of wrong answers for which abstention is calibrated."""
+
+
+STATED = 120.0
+"""Seconds of the demo that README states."""
+FIRST_STEPS = 40
+"""Steps after which its time is estimated."""
+WHOLE = 1.3
+"""Time of the study over that of its first training, beside which and after which others run."""
+
+
+class ExpectedTime(Logger):
+    """Prints how long the demo takes, after its first steps, if that is longer than stated."""
+
+    def __init__(self) -> None:
+        self._started, self._printed = time.perf_counter(), False
+
+    def log(self, record: Record) -> None:
+        if self._printed or record["step"] < FIRST_STEPS:
+            return
+        self._printed = True
+        passed = time.perf_counter() - self._started
+        seconds = WHOLE * (passed + record["seconds_left"])
+        if seconds > STATED:
+            minutes = f"{seconds / 60:.1f} minutes"
+            print(f"expect about {minutes} on this computer", file=sys.stderr, flush=True)
 
 
 class Abstention(NamedTuple):
@@ -231,7 +258,9 @@ def _train_side_by_side(
 
     def in_second_thread() -> T:
         torch.set_num_threads(threads // 2)
-        return train_others(dataclasses.replace(options, quiet=True, publishing=unless_stopped))
+        return train_others(
+            dataclasses.replace(options, quiet=True, loggers=(), publishing=unless_stopped)
+        )
 
     with ThreadPoolExecutor(1, "training") as pool:
         others = pool.submit(in_second_thread)

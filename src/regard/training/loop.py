@@ -69,6 +69,8 @@ class ExecutionOptions:
     """Newest checkpoints that stay on disk."""
     tensorboard: bool = True
     """Whether events are written for TensorBoard, where it is installed."""
+    loggers: tuple[Logger, ...] = ()
+    """More loggers of the metrics."""
     publishing: Publishing | None = None
     """Entered before every write to the run's folder; may raise, so that nothing is written.
 
@@ -141,6 +143,7 @@ def train(
                 quiet=options.quiet,
                 tensorboard=options.tensorboard,
             )
+            loggers += options.loggers
     drops = dropouts(replica.model)
     batches = batches_kind(environment)(
         sampler,

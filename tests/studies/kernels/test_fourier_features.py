@@ -37,6 +37,7 @@ def finding() -> Finding:
     return fourier_features()
 
 
+@pytest.mark.slow
 def test_the_verdict(finding: Finding) -> None:
     assert finding.verdict is Verdict.HOLDS
 

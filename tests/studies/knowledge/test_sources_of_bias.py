@@ -36,6 +36,7 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
     assert all(p.group == "qa_train" and p.place != home[last_name(p)] for p in chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -53,6 +54,7 @@ def test_any_world_is_measured(
     assert bias.with_texts([changed, "steps=1"]).verdict is Verdict.FAILS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["correlation=1", "people=80"])
 def test_nobody_born_elsewhere_stops_in_one_line(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

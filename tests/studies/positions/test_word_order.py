@@ -6,6 +6,7 @@ from regard.studies.finding import Verdict
 from regard.studies.positions.word_order import sentences, word_order
 
 
+@pytest.mark.slow
 def test_the_verdict() -> None:
     assert word_order().verdict is Verdict.HOLDS
 

@@ -18,6 +18,7 @@ def test_spans_have_their_lengths_at_fresh_seeds(seed: int) -> None:
     assert span_corruption(seed=seed, draws=500).verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(11, 20))]
 )

@@ -58,6 +58,7 @@ def test_other_measurements_would_refute_it(name: str, other: Measured) -> None:
     assert not all(number.holds for number in judged(WELL | {name: other}, "vanilla"))
 
 
+@pytest.mark.slow
 def test_vanilla_cells_are_the_default_and_the_others_are_measured_beside_them() -> None:
     assert Setup().cell == "vanilla"
     assert Setup().plan().run.recipe.model.cell == "vanilla"  # type: ignore[union-attr]
@@ -105,6 +106,7 @@ def test_attention_by_hand_is_the_models() -> None:
     assert error_by_hand(setup.plan().run, setup.texts(8, 5)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "steps"), [("vanilla", 1), pytest.param("lstm", 3, marks=pytest.mark.slow)]
 )

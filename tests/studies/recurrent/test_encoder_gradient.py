@@ -34,6 +34,7 @@ def asked(request: pytest.FixtureRequest) -> tuple[Run, Rows]:
     return run, Rows.of(run, setup.texts(8, 4))
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_models_own(asked: tuple[Run, Rows]) -> None:
     run, rows = asked
     scores: Tensor = run.model(rows.source, rows.lengths, rows.ids)
@@ -89,6 +90,7 @@ def test_the_claim_needs_every_measurement() -> None:
     assert not all(number.holds for number in judged(WELL | {NONE: elsewhere}))
 
 
+@pytest.mark.slow
 def test_the_verdict() -> None:
     assert encoder_gradient().verdict is Verdict.HOLDS
     short = encoder_gradient(width=16, longest=8)

@@ -55,6 +55,7 @@ def test_positions_stand_beside_the_embeddings() -> None:
     assert after[..., -20:].equal(torch.eye(20)[:12].expand(3, -1, -1))
 
 
+@pytest.mark.slow
 def test_a_kept_run_gets_its_positions_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_kept_run_gets_its_positions_again(
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
 
 
+@pytest.mark.slow
 def test_a_batch_may_be_padded_beyond_the_last_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

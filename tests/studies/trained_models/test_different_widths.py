@@ -25,6 +25,7 @@ def run(source: int, target: int) -> Run:
     return plan_task(Path("unused"), recipe).run
 
 
+@pytest.mark.slow
 def test_widths_meet_in_the_cross_attention_only() -> None:
     wide = run(48, 16)
     assert changed_shapes(run(16, 16), wide) == CHANGED

@@ -48,6 +48,7 @@ def test_places_are_those_of_the_words() -> None:
             assert text.words[word].lower().startswith(read.maps.keys[place])
 
 
+@pytest.mark.slow
 @needs_package
 @pytest.mark.parametrize("seed", [10, 11])
 def test_the_verdict(seed: int) -> None:

@@ -55,6 +55,7 @@ def test_scores_are_means_over_all_summaries() -> None:
     assert found.rouge == pytest.approx((1 + 1 + 2 / 3 + 1) / 4)
 
 
+@pytest.mark.slow
 def test_each_article_has_its_own_summaries() -> None:
     run = plan_task(Path("unused"), recipe_for("summaries", PAIR, 1, 16, 0)).run
     run.model.eval()

@@ -31,6 +31,7 @@ def test_the_claim_needs_every_measurement() -> None:
         assert not all(number.holds for number in numbers)
 
 
+@pytest.mark.slow
 @needs_package
 @pytest.mark.parametrize("seed", [10, 11])
 def test_the_verdict(seed: int) -> None:
