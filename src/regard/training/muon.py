@@ -86,11 +86,17 @@ def _iterate_gram(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     the next G is QGQ, and all products but the first and the last are of m × m matrices. In half
     precision this needs restarts (https://dao-lab.ai/blog/2026/gram-newton-schulz).
     """
-    a, b, c = COEFFICIENTS
-    gram, product = x @ x.mT, torch.eye(len(x), dtype=x.dtype, device=x.device)
-    for _ in range(ITERATIONS):
-        factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)  # Q - aI
-        product = torch.addmm(product, factor, product, beta=a)
-        right = torch.addmm(gram, gram, factor, beta=a)
-        gram = torch.addmm(right, factor, right, beta=a)
+    gram = x @ x.mT
+    factor = product = _factor(gram)
+    for _ in range(ITERATIONS - 1):
+        gram = factor @ gram @ factor
+        factor = _factor(gram)
+        product = factor @ product
     return product @ x
+
+
+def _factor(gram: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:
+    a, b, c = COEFFICIENTS
+    factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+    factor.diagonal().add_(a)
+    return factor
