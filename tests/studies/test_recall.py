@@ -225,7 +225,7 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
 def test_a_demo_longer_than_stated_is_announced_once(
     left: float, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logger = ExpectedTime()
+    logger = ExpectedTime(ENVIRONMENT)
     logger.log({"step": FIRST_STEPS - 1, "seconds_left": 1e6})  # the first steps warm up
     for step in (FIRST_STEPS, FIRST_STEPS + 20):
         logger.log({"step": step, "seconds_left": left})

@@ -44,7 +44,7 @@ def demo(
     world = override(WorldConfig(seed=seed), of_world)
     chosen = ExecutionOptions.choose(**execution)
     if not overrides:
-        chosen = replace(chosen, loggers=(ExpectedTime(),))
+        chosen = replace(chosen, loggers=(ExpectedTime(chosen.environment),))
     folder = out or _unused(Path("runs/demo"))
     try:
         found = recall(folder, world, recipe, chosen)

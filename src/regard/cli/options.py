@@ -76,7 +76,7 @@ def environment_options(
             "--precision",
             type=Choice(precisions),
             default=precision,
-            help="Precision of matrix products; auto: bfloat16 if the hardware supports it.",
+            help="Precision of matrix products; auto: bfloat16 where it is faster.",
         ),
         click.option("--threads", type=COUNT, help="Number of CPU threads."),
     )

@@ -41,7 +41,7 @@ class CellSettings(Config, frozen=True):
     device: str = "auto"
     """Device of a cell: auto, cpu, cuda, …"""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision of matrix products; auto: bfloat16 if the hardware supports it."""
+    """Precision of matrix products; auto: bfloat16 where it is faster."""
 
 
 class Grid(Config, frozen=True):

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from regard.config import override
 from regard.corpus.evidence import verdict
-from regard.device import peak_memory_mb
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.evaluation.evaluate import (
     Answer,
     Chosen,
@@ -61,22 +61,23 @@ STATED = 120.0
 """Seconds of the demo that README states."""
 FIRST_STEPS = 40
 """Steps after which its time is estimated."""
-WHOLE = 1.3
-"""Time of the study over that of its first training, beside which and after which others run."""
+WHOLE = {True: 1.05, False: 2.0}
+"""Time of the study over that of its first training, by whether others run side by side with it."""
 
 
 class ExpectedTime(Logger):
     """Prints how long the demo takes, after its first steps, if that is longer than stated."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: ExecutionEnvironment) -> None:
         self._started, self._printed = time.perf_counter(), False
+        self._whole = WHOLE[_trains_side_by_side(environment)]
 
     def log(self, record: Record) -> None:
         if self._printed or record["step"] < FIRST_STEPS:
             return
         self._printed = True
         passed = time.perf_counter() - self._started
-        seconds = WHOLE * (passed + record["seconds_left"])
+        seconds = self._whole * (passed + record["seconds_left"])
         if seconds > STATED:
             minutes = f"{seconds / 60:.1f} minutes"
             print(f"expect about {minutes} on this computer", file=sys.stderr, flush=True)
@@ -244,11 +245,10 @@ def _train_side_by_side(
     Each has half of the CPU's threads, since models as small as these train hardly faster on more.
     On a GPU, or with a single thread, they train one after the other.
     """
-    threads = torch.get_num_threads()
-    if options.environment.device.type != "cpu" or threads == 1:
+    if not _trains_side_by_side(options.environment):
         train(options)
         return train_others(options)
-    stopped = Event()
+    threads, stopped = torch.get_num_threads(), Event()
 
     @contextmanager
     def unless_stopped() -> Iterator[None]:
@@ -271,6 +271,10 @@ def _train_side_by_side(
         finally:
             stopped.set()
             torch.set_num_threads(threads)
+
+
+def _trains_side_by_side(environment: ExecutionEnvironment) -> bool:
+    return environment.device.type == "cpu" and torch.get_num_threads() > 1
 
 
 def text_only(recipe: Recipe, steps: int) -> Recipe:
