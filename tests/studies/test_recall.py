@@ -221,7 +221,7 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
 
 
-@pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 2, 0)])
+@pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 4, 0)])
 def test_a_demo_longer_than_stated_is_announced_once(
     left: float, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
