@@ -167,7 +167,7 @@ def test_views_appear_in_jupyterlab_where_the_notebook_is_trusted(
     with jupyterlab(folder) as address:
         tab.goto(f"{address}lab/tree/{notebook.name}?token=secret")
         told = tab.get_by_text("trust this notebook to see it")
-        told.first.wait_for(timeout=1000 * SECONDS)
+        told.nth(1).wait_for(timeout=1000 * SECONDS)  # views appear one after the other
         assert told.count() == 2
         assert tab.locator("iframe[srcdoc]").count() == 0
         python(folder, "nbformat.sign", notebook.name)
