@@ -31,7 +31,7 @@ def line_chart(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         if len(curves) + len(points) > 1:
-            axes.legend()
+            figure.legend(loc="outside lower center", ncols=3)
         return to_svg(figure, title)
 
 
@@ -57,5 +57,5 @@ def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> s
             axes.hist(values, bins=bins, alpha=0.6, label=name)
         axes.set_xlabel(x)
         axes.set_ylabel("people")
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=3)
         return to_svg(figure, title)
