@@ -469,8 +469,9 @@ class Anonymous(Softmax):
     name = "anonymous"
     supports = Support()
 
-    def unsupported(self, feature: str) -> UnsupportedError:
-        return UnsupportedError("can't do that")
+    def require_support(self, *features: str) -> None:
+        if not all(map(self.supports.has, features)):
+            raise UnsupportedError("can't do that")
 
 
 class Forgetful(Softmax):

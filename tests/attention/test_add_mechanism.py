@@ -1,4 +1,4 @@
-"""A built-in mechanism is one module and one line of the registry: one is added here."""
+"""A built-in mechanism is one module and one line of the registry: two are added here."""
 
 import sys
 from importlib import import_module
@@ -23,6 +23,7 @@ from msgspec import Meta
 from regard.attention import reference
 from regard.attention.config import AttentionConfig, LayerShape
 from regard.attention.softmax import ScoreAttention
+from regard.attention.support import SCORES
 from regard.config import Config
 
 
@@ -32,6 +33,7 @@ class SigmoidConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Ramapuram et al., 2024"
+    supports: ClassVar = SCORES
 
     shift: Annotated[float, Meta(ge=0)] = 2.0
     """Subtracted from each score."""
@@ -61,14 +63,48 @@ class Sigmoid(ScoreAttention):
         return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
 '''
 
+GATED_MODULE = '''"""A delta rule that erases by channel."""
+
+from typing import ClassVar
+
+from regard.attention.gated import LOG_DECAY, GatedRecurrence
+from regard.attention.gates import Gate
+from regard.attention.recurrence import Update
+from regard.attention.recurrent_config import RecurrentConfig
+
+
+class SplitDeltaConfig(RecurrentConfig, frozen=True, tag_field="kind", tag="split-delta"):
+    """The delta rule with erasing per channel and a decay per head."""
+
+    mechanism: ClassVar = "split_delta:SplitDelta"
+    paper: ClassVar = "Nobody, 2026"
+
+
+class SplitDelta(GatedRecurrence):
+    """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) e^log_decay S_(t−1) + k_t v_tᵀ."""
+
+    name = "split-delta"
+    gates = (LOG_DECAY, Gate("erase", "key"))
+
+    def update(self, key, value, log_decay, erase):
+        return Update(key, value, log_decay[..., None], erase * key)
+'''
+ADDED = {
+    "sigmoid": ("sigmoid_attention", MODULE, "SigmoidConfig"),
+    "split-delta": ("split_delta", GATED_MODULE, "SplitDeltaConfig"),
+}
+KINDS = pytest.mark.parametrize("kind", ADDED)
+
 
 @pytest.fixture(autouse=True)
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sigmoid_attention.py").write_text(MODULE, "utf-8")
+    """Write each module, and add its line."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(config.BUILT_IN, "sigmoid", "sigmoid_attention:SigmoidConfig")
-    monkeypatch.delitem(sys.modules, "sigmoid_attention", raising=False)
-    import_module("sigmoid_attention")
+    for kind, (module, text, class_) in ADDED.items():
+        (tmp_path / f"{module}.py").write_text(text, "utf-8")
+        monkeypatch.setitem(config.BUILT_IN, kind, f"{module}:{class_}")
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        import_module(module)
 
 
 def test_it_is_configured_by_its_kind() -> None:
@@ -78,15 +114,17 @@ def test_it_is_configured_by_its_kind() -> None:
         override(recipe, ["model.attention.shift=-1"])
 
 
-def test_it_keeps_the_contract_with_its_reference() -> None:
-    outcomes = list(check(registry.find("sigmoid"), backend="eager"))
+@KINDS
+def test_it_keeps_the_contract_with_its_reference(kind: str) -> None:
+    outcomes = list(check(registry.find(kind), backend="eager"))
     assert [outcome for outcome in outcomes if outcome.failure] == []
     assert any(outcome.check == "equals its reference" for outcome in outcomes)
 
 
 def test_errors_list_it() -> None:
-    assert "sigmoid" in registry.supporting("decoding")
-    assert "sigmoid" not in registry.supporting("dropout")
+    assert "sigmoid" in config.supporting("decoding")
+    assert "sigmoid" not in config.supporting("dropout")
+    assert "split-delta" in config.supporting("value_heads")
 
 
 def test_the_command_line_lists_it(regard: Command) -> None:
@@ -95,7 +133,8 @@ def test_the_command_line_lists_it(regard: Command) -> None:
     assert "Ramapuram et al., 2024" in line
 
 
-def test_a_model_with_it_trains(tmp_path: Path) -> None:
-    settings = [*MODEL, *STEPS, "model.attention.kind=sigmoid"]
+@KINDS
+def test_a_model_with_it_trains(tmp_path: Path, kind: str) -> None:
+    settings = [*MODEL, *STEPS, f"model.attention.kind={kind}"]
     api.pretrain(BIOGRAPHIES, out=tmp_path / "run", settings=settings, device="cpu")
     assert api.generate(api.load(tmp_path / "run", device="cpu"), ["Ada"], max_new_tokens=2)

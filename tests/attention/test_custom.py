@@ -105,6 +105,7 @@ class OwnConfig(AttentionConfig, Config, frozen=True):
     '''Own, configured.'''
 
     paper: ClassVar = "Nobody, 2026"
+    supports: ClassVar = Own.supports
 
     sharp: bool = False
     '''Whether scores are unscaled.'''
@@ -120,6 +121,34 @@ class OwnConfig(AttentionConfig, Config, frozen=True):
     assert (found.summary, found.config.paper) == ("Own, configured.", "Nobody, 2026")
     assert issubclass(found.config, Config)
     assert field_docs(found.config)["sharp"] == "Whether scores are unscaled."
+
+
+@pytest.mark.parametrize(
+    ("supports", "says"),
+    [("", "lacks supports"), ("supports: ClassVar = Support(bias=True)", "Own.supports is not")],
+)
+def test_a_configuration_declares_the_features_of_its_mechanism(
+    tmp_path: Path, supports: str, says: str
+) -> None:
+    text = f"""{HEAD}
+    pass
+
+
+from typing import ClassVar
+
+from regard.attention import Support
+from regard.attention.config import AttentionConfig
+from regard.config import Config
+
+
+class OwnConfig(AttentionConfig, Config, frozen=True):
+    {supports}
+
+    def build(self, shape):
+        return Own()
+"""
+    with pytest.raises(UserError, match=says):
+        find(write(tmp_path, text) + "Config")
 
 
 @pytest.mark.parametrize(

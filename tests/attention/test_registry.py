@@ -20,18 +20,21 @@ from regard.attention import (
     GatedLinear,
     KernelAttention,
     KimiDelta,
+    LayerShape,
     Linformer,
     Mamba2,
     Mask,
     SlidingWindow,
     Softmax,
 )
-from regard.attention.config import BUILT_IN, GROUP
+from regard.attention.config import BUILT_IN, GROUP, LinformerConfig, config_type, supporting
 from regard.attention.contract import check
 from regard.attention.contract_cases import TableBias
-from regard.attention.registry import find, mechanisms, supporting
-from regard.attention.softmax import ALL_MASKS
+from regard.attention.registry import find, mechanisms
+from regard.attention.support import ALL_MASKS
 from regard.errors import UnsupportedError, UserError
+from regard.models.config import DecoderConfig
+from regard.models.transformer import Decoder
 from regard.positions import ShawVectors
 
 TYPES: dict[str, type[Attention]] = {
@@ -320,6 +323,18 @@ def test_able_names_exactly_those_that_have_an_ability() -> None:
         assert set(supporting(ability)) == supporting_ones
         assert len(supporting(ability)) == len(supporting_ones)
     assert supporting("nonsense") == []
+
+
+def test_an_error_about_a_feature_builds_no_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(self: object, shape: LayerShape) -> Attention:
+        raise AssertionError(f"{self} is built for {shape}")
+
+    for kind in BUILT_IN:
+        monkeypatch.setattr(config_type(kind), "build", build)
+    with pytest.raises(
+        UnsupportedError, match=r"linformer .* supported by: softmax, argmax"
+    ):
+        Decoder(DecoderConfig(attention=LinformerConfig()), vocabulary=5)
 
 
 def test_abilities_are_all_that_support_has() -> None:

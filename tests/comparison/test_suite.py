@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.attention.config import BUILT_IN
-from regard.attention.registry import supporting
+from regard.attention.config import BUILT_IN, supporting
 from regard.comparison.plan import plan_comparison
 from regard.comparison.suite import load_suite, suites
 from regard.comparison.summary import save_index

@@ -12,7 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.config import AttentionConfig, EluConfig, SlidingWindowConfig, SoftmaxConfig
+from regard.attention.config import AttentionConfig, SlidingWindowConfig, SoftmaxConfig
+from regard.attention.kernel_config import EluConfig
 from regard.decoding import Beam, generate_ids, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.errors import NonFiniteError, UserError

@@ -13,12 +13,10 @@ from regard.attention.config import (
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
-    EluConfig,
-    FavorHyperbolicConfig,
-    FavorPositiveConfig,
     SlidingWindowConfig,
     SoftmaxConfig,
 )
+from regard.attention.kernel_config import EluConfig, FavorHyperbolicConfig, FavorPositiveConfig
 from regard.attention.recurrent_config import (
     DeltaNetConfig,
     GatedDeltaNet2Config,

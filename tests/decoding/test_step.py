@@ -6,14 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.config import (
-    AttentionConfig,
-    BigBirdConfig,
-    EluConfig,
-    FavorPositiveConfig,
-    PolynomialConfig,
-    SlidingWindowConfig,
-)
+from regard.attention.config import AttentionConfig, BigBirdConfig, SlidingWindowConfig
+from regard.attention.kernel_config import EluConfig, FavorPositiveConfig, PolynomialConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare

@@ -11,7 +11,8 @@ from test_look import TEXT, run
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.attention.config import ArgmaxConfig, BigBirdConfig, EluConfig
+from regard.attention.config import ArgmaxConfig, BigBirdConfig
+from regard.attention.kernel_config import EluConfig
 from regard.errors import UserError
 from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weight_gradients
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept, mechanisms

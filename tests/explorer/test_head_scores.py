@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.attention import Softmax
-from regard.attention.config import AttentionConfig, EluConfig
+from regard.attention.config import AttentionConfig
+from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import DeltaNetConfig, RWKV7Config
 from regard.explorer.attention_maps import AttentionMap, Layer, gather_maps
 from regard.explorer.head_scores import (

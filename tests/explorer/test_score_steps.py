@@ -15,12 +15,12 @@ from regard.attention.config import (
     BUILT_IN,
     ArgmaxConfig,
     BigBirdConfig,
-    EluConfig,
     SlidingWindowConfig,
     SoftmaxConfig,
 )
 from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.gated import RecurrentAttention
+from regard.attention.kernel_config import EluConfig
 from regard.attention.registry import Mechanism, find, mechanisms
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (

@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.attention.config import BigBirdConfig, EluConfig, SoftmaxConfig
+from regard.attention.config import BigBirdConfig, SoftmaxConfig
+from regard.attention.kernel_config import EluConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.models.builders import (

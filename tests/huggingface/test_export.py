@@ -13,7 +13,8 @@ from tokenizers import Tokenizer as Native
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from regard.attention.config import EluConfig, SoftmaxConfig
+from regard.attention.config import SoftmaxConfig
+from regard.attention.kernel_config import EluConfig
 from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.families import FAMILIES

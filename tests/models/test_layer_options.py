@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.attention import Mask
-from regard.attention.config import EluConfig, SlidingWindowConfig, SoftmaxConfig
+from regard.attention.config import SlidingWindowConfig, SoftmaxConfig
+from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, SequenceToSequence

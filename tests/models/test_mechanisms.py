@@ -15,19 +15,21 @@ from regard.attention.config import (
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
-    EluConfig,
-    FavorHyperbolicConfig,
-    FavorPositiveConfig,
-    FavorTrigonometricConfig,
-    FourierConfig,
     LayerShape,
     LinformerConfig,
-    PolynomialConfig,
     SlidingWindowConfig,
     SoftmaxConfig,
     config_type,
 )
 from regard.attention.feature_maps import RandomFeatures
+from regard.attention.kernel_config import (
+    EluConfig,
+    FavorHyperbolicConfig,
+    FavorPositiveConfig,
+    FavorTrigonometricConfig,
+    FourierConfig,
+    PolynomialConfig,
+)
 from regard.attention.recurrent_config import (
     DeltaNetConfig,
     GatedDeltaNet2Config,

@@ -10,7 +10,8 @@ from torch._dynamo.testing import CompileCounter
 
 from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Mask, flex
-from regard.attention.config import EluConfig, FourierConfig, SlidingWindowConfig
+from regard.attention.config import SlidingWindowConfig
+from regard.attention.kernel_config import EluConfig, FourierConfig
 from regard.attention.recurrent_config import Mamba2Config
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError

@@ -14,15 +14,18 @@ from regard.attention.config import (
     ArgmaxConfig,
     AttentionConfig,
     BigBirdConfig,
+    LinformerConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+    supporting,
+)
+from regard.attention.kernel_config import (
     EluConfig,
     FavorHyperbolicConfig,
     FavorPositiveConfig,
     FavorTrigonometricConfig,
     FourierConfig,
-    LinformerConfig,
     PolynomialConfig,
-    SlidingWindowConfig,
-    SoftmaxConfig,
 )
 from regard.attention.recurrent_config import (
     DeltaNetConfig,
@@ -33,7 +36,6 @@ from regard.attention.recurrent_config import (
     Mamba2Config,
     RWKV7Config,
 )
-from regard.attention.registry import supporting
 from regard.errors import UnsupportedError
 from regard.models.builders import Model, SequenceToSequence, make_model
 from regard.models.config import (

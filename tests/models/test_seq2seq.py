@@ -12,17 +12,19 @@ from regard.attention.config import (
     BUILT_IN,
     ArgmaxConfig,
     AttentionConfig,
+    LinformerConfig,
+    SoftmaxConfig,
+    config_type,
+    supporting,
+)
+from regard.attention.kernel_config import (
     EluConfig,
     FavorHyperbolicConfig,
     FavorPositiveConfig,
     FavorTrigonometricConfig,
     FourierConfig,
-    LinformerConfig,
     PolynomialConfig,
-    SoftmaxConfig,
-    config_type,
 )
-from regard.attention.registry import supporting
 from regard.errors import UnsupportedError, UserError
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.attention.config import EluConfig
+from regard.attention.kernel_config import EluConfig
 from regard.data.batch import Batch, PaddedIds
 from regard.device import ExecutionEnvironment
 from regard.models.builders import LanguageModel, make_model

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention as Attention
-    from regard.attention.base import Support as Support
     from regard.attention.block_sparse import BigBird as BigBird
     from regard.attention.block_sparse import SlidingWindow as SlidingWindow
     from regard.attention.config import AttentionConfig as AttentionConfig
@@ -31,12 +30,13 @@ if TYPE_CHECKING:
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
     from regard.attention.state import State as State
+    from regard.attention.support import Support as Support
     from regard.attention.types import AnyBias as AnyBias
     from regard.attention.types import Bias as Bias
     from regard.attention.types import RelativeVectors as RelativeVectors
 
 _NAMES = {
-    "base": ("Attention", "Support"),
+    "base": ("Attention",),
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
@@ -56,6 +56,7 @@ _NAMES = {
     "mask": ("Mask",),
     "softmax": ("Argmax", "Softmax"),
     "state": ("State",),
+    "support": ("Support",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -5,17 +5,18 @@ Public methods validate, private ones compute.
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.attention.config import require_support
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.state import State, StateShape, last_real
+from regard.attention.support import Support
 from regard.attention.types import (
     AnyBias,
     Keys,
@@ -26,7 +27,6 @@ from regard.attention.types import (
     adds_numbers,
     adds_vectors,
 )
-from regard.errors import UnsupportedError
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -55,34 +55,6 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 _NULL_CONTEXT = nullcontext()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Support:
-    """Features that a mechanism supports. Using any other raises `UnsupportedError`."""
-
-    masks: frozenset[str] = frozenset()
-    """Supported fields of `Mask`."""
-    bias: bool = False
-    """Whether a number can be added to each score."""
-    vectors: bool = False
-    """Whether vectors can be added to keys and values by relative position."""
-    dropout: bool = False
-    """Whether weights can be dropped in training."""
-    cross: bool = False
-    """Whether cross-attention is supported."""
-    decoding: bool = False
-    """Whether token-by-token decoding is supported."""
-    bidirectional: bool = True
-    """Whether attention without a causal mask is supported."""
-    value_heads: bool = False
-    """Whether values may have more heads than keys."""
-    differentiable: bool = True
-    """Whether the gradient is that of the output, not a surrogate."""
-
-    def has(self, feature: str) -> bool:
-        """Whether a field of `Mask`, or a field here, is supported."""
-        return feature in self.masks or bool(getattr(self, feature, False))
-
-
 class Attention(nn.Module, ABC):
     """An attention mechanism: weighted sums of values for queries.
 
@@ -103,6 +75,7 @@ class Attention(nn.Module, ABC):
 
     name: ClassVar[str]
     supports: ClassVar[Support]
+    """The features of its configuration, if it has one."""
     gates: ClassVar[tuple[Gate, ...]] = ()
     """Numbers per token that it takes beside queries, keys and values."""
 
@@ -330,33 +303,4 @@ class Attention(nn.Module, ABC):
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
         """
-        for feature in features:
-            if not self.supports.has(feature):
-                raise self.unsupported(feature)
-
-    def unsupported(self, feature: str) -> UnsupportedError:
-        """The error for a feature (a field of `Mask` or `Support`) that is not supported."""
-        from regard.attention.registry import supporting
-
-        others = ", ".join(supporting(feature))
-        return UnsupportedError(
-            f"{self.name} attention does not support {_FEATURES[feature]}; supported by: {others}"
-        )
-
-
-_FEATURES = {
-    "alignment": "causal masks",
-    "window_size": "window masks",
-    "key_lengths": "padding masks",
-    "document_ids": "document masks",
-    "blocks": "block masks",
-    "allowed": "arbitrary masks",
-    "bias": "a bias added to scores",
-    "vectors": "relative-position vectors",
-    "dropout": "dropout of weights",
-    "cross": "cross-attention",
-    "decoding": "token-by-token decoding",
-    "bidirectional": "attention without a causal mask",
-    "value_heads": "more value heads than key heads",
-}
-"""Each field of `Mask` and `Support`, as an error names it."""
+        require_support(self.name, self.supports, *features)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import Support
+from regard.attention.config import BLOCK_SPARSE
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax, masked
@@ -28,9 +28,7 @@ class BlockSparse(Softmax):
     On a CPU those blocks are gathered; a GPU runs FlexAttention with a block mask.
     """
 
-    supports = Support(
-        masks=frozenset({"alignment", "key_lengths", "document_ids"}), bias=True, decoding=True
-    )
+    supports = BLOCK_SPARSE
 
     def __init__(self, *, block_size: int, full_rows: int = 0, reach: int | None = None) -> None:
         """Blocks of `block_size` tokens.

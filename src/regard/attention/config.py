@@ -4,26 +4,24 @@ A built-in mechanism is a line of `BUILT_IN`. Imports neither torch nor any mech
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
-from msgspec import Meta
 
 from regard.attention import custom
+from regard.attention.support import FEATURE_NAMES, LINEAR_MASKS, SCORES, Support
 from regard.config import Config, Count, OpenConfig, Positive, Seed
-from regard.errors import UserError, alternatives
+from regard.errors import UnsupportedError, UserError, alternatives
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
-    from regard.attention.feature_maps import FeatureMap
     from regard.attention.gates import Gate
     from regard.attention.gating import Gating
-    from regard.attention.kernel import KernelAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +57,8 @@ class AttentionConfig(OpenConfig):
 
     __slots__ = ()
 
+    supports: ClassVar[Support]
+    """Features of the mechanism."""
     time: ClassVar[str] = ""
     """Time for n tokens."""
     state: ClassVar[str] = ""
@@ -69,6 +69,16 @@ class AttentionConfig(OpenConfig):
     """Options of the small example that the contract checks."""
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
     """The range of queries and keys of the contract."""
+
+    @classmethod
+    def require_support(cls, *features: str) -> None:
+        """Raise unless every feature (a field of `Mask` or `Support`) is supported.
+
+        Raises:
+            UnsupportedError: names the kind, the feature, and the mechanisms supporting it.
+        """
+        config = cast(type[Config], cls)
+        require_support(str(config.__struct_config__.tag), cls.supports, *features)
 
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
@@ -100,6 +110,7 @@ class AttentionConfig(OpenConfig):
 class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="softmax"):
     """Exact softmax attention."""
 
+    supports: ClassVar = replace(SCORES, dropout=True)
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Vaswani et al., 2017"
@@ -119,6 +130,7 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):
     """The value of the highest-scoring key, with the gradient of softmax."""
 
+    supports: ClassVar = replace(SCORES, differentiable=False)
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Bengio et al., 2013"
@@ -135,6 +147,7 @@ class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="
 class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="linformer"):
     """Keys and values projected to k rows by learned matrices; not causal."""
 
+    supports: ClassVar = Support(masks=frozenset({"key_lengths"}), cross=True)
     time: ClassVar = "n·k·d"
     paper: ClassVar = "Wang et al., 2020"
     check_options: ClassVar[Mapping[str, Any]] = {"k": 3}
@@ -151,9 +164,14 @@ class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", ta
         return Linformer(length=length, k=min(self.k, length), heads=heads)
 
 
+BLOCK_SPARSE = Support(masks=LINEAR_MASKS, bias=True, decoding=True)
+"""Features of block-sparse attention."""
+
+
 class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="bigbird"):
     """Attention to a window, global blocks and random blocks."""
 
+    supports: ClassVar = BLOCK_SPARSE
     time: ClassVar = "n·b·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Zaheer et al., 2020"
@@ -188,6 +206,7 @@ class SlidingWindowConfig(
 ):
     """Attention to the preceding tokens in a window."""
 
+    supports: ClassVar = BLOCK_SPARSE
     time: ClassVar = "n·w·d"
     state: ClassVar = "n·d"
     paper: ClassVar = "Beltagy et al., 2020"
@@ -204,126 +223,6 @@ class SlidingWindowConfig(
         return SlidingWindow(size=self.size, block_size=self.block_size)
 
 
-class KernelConfig(AttentionConfig, Config, frozen=True):
-    """Kernel attention with a feature map."""
-
-    def feature_map(self, shape: LayerShape) -> "FeatureMap":
-        """Make the feature map of a layer."""
-        raise NotImplementedError
-
-    def build(self, shape: LayerShape) -> "KernelAttention":
-        from regard.attention.kernel import KernelAttention
-
-        return KernelAttention(self.feature_map(shape))
-
-    @classmethod
-    def example(cls) -> "KernelAttention":
-        """Build one whose chunks are shorter than the rows of the contract."""
-        from regard.attention.kernel import KernelAttention
-
-        return KernelAttention(cls(**cls.check_options).feature_map(CHECKED_SHAPE), chunk=4)
-
-
-class EluConfig(KernelConfig, frozen=True, tag_field="kind", tag="elu"):
-    """Kernel attention with elu(x) + 1."""
-
-    time: ClassVar = "n·d·d"
-    state: ClassVar = "d·d"
-    paper: ClassVar = "Katharopoulos et al., 2020"
-
-    def feature_map(self, shape: LayerShape) -> "FeatureMap":
-        from regard.attention.feature_maps import Elu
-
-        return Elu()
-
-
-class PolynomialConfig(KernelConfig, frozen=True, tag_field="kind", tag="polynomial"):
-    """Kernel attention with (q·k)^p."""
-
-    time: ClassVar = "n·d^p·d"
-    state: ClassVar = "d^p·d"
-    paper: ClassVar = "Tsai et al., 2019"
-    check_inputs: ClassVar = (0.5, 1.5)
-
-    degree: Annotated[int, Meta(ge=1, le=4)] = 2
-    """p; the number of features grows with the p-th power of the head's width: d(d + 1)/2 for 2."""
-
-    def feature_map(self, shape: LayerShape) -> "FeatureMap":
-        from regard.attention.feature_maps import Polynomial
-
-        return Polynomial(d=shape.d_head, degree=self.degree)
-
-
-class RandomFeaturesConfig(KernelConfig, frozen=True):
-    """Kernel attention with random features, drawn like weights."""
-
-    drawn: ClassVar[str]
-    """The name of the feature map."""
-
-    features: Positive = 64
-    """Number of random directions."""
-    orthogonal: bool = True
-    """Whether directions are orthogonal, in blocks of the head's width."""
-
-    def feature_map(self, shape: LayerShape) -> "FeatureMap":
-        from regard.attention import feature_maps
-
-        options, seed = msgspec.structs.asdict(self), shape.seeded(shape.seed)
-        made: FeatureMap = getattr(feature_maps, self.drawn)(d=shape.d_head, seed=seed, **options)
-        return made
-
-
-class FourierConfig(RandomFeaturesConfig, frozen=True, tag_field="kind", tag="fourier"):
-    """Kernel attention with random Fourier features of the Gaussian kernel."""
-
-    drawn: ClassVar = "Fourier"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
-    paper: ClassVar = "Rahimi & Recht, 2007"
-    check_options: ClassVar[Mapping[str, Any]] = {"features": 256}
-    check_inputs: ClassVar = (-0.5, 0.5)
-
-    sigma: Annotated[float, Meta(gt=0)] | None = None
-    """Width of the kernel. Default: fourth root of the head's width."""
-
-
-class FavorPositiveConfig(
-    RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-positive"
-):
-    """Kernel attention with positive random features of the softmax kernel (Performer)."""
-
-    drawn: ClassVar = "FavorPositive"
-    time: ClassVar = "n·m·d"
-    state: ClassVar = "m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
-    check_options: ClassVar[Mapping[str, Any]] = {"features": 6}
-
-
-class FavorTrigonometricConfig(
-    RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-trigonometric"
-):
-    """Kernel attention with trigonometric random features; weights may be negative."""
-
-    drawn: ClassVar = "FavorTrigonometric"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
-    check_options: ClassVar[Mapping[str, Any]] = {"features": 256}
-    check_inputs: ClassVar = (-0.5, 0.5)
-
-
-class FavorHyperbolicConfig(
-    RandomFeaturesConfig, frozen=True, tag_field="kind", tag="favor-hyperbolic"
-):
-    """Kernel attention with hyperbolic random features of the softmax kernel."""
-
-    drawn: ClassVar = "FavorHyperbolic"
-    time: ClassVar = "n·2m·d"
-    state: ClassVar = "2m·d"
-    paper: ClassVar = "Choromanski et al., 2021"
-    check_options: ClassVar[Mapping[str, Any]] = {"features": 6}
-
-
 # Kinds
 
 BUILT_IN = {
@@ -332,12 +231,12 @@ BUILT_IN = {
     "linformer": "regard.attention.config:LinformerConfig",
     "bigbird": "regard.attention.config:BigBirdConfig",
     "sliding-window": "regard.attention.config:SlidingWindowConfig",
-    "elu": "regard.attention.config:EluConfig",
-    "polynomial": "regard.attention.config:PolynomialConfig",
-    "fourier": "regard.attention.config:FourierConfig",
-    "favor-positive": "regard.attention.config:FavorPositiveConfig",
-    "favor-trigonometric": "regard.attention.config:FavorTrigonometricConfig",
-    "favor-hyperbolic": "regard.attention.config:FavorHyperbolicConfig",
+    "elu": "regard.attention.kernel_config:EluConfig",
+    "polynomial": "regard.attention.kernel_config:PolynomialConfig",
+    "fourier": "regard.attention.kernel_config:FourierConfig",
+    "favor-positive": "regard.attention.kernel_config:FavorPositiveConfig",
+    "favor-trigonometric": "regard.attention.kernel_config:FavorTrigonometricConfig",
+    "favor-hyperbolic": "regard.attention.kernel_config:FavorHyperbolicConfig",
     "gated-linear": "regard.attention.recurrent_config:GatedLinearConfig",
     "mamba2": "regard.attention.recurrent_config:Mamba2Config",
     "deltanet": "regard.attention.recurrent_config:DeltaNetConfig",
@@ -385,7 +284,7 @@ def config_type(kind: str) -> type[Config]:
     if path.endswith(".py"):
         return _config_of(kind, custom.load(path, name))
     try:
-        found = _built_in(kind) if kind in BUILT_IN else _installed(kind)
+        found = locate(BUILT_IN[kind]) if kind in BUILT_IN else _installed(kind)
     except UserError:
         raise
     except Exception as error:  # whatever the module of a package does
@@ -393,8 +292,9 @@ def config_type(kind: str) -> type[Config]:
     return _config_of(kind, found)
 
 
-def _built_in(kind: str) -> Any:
-    module, _, name = BUILT_IN[kind].partition(":")
+def locate(path: str) -> Any:
+    """Return the class at MODULE:CLASS."""
+    module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -410,6 +310,8 @@ def _installed(kind: str) -> Any:
 def _config_of(kind: str, found: Any) -> type[Config]:
     """The configuration of a class, with the kind as its tag."""
     if isinstance(found, type) and issubclass(found, AttentionConfig) and issubclass(found, Config):
+        if not hasattr(found, "supports"):
+            raise UserError(f"{kind}: lacks supports")
         if found.__struct_config__.tag == kind:
             return found
         return custom.tagged(kind, found, (), {"__doc__": found.__doc__})
@@ -420,7 +322,7 @@ def _config_of(kind: str, found: Any) -> type[Config]:
     if missing:
         raise UserError(f"{kind}: lacks {', '.join(missing)}")
     options, supplied = custom.split_signature(kind, found, frozenset(LayerShape.__annotations__))
-    described = ("time", "state", "paper", "check_options", "check_inputs")
+    described = ("supports", "time", "state", "paper", "check_options", "check_inputs")
     namespace = {name: getattr(found, name) for name in described if hasattr(found, name)}
     namespace |= {"mechanism": found, "supplied": supplied, "__doc__": found.__doc__}
     return custom.tagged(kind, _FromSignature, options, namespace)
@@ -435,3 +337,23 @@ def _is_mechanism(found: Any) -> bool:
 def known_kinds() -> list[str]:
     """Return the kinds of the built-in mechanisms, and of those of installed packages."""
     return [*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))]
+
+
+def supporting(feature: str) -> list[str]:
+    """Return the built-in mechanisms that support a feature, a field of `Mask` or of `Support`."""
+    configs = {kind: cast(type[AttentionConfig], config_type(kind)) for kind in BUILT_IN}
+    return [kind for kind, config in configs.items() if config.supports.has(feature)]
+
+
+def require_support(name: str, supports: Support, *features: str) -> None:
+    """Raise unless every feature (a field of `Mask` or `Support`) is among those of a mechanism.
+
+    Raises:
+        UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
+    """
+    for feature in features:
+        if not supports.has(feature):
+            raise UnsupportedError(
+                f"{name} attention does not support {FEATURE_NAMES[feature]}; supported by: "
+                f"{', '.join(supporting(feature))}"
+            )

@@ -22,11 +22,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import flash_linear, reference
-from regard.attention.base import Attention, Support, at_least_float32, without_autocast
+from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
 from regard.attention.mask import Mask
 from regard.attention.recurrence import Update, scan
+from regard.attention.recurrent_config import RecurrentConfig
 from regard.attention.state import RowState, State, StateShape
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
@@ -51,12 +52,7 @@ class RecurrentAttention(Attention):
     at least, unless flash-linear-attention is installed and rows are in half precision on a GPU.
     """
 
-    supports = Support(
-        masks=frozenset({"alignment", "key_lengths", "document_ids"}),
-        decoding=True,
-        bidirectional=False,
-        value_heads=True,
-    )
+    supports = RecurrentConfig.supports
     chunk: ClassVar[int] = 64
     """Tokens computed side by side; fewer where decays differ by channel."""
 
@@ -224,7 +220,23 @@ def _first_tokens(document_ids: Int[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
     return torch.cat([torch.ones_like(document_ids[:, :1], dtype=torch.bool), changes], 1)
 
 
-class GatedLinear(RecurrentAttention):
+class GatedRecurrence(RecurrentAttention):
+    """Base of the recurrences whose gates are among those below; the reference follows from them.
+
+    log_decay: D. beta: b and w, one number each. erase: b. write: w. removal_key: the key κ at
+    which a token erases instead of its own; its T_t is D_t − (b_t ⊙ κ_t) κ_tᵀ.
+    """
+
+    def reference(
+        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, **gates: Tensor
+    ) -> Weights:
+        """scale · q_tᵀ T_t … T_(j+1) k_j w_j, with T_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t."""
+        transition = reference.transition(key, gates)
+        write = gates.get("beta")
+        return reference.recurrence(query, key, transition, mask, write=write, scaled=self.scaled)
+
+
+class GatedLinear(GatedRecurrence):
     """S_t = D_t S_(t−1) + k_t v_tᵀ, a decay for each channel (Yang et al., 2023, eq. 3)."""
 
     name = "gated-linear"
@@ -234,15 +246,8 @@ class GatedLinear(RecurrentAttention):
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         return Update(key, value, gates["log_decay"])
 
-    def reference(
-        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, log_decay: Tensor
-    ) -> Weights:
-        """T = diag(e^log_decay)."""
-        kept = torch.diag_embed(log_decay.double().exp())
-        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
 
-
-class Mamba2(RecurrentAttention):
+class Mamba2(GatedRecurrence):
     """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, a decay for each head (Dao & Gu, 2024, eq. 2)."""
 
     name = "mamba2"
@@ -254,16 +259,8 @@ class Mamba2(RecurrentAttention):
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         return Update(key, value, gates["log_decay"][..., None])
 
-    def reference(
-        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, log_decay: Tensor
-    ) -> Weights:
-        """T = e^log_decay I."""
-        d = key.shape[-1]
-        kept = log_decay.double().exp()[..., None, None] * torch.eye(d, dtype=torch.float64)
-        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
 
-
-class DeltaNet(RecurrentAttention):
+class DeltaNet(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) S_(t−1) + β_t k_t v_tᵀ (Schlag et al., 2021, eq. 24).
 
     It replaces the value that the state has at a key. β up to 2 with keys of length 1 gives
@@ -277,17 +274,8 @@ class DeltaNet(RecurrentAttention):
         beta = gates["beta"][..., None]
         return Update(key, beta * value, torch.zeros_like(beta), beta * key)
 
-    def reference(
-        self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None, beta: Tensor
-    ) -> Weights:
-        """T = I − β k kᵀ, w = β."""
-        k, beta = reference.per_state(key, beta).double(), beta.double()
-        eye = torch.eye(k.shape[-1], dtype=torch.float64)
-        kept = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
-        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
 
-
-class GatedDeltaNet(RecurrentAttention):
+class GatedDeltaNet(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) e^log_decay S_(t−1) + β_t k_t v_tᵀ (Yang et al., 2024, eq. 10)."""
 
     name = "gated-deltanet"
@@ -297,24 +285,8 @@ class GatedDeltaNet(RecurrentAttention):
         log_decay, beta = gates["log_decay"][..., None], gates["beta"][..., None]
         return Update(key, beta * value, log_decay, beta * key)
 
-    def reference(
-        self,
-        query: Queries,
-        key: Keys,
-        mask: Mask,
-        bias: DenseBias | None,
-        log_decay: Tensor,
-        beta: Tensor,
-    ) -> Weights:
-        """T = (I − β k kᵀ) e^log_decay, w = β."""
-        k, beta = reference.per_state(key, beta).double(), beta.double()
-        eye = torch.eye(k.shape[-1], dtype=torch.float64)
-        erased = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
-        kept = erased * log_decay.double().exp()[..., None, None]
-        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
 
-
-class KimiDelta(RecurrentAttention):
+class KimiDelta(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) D_t S_(t−1) + β_t k_t v_tᵀ, a decay for each channel.
 
     Kimi Delta Attention (Kimi Team, 2025, arXiv:2510.26692, eq. 1).
@@ -328,24 +300,8 @@ class KimiDelta(RecurrentAttention):
         log_decay, beta = gates["log_decay"], gates["beta"][..., None]
         return Update(key, beta * value, log_decay, beta * key)
 
-    def reference(
-        self,
-        query: Queries,
-        key: Keys,
-        mask: Mask,
-        bias: DenseBias | None,
-        log_decay: Tensor,
-        beta: Tensor,
-    ) -> Weights:
-        """T = (I − β k kᵀ) diag(e^log_decay), w = β."""
-        k, beta = reference.per_state(key, beta).double(), beta.double()
-        eye = torch.eye(k.shape[-1], dtype=torch.float64)
-        erased = eye - beta[..., None, None] * k[..., :, None] * k[..., None, :]
-        kept = erased @ torch.diag_embed(log_decay.double().exp())
-        return reference.recurrence(query, key, kept, mask, write=beta, scaled=self.scaled)
 
-
-class GatedDeltaNet2(RecurrentAttention):
+class GatedDeltaNet2(GatedRecurrence):
     """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ, each gate by channel.
 
     Hatamizadeh et al., 2026, arXiv:2605.22791. `weights` applies to write ⊙ v.
@@ -359,25 +315,8 @@ class GatedDeltaNet2(RecurrentAttention):
         log_decay, erase = gates["log_decay"], gates["erase"]
         return Update(key, gates["write"] * value, log_decay, erase * key)
 
-    def reference(
-        self,
-        query: Queries,
-        key: Keys,
-        mask: Mask,
-        bias: DenseBias | None,
-        log_decay: Tensor,
-        erase: Tensor,
-        write: Tensor,
-    ) -> Weights:
-        """T = (I − k (b ⊙ k)ᵀ) diag(e^log_decay)."""
-        k = reference.per_state(key, erase).double()
-        eye = torch.eye(k.shape[-1], dtype=torch.float64)
-        erased = eye - k[..., :, None] * (erase.double() * k)[..., None, :]
-        kept = erased @ torch.diag_embed(log_decay.double().exp())
-        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)
 
-
-class RWKV7(RecurrentAttention):
+class RWKV7(GatedRecurrence):
     """S_t = (D_t − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ (Peng et al., 2025, eq. 17).
 
     It erases at a key of its own: κ is the gate removal_key, a the gate erase.
@@ -397,19 +336,3 @@ class RWKV7(RecurrentAttention):
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
         removal_key = gates["removal_key"]
         return Update(key, value, gates["log_decay"], removal_key, gates["erase"] * removal_key)
-
-    def reference(
-        self,
-        query: Queries,
-        key: Keys,
-        mask: Mask,
-        bias: DenseBias | None,
-        log_decay: Tensor,
-        removal_key: Tensor,
-        erase: Tensor,
-    ) -> Weights:
-        """T = diag(e^log_decay) − (a ⊙ κ) κᵀ."""
-        removed = removal_key.double()
-        outer = (erase.double() * removed)[..., :, None] * removed[..., None, :]
-        kept = torch.diag_embed(log_decay.double().exp()) - outer
-        return reference.recurrence(query, key, kept, mask, scaled=self.scaled)

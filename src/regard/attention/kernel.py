@@ -19,14 +19,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import (
-    Attention,
-    Support,
-    at_least_float32,
-    without_autocast,
-)
+from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.feature_maps import FeatureMap
+from regard.attention.kernel_config import KernelConfig
 from regard.attention.mask import Mask
 from regard.attention.prefix_sums import (
     Carry,
@@ -62,9 +58,7 @@ class KernelAttention(Attention):
     """
 
     name = "kernel"
-    supports = Support(
-        masks=frozenset({"alignment", "key_lengths", "document_ids"}), cross=True, decoding=True
-    )
+    supports = KernelConfig.supports
     nonpositive: Tensor
     """Number of sums of weights ≤ 0 that were counted instead of raising an error."""
     counts = False

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import Attention, Support, at_least_float32
+from regard.attention.base import Attention, at_least_float32
+from regard.attention.config import LinformerConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.softmax import masked
@@ -32,7 +33,7 @@ class Linformer(Attention):
     """
 
     name = "linformer"
-    supports = Support(masks=frozenset({"key_lengths"}), cross=True)
+    supports = LinformerConfig.supports
 
     def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
         """For up to `length` keys; each of `heads` key/value heads has an E and F, or all share."""

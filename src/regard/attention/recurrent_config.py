@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from regard.attention.config import AttentionConfig, LayerShape
+from regard.attention.config import AttentionConfig, LayerShape, locate
+from regard.attention.support import LINEAR_MASKS, Support
 from regard.config import Config
 
 if TYPE_CHECKING:
@@ -15,9 +16,12 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
     """A gated linear recurrence."""
 
     mechanism: ClassVar[str]
-    """Its class in `gated.py`."""
-    gating: ClassVar[str]
-    """The class of its projections in `gating.py`."""
+    """MODULE:CLASS of the recurrence."""
+    gating: ClassVar[str] = "regard.attention.gating:Gating"
+    """MODULE:CLASS of the projections that make its gates."""
+    supports: ClassVar = Support(
+        masks=LINEAR_MASKS, decoding=True, bidirectional=False, value_heads=True
+    )
     time: ClassVar = "n·d·d"
     state: ClassVar = "d·d"
     check_inputs: ClassVar[tuple[float, float]] = (-0.5, 0.5)
@@ -26,32 +30,26 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
     """Whether the output is multiplied by σ(W x)."""
 
     def build(self, shape: LayerShape) -> "RecurrentAttention":
-        from regard.attention import gated
-
-        made: RecurrentAttention = getattr(gated, self.mechanism)()
+        made: RecurrentAttention = locate(self.mechanism)()
         return made
 
     def build_gating(self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape) -> "Gating":
-        from regard.attention import gating
-
         options = {name: getattr(self, name) for name in self.__struct_fields__}
-        made: Gating = getattr(gating, self.gating)(gates, d_model, shape, **options)
+        made: Gating = locate(self.gating)(gates, d_model, shape, **options)
         return made
 
     @classmethod
     def example(cls) -> "RecurrentAttention":
         """Build one whose chunks are shorter than the rows of the contract."""
-        from regard.attention import gated
-
-        made: RecurrentAttention = getattr(gated, cls.mechanism)(chunk=4)
+        made: RecurrentAttention = locate(cls.mechanism)(chunk=4)
         return made
 
 
 class GatedLinearConfig(RecurrentConfig, frozen=True, tag_field="kind", tag="gated-linear"):
     """Linear attention with a decay per channel."""
 
-    mechanism: ClassVar = "GatedLinear"
-    gating: ClassVar = "GatedLinearGating"
+    mechanism: ClassVar = "regard.attention.gated:GatedLinear"
+    gating: ClassVar = "regard.attention.gating:GatedLinearGating"
     paper: ClassVar = "Yang et al., 2023"
 
     qk_norm: bool = False
@@ -61,8 +59,8 @@ class GatedLinearConfig(RecurrentConfig, frozen=True, tag_field="kind", tag="gat
 class Mamba2Config(RecurrentConfig, frozen=True, tag_field="kind", tag="mamba2"):
     """Linear attention with a decay per head (state-space duality)."""
 
-    mechanism: ClassVar = "Mamba2"
-    gating: ClassVar = "Mamba2Gating"
+    mechanism: ClassVar = "regard.attention.gated:Mamba2"
+    gating: ClassVar = "regard.attention.gating:Mamba2Gating"
     paper: ClassVar = "Dao & Gu, 2024"
 
     qk_norm: bool = False
@@ -72,7 +70,7 @@ class Mamba2Config(RecurrentConfig, frozen=True, tag_field="kind", tag="mamba2")
 class DeltaConfig(RecurrentConfig, frozen=True):
     """A recurrence that erases what it replaces."""
 
-    gating: ClassVar = "DeltaGating"
+    gating: ClassVar = "regard.attention.gating:DeltaGating"
 
     qk_norm: bool = True
     """Whether queries and keys are scaled to length 1."""
@@ -89,36 +87,36 @@ class DeltaConfig(RecurrentConfig, frozen=True):
 class DeltaNetConfig(DeltaConfig, frozen=True, tag_field="kind", tag="deltanet"):
     """The delta rule: a token replaces the value stored at its key."""
 
-    mechanism: ClassVar = "DeltaNet"
+    mechanism: ClassVar = "regard.attention.gated:DeltaNet"
     paper: ClassVar = "Schlag et al., 2021"
 
 
 class GatedDeltaNetConfig(DeltaConfig, frozen=True, tag_field="kind", tag="gated-deltanet"):
     """The delta rule with a decay per head."""
 
-    mechanism: ClassVar = "GatedDeltaNet"
+    mechanism: ClassVar = "regard.attention.gated:GatedDeltaNet"
     paper: ClassVar = "Yang et al., 2025"
 
 
 class KimiDeltaConfig(DeltaConfig, frozen=True, tag_field="kind", tag="kimi-delta"):
     """The delta rule with a decay per channel."""
 
-    mechanism: ClassVar = "KimiDelta"
+    mechanism: ClassVar = "regard.attention.gated:KimiDelta"
     paper: ClassVar = "Kimi Team, 2025"
 
 
 class GatedDeltaNet2Config(DeltaConfig, frozen=True, tag_field="kind", tag="gated-deltanet-2"):
     """The delta rule with decay, erasing and writing per channel."""
 
-    mechanism: ClassVar = "GatedDeltaNet2"
+    mechanism: ClassVar = "regard.attention.gated:GatedDeltaNet2"
     paper: ClassVar = "Hatamizadeh et al., 2026"
 
 
 class RWKV7Config(RecurrentConfig, frozen=True, tag_field="kind", tag="rwkv7"):
     """A delta rule that erases at a key of its own."""
 
-    mechanism: ClassVar = "RWKV7"
-    gating: ClassVar = "RWKV7Gating"
+    mechanism: ClassVar = "regard.attention.gated:RWKV7"
+    gating: ClassVar = "regard.attention.gating:RWKV7Gating"
     paper: ClassVar = "Peng et al., 2025"
 
     qk_norm: bool = False

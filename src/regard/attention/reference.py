@@ -1,6 +1,7 @@
 """Shared parts of the mechanisms' float64 references: slow, simple, for tests only."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Bool, Float
@@ -94,6 +95,31 @@ def per_state(
     return key.repeat_interleave(gate.shape[1] // key.shape[1], dim=1)
 
 
+def transition(
+    key: Float[Tensor, "batch kv_heads n d"], gates: Mapping[str, Float[Tensor, "batch states n *"]]
+) -> Float[Tensor, "batch states n d d"]:
+    """T = (I − k (b ⊙ k)ᵀ) D, or D − (b ⊙ κ) κᵀ of a removal key κ.
+
+    D is e^log_decay, by channel or not, or I; b is beta or erase, by channel or not, or 0.
+    """
+    key = per_state(key, next(iter(gates.values()))).double()
+    channels = {
+        name: (gate if gate.ndim == 4 else gate[..., None]).double().expand_as(key)
+        for name, gate in gates.items()
+        if name != "write"
+    }
+    eye = torch.eye(key.shape[-1], dtype=torch.float64)
+    decay = torch.diag_embed(channels["log_decay"].exp()) if "log_decay" in gates else eye
+    if "removal_key" in gates:
+        removal_key = channels["removal_key"]
+        erased = channels["erase"] * removal_key
+        return decay - erased[..., :, None] * removal_key[..., None, :]
+    erase = channels.get("beta", channels.get("erase"))
+    if erase is None:
+        return decay.expand(*key.shape, -1)
+    return (eye - key[..., :, None] * (erase * key)[..., None, :]) @ decay
+
+
 def recurrence(
     query: Float[Tensor, "batch heads n d"],
     key: Float[Tensor, "batch kv_heads n d"],
@@ -123,6 +149,6 @@ def recurrence(
                     kept = torch.zeros_like(kept)
                 if t < length:
                     kept = transition[b, g, t] @ kept
-                    kept[:, t] = key[b, g, t] * (1.0 if write is None else write[b, g, t])
+                    kept[:, t] = key[b, g, t] * (1.0 if write is None else write[b, g, t].double())
                 weights[b, h, t] = query[b, h, t] @ kept
     return weights / math.sqrt(d) if scaled else weights

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from regard.attention.config import BUILT_IN, AttentionConfig, config_type, known_kinds
+from regard.attention.config import AttentionConfig, config_type, known_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,14 +41,15 @@ class Mechanism:
 
     @property
     def features(self) -> dict[str, bool]:
-        return {title: self.type.supports.has(field) for title, field in FEATURES.items()}
+        return {title: self.config.supports.has(field) for title, field in FEATURES.items()}
 
 
 def find(kind: str) -> Mechanism:
     """Return the mechanism of a kind.
 
     Raises:
-        UserError: there is none, or it can't be built from its defaults.
+        UserError: there is none, it can't be built from its defaults, or it declares other
+            features than its configuration.
     """
     config = cast(type[AttentionConfig], config_type(kind))
     try:
@@ -57,6 +58,8 @@ def find(kind: str) -> Mechanism:
         raise UserError(
             f"{kind}: {error}; give it a default, or set it in a class attribute check_options"
         ) from None
+    if type_.supports != config.supports:
+        raise UserError(f"{kind}: {type_.__name__}.supports is not that of {config.__name__}")
     return Mechanism(
         name=kind,
         config=config,
@@ -74,8 +77,3 @@ def mechanisms() -> dict[str, Mechanism]:
         UserError: a package's mechanism can't be loaded.
     """
     return {kind: find(kind) for kind in known_kinds()}
-
-
-def supporting(feature: str) -> list[str]:
-    """Return the built-in mechanisms that support a feature, a field of `Mask` or of `Support`."""
-    return [kind for kind in BUILT_IN if find(kind).type.supports.has(feature)]

@@ -15,15 +15,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import flex, reference
-from regard.attention.base import (
-    Attention,
-    Support,
-    at_least_float32,
-    without_autocast,
-)
+from regard.attention.base import Attention, at_least_float32, without_autocast
+from regard.attention.config import ArgmaxConfig, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
+from regard.attention.support import SCORES
 from regard.attention.types import (
     AnyBias,
     Bias,
@@ -39,10 +36,6 @@ from regard.attention.types import (
 )
 from regard.device import prefers_eager
 from regard.dropout import Dropout
-
-ALL_MASKS = frozenset(
-    {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +63,7 @@ class PositionedBias:
 class ScoreAttention(Attention):
     """Attention whose weights are made of all scores q·k: `normalize_scores` decides how."""
 
-    supports = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
+    supports = SCORES
 
     def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
         """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
@@ -224,7 +217,7 @@ class Softmax(ScoreAttention):
     """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
 
     name = "softmax"
-    supports = replace(ScoreAttention.supports, dropout=True)
+    supports = SoftmaxConfig.supports
 
     def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
         """`dropout` is the probability that a weight is set to zero in training."""
@@ -286,7 +279,7 @@ class Argmax(ScoreAttention):
     """
 
     name = "argmax"
-    supports = replace(ScoreAttention.supports, differentiable=False)
+    supports = ArgmaxConfig.supports
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """1 for the allowed key with the highest score, the first of several; 0 for the others."""

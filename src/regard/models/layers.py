@@ -57,6 +57,10 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
+        if config.window_size(layer) is not None:
+            config.attention.require_support("window_size")
+        if config.value_heads != config.kv_heads:
+            config.attention.require_support("value_heads")
         self.heads = [config.n_heads, config.kv_heads, config.value_heads]
         self.d_head = config.d_head
         self.window_size = config.window_size(layer)
@@ -68,10 +72,6 @@ class SelfAttention(nn.Module):
             for _ in range(2)
         )
         self.attention, self.gating = build_attention(config, layer)
-        if self.window_size is not None:
-            self.attention.require_support("window_size")
-        if config.value_heads != config.kv_heads:
-            self.attention.require_support("value_heads")
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
@@ -284,12 +284,12 @@ class CrossAttention(nn.Module):
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
         """
         super().__init__()
+        config.attention.require_support("cross", "key_lengths")
         self.kv_heads, self.d_head = config.kv_heads, config.d_head
         heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
         self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
         self.attention, _ = build_attention(config, layer)
-        self.attention.require_support("cross", "key_lengths")
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
     def encode_memory(

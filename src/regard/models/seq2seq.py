@@ -79,6 +79,7 @@ class GlobalAttention(nn.Module):
             UserError: a mechanism of the user's own can't be made.
         """
         super().__init__()
+        attention.require_support("cross", "key_lengths")
         d = config.d_model
         self.q_proj = nn.Linear(d, d, bias=False)
         self.k_proj = nn.Linear(d_source, d, bias=False)
@@ -93,7 +94,6 @@ class GlobalAttention(nn.Module):
             dropout=config.dropout,
         )
         self.mechanism = attention.build(shape)
-        self.mechanism.require_support("cross", "key_lengths")
         self.o_proj = nn.Linear(2 * d, d, bias=False)
 
     def encode_memory(

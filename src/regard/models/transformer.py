@@ -86,19 +86,16 @@ class Transformer(nn.Module):
         self.absolute = _make_absolute(config)
         self.rotary = _make_rotary(config)
         self.bias = _make_bias(config)
+        if self.bias is not None:
+            added = "vectors" if isinstance(self.bias, RelativeVectors) else "bias"
+            config.attention.require_support(added)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
-        if self.bias is not None:
-            self._require("vectors" if isinstance(self.bias, RelativeVectors) else "bias")
 
     def _layers(self) -> Sequence[Layer]:
         return cast(Sequence[Layer], self.layers)
-
-    def _require(self, *abilities: str) -> None:
-        for layer in self._layers():
-            layer.self_attention.attention.require_support(*abilities)
 
     def _embed(
         self, input_ids: Tensor, positions: Tensor, added: Tensor | None = None
@@ -140,8 +137,8 @@ class Decoder(Transformer):
         Raises:
             UnsupportedError: the mechanism lacks a feature that the configuration requires.
         """
+        config.attention.require_support("alignment", "decoding")
         super().__init__(config, vocabulary, d_source)
-        self._require("alignment", "decoding")
 
     def require_documents(self) -> None:
         """Raise unless rows may hold several documents.
@@ -149,7 +146,8 @@ class Decoder(Transformer):
         Raises:
             UnsupportedError: the mechanism doesn't support document masks.
         """
-        self._require("document_ids")
+        for layer in self._layers():
+            layer.self_attention.attention.require_support("document_ids")
 
     def forward(
         self,
@@ -249,8 +247,8 @@ class Encoder(Transformer):
         Raises:
             UnsupportedError: the mechanism does not support padding masks or the positions.
         """
+        config.attention.require_support("bidirectional", "key_lengths")
         super().__init__(config, vocabulary)
-        self._require("bidirectional", "key_lengths")
         kinds = config.n_token_types if isinstance(config, EncoderConfig) else 0
         self.token_type_embedding = nn.Embedding(kinds, config.d_model) if kinds else None
 

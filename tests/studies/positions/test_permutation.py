@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.registry import find, supporting
+from regard.attention.config import supporting
+from regard.attention.registry import find
 from regard.models.transformer import Encoder
 from regard.positions.config import NoPositionsConfig
 from regard.studies.finding import Verdict

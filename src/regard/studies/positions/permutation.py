@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention.registry import Mechanism, find, supporting
+from regard.attention.config import supporting
+from regard.attention.registry import Mechanism, find
 from regard.models.config import TransformerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions.config import (
