@@ -331,9 +331,7 @@ def test_an_error_about_a_feature_builds_no_mechanism(monkeypatch: pytest.Monkey
 
     for kind in BUILT_IN:
         monkeypatch.setattr(config_type(kind), "build", build)
-    with pytest.raises(
-        UnsupportedError, match=r"linformer .* supported by: softmax, argmax"
-    ):
+    with pytest.raises(UnsupportedError, match=r"linformer .* supported by: softmax, argmax"):
         Decoder(DecoderConfig(attention=LinformerConfig()), vocabulary=5)
 
 
