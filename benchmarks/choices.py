@@ -23,7 +23,7 @@ from torch import Tensor
 import training
 from regard import device
 from regard.attention import Mask
-from regard.attention.softmax import eager, sdpa
+from regard.attention.backends import eager, sdpa
 from regard.models.config import DecoderConfig
 from regard.training.muon import _iterate, _iterate_gram
 

@@ -24,7 +24,7 @@ brief = settings(deadline=None, derandomize=True, max_examples=20)
 def path(*, eager: bool) -> Iterator[None]:
     """Make softmax attention take one of its two ways."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.attention.softmax.prefers_eager", lambda *_: eager)
+        patch.setattr("regard.attention.backends.prefers_eager", lambda *_: eager)
         yield
 
 

@@ -19,10 +19,11 @@ from regard.attention import (
     State,
     Support,
 )
+from regard.attention.backends import repeat_kv
 from regard.attention.feature_maps import FavorPositive, FeatureMap, Fourier
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.kernel import KernelState
-from regard.attention.softmax import ScoreAttention, repeat_kv
+from regard.attention.softmax import ScoreAttention
 from regard.errors import UnsupportedError
 
 AnyBias = Bias | RelativeVectors | None

@@ -81,7 +81,7 @@ def math() -> Iterator[None]:
     """Make softmax attention take the backend that the counter can see into."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "regard.attention.softmax.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
+            "regard.attention.backends.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
         )
         yield
 

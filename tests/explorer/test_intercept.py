@@ -35,7 +35,7 @@ BOTH_PATHS = pytest.mark.parametrize("eager", [True, False], ids=["eager", "sdpa
 
 
 def take_path(patch: pytest.MonkeyPatch, *, eager: bool) -> None:
-    patch.setattr("regard.attention.softmax.prefers_eager", lambda *_: eager)
+    patch.setattr("regard.attention.backends.prefers_eager", lambda *_: eager)
 
 
 @DTYPES

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.backends import masked
 from regard.attention.config import BLOCK_SPARSE
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Blocks, Mask
-from regard.attention.softmax import PositionedBias, Softmax, masked
+from regard.attention.softmax import PositionedBias, Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
 

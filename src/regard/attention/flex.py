@@ -15,7 +15,7 @@ from regard.attention.types import Bias, Keys, Outputs, Queries, RelativeVectors
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | None) -> bool:
+def can_run(query: Tensor, mask: Mask | None, bias: Bias | RelativeVectors | Tensor | None) -> bool:
     """Whether FlexAttention supports this call on a GPU, and no fused kernel does."""
     if query.dtype == torch.float64 or query.shape[-1] < 16:
         return False

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.backends import repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.gates import Gate, Gates
 from regard.attention.norm import RMSNorm
-from regard.attention.softmax import repeat_kv
 from regard.attention.types import Keys, Outputs, Queries, Values
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import reference
+from regard.attention.backends import masked
 from regard.attention.base import Attention, at_least_float32
 from regard.attention.config import LinformerConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
-from regard.attention.softmax import masked
 from regard.attention.state import RowState, State
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 

@@ -3,18 +3,23 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention import flex, reference
+from regard.attention.backends import (
+    Backend,
+    bars,
+    causal,
+    choose_backend,
+    is_plain_causal,
+    masked,
+    repeat_kv,
+)
 from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.config import ArgmaxConfig, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
@@ -27,14 +32,11 @@ from regard.attention.types import (
     DenseBias,
     KeyPositions,
     Keys,
-    Outputs,
     Queries,
     QueryPositions,
-    Values,
     Weights,
     adds_vectors,
 )
-from regard.device import prefers_eager
 from regard.dropout import Dropout
 
 
@@ -242,15 +244,11 @@ class Softmax(ScoreAttention):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
         scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
-        if query.is_cuda and dropout is None and flex.can_run(query, mask, bias):
+        backend = choose_backend(query, value, mask=mask, bias=bias, dropout=dropout)
+        if backend is Backend.FLEX:
             return flex.attend(query, key, value, mask=mask, bias=bias, scale=scale)
-        if mask and bias is None and _is_plain_causal(mask, query, key):
-            key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
-            if dropout is None and not _needs_eager(query, value, None):
-                return sdpa(query, key, value, causal=True, scale=scale)
-            causal = mask.to_dense(query.shape[2], key.shape[2], query.device)
-            bars = _bars(causal, query.dtype)
-            return eager(query, key, value, bars, scale=scale, dropout=dropout)
+        if mask and bias is None and is_plain_causal(mask, query, key):
+            return causal(query, key, value, mask, scale=scale, dropout=dropout)
         return super()._forward(query, key, value, mask, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -316,86 +314,7 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     alive = allowed.any(-1, keepdim=True)
     # A dead row is neutralized before the softmax, which would make NaN of it.
-    return (scores + _bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
-
-
-def masked(
-    query: Queries,
-    key: Keys,
-    value: Values,
-    allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
-    add: Float[Tensor, "*#batch_heads queries keys"] | None,
-    *,
-    scale: float,
-    dropout: Dropout | None = None,
-) -> Outputs:
-    """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
-    if (heads := query.size(1)) != key.size(1):
-        key, value = repeat_kv(key, heads), repeat_kv(value, heads)
-    if add is not None and add.ndim == 3:
-        add = add[None]
-    attend: Callable[..., Tensor] = sdpa
-    if dropout is not None or _needs_eager(query, value, add):
-        attend = partial(eager, dropout=dropout)
-    if allowed is None:
-        return attend(query, key, value, add, scale=scale)
-    alive = allowed.any(-1, keepdim=True)
-    # A dead row is neutralized before the softmax: all its scores are zero, and all are allowed.
-    query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
-    if add is None and attend is sdpa:
-        add = allowed  # which its kernel takes as it is
-    else:
-        bars = _bars(allowed, query.dtype)
-        add = bars if add is None else add + bars
-        add = add.expand(*add.shape[:-1], key.shape[2])
-    return attend(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
-
-
-def eager(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    add: Tensor | None,
-    *,
-    scale: float,
-    dropout: Dropout | None = None,
-) -> Tensor:
-    """Products, softmax and dropout of the weights one by one."""
-    with without_autocast(query):
-        weights = _eager_scores(query, key, add, scale).softmax(-1)
-        return _combined(weights if dropout is None else dropout(weights), value)
-
-
-_GPU_BACKENDS = [
-    SDPBackend.CUDNN_ATTENTION,
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.MATH,
-]
-"""Fastest first (H100, bfloat16); a call goes to the first that supports it."""
-
-
-def sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    add: Tensor | None = None,
-    *,
-    causal: bool = False,
-    scale: float,
-) -> Tensor:
-    """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
-    one = query.size(2) == 1 and add is None and key.stride(-1) == 1
-    if one and query.is_cpu and not query.requires_grad:
-        # torch takes the same kernel by itself; to choose it takes as long as the kernel.
-        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
-    backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
-    # No kernel but the slowest takes vectors whose entries lie apart.
-    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    with sdpa_kernel(backends, set_priority=query.is_cuda):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=add, is_causal=causal, scale=scale
-        )
+    return (scores + bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -412,59 +331,6 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
 
-def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
-    """Keys or values repeated so that consecutive query heads share one."""
-    group = heads // tensor.size(1)
-    return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
-
-
-def _needs_eager(query: Tensor, value: Tensor, add: Tensor | None) -> bool:
-    """Whether products and softmax one by one are the better way, or the only one.
-
-    A CPU's fused kernel wants values as wide as keys, and has no gradient for what is added.
-    """
-    if not query.is_cpu:
-        return False
-    learned = add is not None and add.requires_grad
-    return query.size(-1) != value.size(-1) or learned or prefers_eager(query, value)
-
-
-def _bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
-    """Return the term that masks scores except those of allowed keys.
-
-    It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
-    """
-    bars = torch.zeros(allowed.shape, device=allowed.device, dtype=dtype)
-    return bars.masked_fill(~allowed, float("-inf"))
-
-
-def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
-    """Return q·k times a factor, plus what is added."""
-    narrow = query.is_cpu and query.dtype == torch.bfloat16
-    if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
-        # oneDNN scales, and adds what all rows and heads share, without passes over the scores.
-        shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
-        scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
-        return scores.view(*query.shape[:2], *scores.shape[1:])
-    scores = _products(query * scale, key)
-    return scores if add is None else scores.add_(add)
-
-
-def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return q·k."""
-    return (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
-
-
-def _combined(weights: Tensor, value: Tensor) -> Tensor:
-    """Return the weighted sums of the values."""
-    return (weights.mT * value).sum(2, keepdim=True) if _in_loops(weights) else weights @ value
-
-
-def _in_loops(rows: Tensor) -> bool:
-    """Whether products with a single row are compiled: to loops, which fuse with those beside."""
-    return rows.size(2) == 1 and torch.compiler.is_compiling()
-
-
 def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
     return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
 
@@ -477,9 +343,3 @@ def _positioned(
     queries, keys = query.shape[2], key.shape[2]
     positions = (mask or Mask()).query_positions(queries, keys, query.device)
     return PositionedBias(bias, positions, torch.arange(keys, device=query.device))
-
-
-def _is_plain_causal(mask: Mask, query: Tensor, key: Tensor) -> bool:
-    """Whether query i looks at the keys up to i, and at nothing else."""
-    starts = mask.shift(query.shape[2], key.shape[2]) == 0
-    return starts and mask.restrictions == {"alignment"}

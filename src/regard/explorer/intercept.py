@@ -11,10 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
+from regard.attention.backends import repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.softmax import PositionedBias, ScoreAttention, repeat_kv
+from regard.attention.softmax import PositionedBias, ScoreAttention
 from regard.attention.types import (
     KeyPositions,
     Keys,

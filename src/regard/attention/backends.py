@@ -1,0 +1,255 @@
+"""Kernels of softmax attention, and the table that chooses one for a call."""
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from regard.attention import flex
+from regard.attention.base import without_autocast
+from regard.attention.mask import Mask
+from regard.attention.types import AnyBias, Keys, Outputs, Queries, Values, adds_vectors
+from regard.device import prefers_eager
+from regard.dropout import Dropout
+
+
+class Backend(Enum):
+    """Ways to compute softmax attention."""
+
+    FLEX = "FlexAttention"
+    SDPA = "scaled_dot_product_attention"
+    EAGER = "products and softmax one by one"
+    WEIGHTS = "weights, and all that is done with them"
+
+
+class Call(NamedTuple):
+    """What decides the back end of a call."""
+
+    query: Queries
+    value: Values
+    mask: Mask | None
+    """A mask that isn't a tensor yet."""
+    bias: AnyBias | Tensor | None
+    """A bias by position, or its numbers."""
+    dropout: Dropout | None
+    """The dropout of weights, if it is active."""
+    device: str
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    backend: Backend
+    applies: Callable[[Call], bool]
+    reason: str
+
+
+BACKENDS = (
+    Row(
+        Backend.WEIGHTS,
+        lambda call: call.bias is not None and adds_vectors(call.bias),
+        "vectors are added to the values by weight, and no kernel returns its weights",
+    ),
+    Row(
+        Backend.EAGER,
+        lambda call: call.dropout is not None,
+        "the mask of dropout is a function of seed, step and row, which no kernel draws",
+    ),
+    Row(
+        Backend.FLEX,
+        lambda call: call.device == "cuda" and flex.can_run(call.query, call.mask, call.bias),
+        "a window, documents, blocks or a bias, without an n × n tensor",
+    ),
+    Row(
+        Backend.EAGER,
+        lambda call: call.device == "cpu" and call.query.size(-1) != call.value.size(-1),
+        "a CPU's fused kernel requires values as wide as keys",
+    ),
+    Row(
+        Backend.EAGER,
+        lambda call: (
+            call.device == "cpu" and isinstance(call.bias, Tensor) and call.bias.requires_grad
+        ),
+        "a CPU's fused kernel has no gradient for a bias",
+    ),
+    Row(
+        Backend.EAGER,
+        lambda call: call.device == "cpu" and prefers_eager(call.query, call.value),
+        "faster on a CPU for short rows in bfloat16 and for one query of a large cache",
+    ),
+    Row(Backend.SDPA, lambda _: True, "the fastest in all other cases"),
+)
+"""The back ends of softmax attention; the first row that applies decides."""
+
+
+def choose_backend(
+    query: Queries,
+    value: Values,
+    *,
+    mask: Mask | None = None,
+    bias: AnyBias | Tensor | None = None,
+    dropout: Dropout | None = None,
+    device: str | None = None,
+) -> Backend:
+    """Return the back end of a call: that of the first row of `BACKENDS` that applies.
+
+    `mask` is left out where it is a tensor, which all back ends take; `bias` may be its numbers;
+    `dropout` is that of the weights, if it is active; `device` is by default that of the query.
+    """
+    if device is None:
+        device = "cuda" if query.is_cuda else query.device.type
+    call = Call(query, value, mask, bias, dropout, device)
+    for backend, applies, _ in BACKENDS:
+        if applies(call):
+            return backend
+    raise AssertionError("the last row applies to every call")
+
+
+def masked(
+    query: Queries,
+    key: Keys,
+    value: Values,
+    allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None,
+    add: Float[Tensor, "*#batch_heads queries keys"] | None,
+    *,
+    scale: float,
+    dropout: Dropout | None = None,
+) -> Outputs:
+    """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    if (heads := query.size(1)) != key.size(1):
+        key, value = repeat_kv(key, heads), repeat_kv(value, heads)
+    if add is not None and add.ndim == 3:
+        add = add[None]
+    attend: Callable[..., Tensor] = sdpa
+    if choose_backend(query, value, bias=add, dropout=dropout) is Backend.EAGER:
+        attend = partial(eager, dropout=dropout)
+    if allowed is None:
+        return attend(query, key, value, add, scale=scale)
+    alive = allowed.any(-1, keepdim=True)
+    # A dead row is neutralized before the softmax: all its scores are zero, and all are allowed.
+    query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
+    if add is None and attend is sdpa:
+        add = allowed  # which its kernel takes as it is
+    else:
+        barred = bars(allowed, query.dtype)
+        add = barred if add is None else add + barred
+        add = add.expand(*add.shape[:-1], key.shape[2])
+    return attend(query, key, value, add, scale=scale).masked_fill(~alive, 0.0)
+
+
+def causal(
+    query: Queries,
+    key: Keys,
+    value: Values,
+    mask: Mask,
+    *,
+    scale: float,
+    dropout: Dropout | None = None,
+) -> Outputs:
+    """Softmax attention of query i to the keys up to i, of a mask that `is_plain_causal`."""
+    key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+    if choose_backend(query, value, dropout=dropout) is not Backend.EAGER:
+        return sdpa(query, key, value, causal=True, scale=scale)
+    barred = bars(mask.to_dense(query.shape[2], key.shape[2], query.device), query.dtype)
+    return eager(query, key, value, barred, scale=scale, dropout=dropout)
+
+
+def is_plain_causal(mask: Mask, query: Tensor, key: Tensor) -> bool:
+    """Whether query i looks at the keys up to i, and at nothing else."""
+    starts = mask.shift(query.shape[2], key.shape[2]) == 0
+    return starts and mask.restrictions == {"alignment"}
+
+
+def eager(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    add: Tensor | None,
+    *,
+    scale: float,
+    dropout: Dropout | None = None,
+) -> Tensor:
+    """Products, softmax and dropout of the weights one by one."""
+    with without_autocast(query):
+        weights = _eager_scores(query, key, add, scale).softmax(-1)
+        return _combined(weights if dropout is None else dropout(weights), value)
+
+
+_GPU_BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+"""Fastest first (H100, bfloat16); a call goes to the first that supports it."""
+
+
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    add: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float,
+) -> Tensor:
+    """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    one = query.size(2) == 1 and add is None and key.stride(-1) == 1
+    if one and query.is_cpu and not query.requires_grad:
+        # torch takes the same kernel by itself; to choose it takes as long as the kernel.
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+    backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
+    # No kernel but the slowest takes vectors whose entries lie apart.
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+    with sdpa_kernel(backends, set_priority=query.is_cuda):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add, is_causal=causal, scale=scale
+        )
+
+
+def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values repeated so that consecutive query heads share one."""
+    group = heads // tensor.size(1)
+    return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
+
+
+def bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
+    """Return the term that masks scores except those of allowed keys.
+
+    It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
+    """
+    bars = torch.zeros(allowed.shape, device=allowed.device, dtype=dtype)
+    return bars.masked_fill(~allowed, float("-inf"))
+
+
+def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
+    """Return q·k times a factor, plus what is added."""
+    narrow = query.is_cpu and query.dtype == torch.bfloat16
+    if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
+        # oneDNN scales, and adds what all rows and heads share, without passes over the scores.
+        shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
+        scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
+        return scores.view(*query.shape[:2], *scores.shape[1:])
+    scores = _products(query * scale, key)
+    return scores if add is None else scores.add_(add)
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """Return q·k."""
+    return (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
+
+
+def _combined(weights: Tensor, value: Tensor) -> Tensor:
+    """Return the weighted sums of the values."""
+    return (weights.mT * value).sum(2, keepdim=True) if _in_loops(weights) else weights @ value
+
+
+def _in_loops(rows: Tensor) -> bool:
+    """Whether products with a single row are compiled: to loops, which fuse with those beside."""
+    return rows.size(2) == 1 and torch.compiler.is_compiling()

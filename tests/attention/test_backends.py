@@ -1,0 +1,66 @@
+"""The table of back ends: calls that each row decides, on any device."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard.attention import Mask
+from regard.attention.backends import BACKENDS, Backend, choose_backend
+from regard.device import LARGE_CACHE, SHORT_ROW
+from regard.dropout import Dropout
+from regard.positions import Alibi, ShawVectors
+
+NARROW, WIDE = torch.zeros(1, 2, 3, 16), torch.zeros(1, 2, 3, 32)
+HALF = NARROW.bfloat16()
+LONG = torch.zeros(1, 2, SHORT_ROW + 1, 16, dtype=torch.bfloat16)
+CACHE = torch.zeros(1, 2, LARGE_CACHE // 32, 16)
+NUMBERS, LEARNED = torch.zeros(2, 3, 3), torch.zeros(2, 3, 3, requires_grad=True)
+DOCUMENTS = Mask.causal() & Mask.documents(torch.zeros(1, 3, dtype=torch.long))
+VECTORS = ShawVectors(d=16, clip=1)
+
+CALLS: list[tuple[int, str, torch.Tensor, dict[str, Any]]] = [
+    (0, "cpu", NARROW, {"bias": VECTORS}),
+    (0, "cuda", NARROW, {"bias": VECTORS, "dropout": Dropout(0.5)}),
+    (1, "cpu", NARROW, {"dropout": Dropout(0.5)}),
+    (1, "cuda", NARROW, {"dropout": Dropout(0.5), "mask": DOCUMENTS}),
+    (2, "cuda", NARROW, {"mask": DOCUMENTS}),
+    (2, "cuda", NARROW, {"bias": Alibi(heads=2)}),
+    (3, "cpu", WIDE, {}),
+    (4, "cpu", NARROW, {"bias": LEARNED}),
+    (5, "cpu", HALF, {}),
+    (6, "cpu", LONG, {}),
+    (6, "cpu", NARROW, {"mask": DOCUMENTS, "bias": NUMBERS}),
+    (6, "cuda", WIDE, {"bias": LEARNED}),
+    (6, "cuda", HALF, {"mask": Mask.causal()}),
+    (6, "cuda", NARROW.double(), {"mask": DOCUMENTS}),
+]
+
+
+def test_each_row_decides_its_calls() -> None:
+    for row, device, value, given in CALLS:
+        query = NARROW.to(value.dtype)
+        found = choose_backend(query, value, device=device, **given)
+        assert found is BACKENDS[row].backend, (row, device, given)
+    assert {row for row, *_ in CALLS} == set(range(len(BACKENDS)))
+    assert len({row.reason for row in BACKENDS}) == len(BACKENDS)
+
+
+@pytest.mark.parametrize("row", range(len(BACKENDS) - 1))
+def test_no_row_is_superfluous(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, another back end would be chosen for one of its calls."""
+    others = BACKENDS[:row] + BACKENDS[row + 1 :]
+    monkeypatch.setattr("regard.attention.backends.BACKENDS", others)
+    chosen = {
+        choose_backend(NARROW.to(value.dtype), value, device=device, **given)
+        for decided_by, device, value, given in CALLS
+        if decided_by == row
+    }
+    assert chosen != {BACKENDS[row].backend}
+
+
+def test_one_query_of_a_large_cache_is_eager_in_float32_alone() -> None:
+    one = NARROW[:, :, :1]
+    assert choose_backend(one, CACHE) is Backend.EAGER
+    assert choose_backend(one.bfloat16(), CACHE.bfloat16()) is Backend.SDPA
+    assert choose_backend(one, NARROW) is Backend.SDPA
