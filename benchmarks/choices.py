@@ -47,18 +47,6 @@ def activations() -> Iterator[Pair]:
         yield Pair("torch's GELU", f"{n:,}", partial(F.gelu, apart), partial(F.gelu, x))
 
 
-def vectors() -> Iterator[Pair]:
-    """A single row as a vector."""
-    for rows, columns in ((256, 256), (1024, 256), (256, 1024)):
-        w, b, x = torch.randn(rows, columns), torch.randn(rows), torch.randn(1, columns)
-        yield Pair(
-            "row times matrix as matrix times vector",
-            f"{rows} × {columns}",
-            partial(torch.addmv, b, w, x[0]),
-            partial(F.linear, x, w, b),
-        )
-
-
 def caches() -> Iterator[Pair]:
     """A query per row that reads a cache, by products."""
     for rows, keys in ((1, 64), (1, 1024), (16, 128), (64, 128), (1, 16384)):
@@ -159,7 +147,6 @@ def main() -> None:
     narrow = short_rows(torch.bfloat16)
     for pair in chain(
         activations(),
-        vectors(),
         caches(),
         short_rows(torch.float32),
         narrow if device.bfloat16_gain(CPU) > 1 else (),

@@ -24,8 +24,7 @@ from regard.attention.types import Keys, Outputs, Queries, Values
 if TYPE_CHECKING:
     from regard.attention.config import LayerShape
 
-Input: TypeAlias = Float[Tensor, "*b_and_n d_model"]
-"""(b, n, d_model), or (d_model) of a single token in decoding."""
+Input: TypeAlias = Float[Tensor, "b n d_model"]
 Gated: TypeAlias = tuple[Queries, Keys, Values, Gates]
 """Inputs of a mechanism with gates."""
 
@@ -95,10 +94,8 @@ class Gating(nn.Module):
         return self.heads if gate.per == "head" else self.heads * self.d_head
 
     def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
-        """(b, n, ·), or a single token's (·), → (b, h, n) or (b, h, n, d), in float32 at least."""
+        """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
         wide = at_least_float32(projected)
-        if wide.ndim == 1:
-            return wide.view(1, self.heads, 1, *() if gate.per == "head" else (-1,))
         if gate.per == "head":
             return wide.transpose(1, 2)
         return wide.view(*wide.shape[:2], self.heads, -1).transpose(1, 2)
@@ -128,20 +125,13 @@ class Steps(nn.Module):
         steps = torch.empty(width).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # softplus⁻¹
 
-    @property
-    def rate(self) -> Float[Tensor, "heads 1 1"]:
-        """−A, the log decay per unit of step size."""
-        return self.log_a.exp().neg()[:, None, None]
-
-    def forward(
-        self, projected: Float[Tensor, "*b_and_n width"]
-    ) -> Float[Tensor, "*b_and_n width"]:
+    def forward(self, projected: Float[Tensor, "b n width"]) -> Float[Tensor, "b n width"]:
         """Return the step sizes."""
         return F.softplus(at_least_float32(projected) + self.bias)
 
     def decay(self, steps: Float[Tensor, "b h n *d"]) -> Float[Tensor, "b h n *d"]:
         """Return the log decays."""
-        rate = self.rate
+        rate = self.log_a.exp().neg()[:, None, None]
         return (rate if steps.ndim == 4 else rate.squeeze(2)) * steps
 
 

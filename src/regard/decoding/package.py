@@ -215,8 +215,18 @@ def _remove_older(new: Description) -> None:
 
 
 def _packages() -> list[tuple[Path, Description]]:
+    """Return the stored packages; the folder is read again only when one was added or removed."""
+    folder = cache_folder("packages")
+    try:
+        return _read(folder, folder.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return []
+
+
+@lru_cache(maxsize=1)
+def _read(folder: Path, _changed: int) -> list[tuple[Path, Description]]:
     found = []
-    for path in cache_folder("packages").glob(f"package-*/{DESCRIPTION}"):
+    for path in folder.glob(f"package-*/{DESCRIPTION}"):
         with suppress(OSError, msgspec.DecodeError):
             found.append((path.parent, msgspec.json.decode(path.read_bytes(), type=Description)))
     return found

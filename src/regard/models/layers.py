@@ -25,8 +25,6 @@ from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
 
-Stream: TypeAlias = Float[Tensor, "*rows_and_tokens d"]
-"""Hidden states, (b, n, d), or (d) of a single token, whose products then need no views."""
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
@@ -139,10 +137,10 @@ class SelfAttention(nn.Module):
             query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
 
-    def finish(self, x: Stream, out: Heads) -> Stream:
+    def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
         out = out if self.gating is None else self.gating.finish(x, out)
-        projected: Tensor = self.o_proj(_join(out, x))
+        projected: Tensor = self.o_proj(_join(out))
         return projected
 
     def _inputs(
@@ -258,9 +256,7 @@ class ConvolvedSelfAttention(SelfAttention):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
-        convolved, before = self.short_conv.extend(
-            projected.view(len(state.before), -1, projected.shape[-1]), state.before, attention_mask
-        )
+        convolved, before = self.short_conv.extend(projected, state.before, attention_mask)
         query, key, value, gates = self._inputs(x, convolved, rope)
         out, attention = attend(
             query,
@@ -303,7 +299,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: Hidden, memory: State) -> Hidden:
         """Attention to a source that is remembered."""
         query = _heads(self.q_proj(x), self.d_head)
-        attended: Tensor = self.o_proj(_join(self.attention.attend_memory(query, memory), x))
+        attended: Tensor = self.o_proj(_join(self.attention.attend_memory(query, memory)))
         return attended
 
 
@@ -396,13 +392,13 @@ class Layer(CheckpointedModule):
 
     def extend(
         self,
-        x: Stream,
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-    ) -> tuple[Stream, State]:
+    ) -> tuple[Hidden, State]:
         """New tokens, after all that the state has seen."""
         read = self._before(self.norm_attention, x)
         out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
@@ -455,25 +451,21 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
     return kind(config.d_model, eps=config.norm_eps)
 
 
-def _heads(x: Stream, d_head: int) -> Heads:
-    if x.ndim == 1:
-        return x.view(1, -1, 1, d_head)
+def _heads(x: Hidden, d_head: int) -> Heads:
     b, n, _ = x.shape
     return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
 
 
-def _split_heads(x: Stream, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
+def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
     """Heads in groups of the given sizes, by one split, since gradients of two are copied twice."""
-    if x.ndim == 1 or x.size(1) == 1:
+    if x.size(1) == 1:
         return _heads(x, d_head).split_with_sizes(sizes, 1)
     # Gradients of parts of the width are concatenated in the order that the projection needs.
     parts = x.split_with_sizes([n * d_head for n in sizes], -1)
     return tuple(_heads(part, d_head) for part in parts)
 
 
-def _join(heads: Heads, x: Stream) -> Stream:
-    """Heads side by side, in the shape of x but for its width."""
-    if x.ndim == 1:
-        return heads.reshape(-1)
+def _join(heads: Heads) -> Hidden:
+    """Heads side by side."""
     b, _, n, _ = heads.shape
     return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)

@@ -9,7 +9,7 @@ sees.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -74,11 +74,7 @@ class OutputLayer(nn.Module):
 
 
 class GatedLayer(OutputLayer):
-    """A layer of gated recurrent units.
-
-    As in `torch.nn.GRU`, with p = W_i x + b_i and q = W_h h + b_h of three parts each:
-    r, z = σ(p + q), n = tanh(p + r ⊙ q), and the next h is (1 − z) ⊙ n + z ⊙ h.
-    """
+    """A layer of gated recurrent units, which runs single tokens without `nn.GRU`'s copies."""
 
     rnn: nn.GRU
 
@@ -90,22 +86,6 @@ class GatedLayer(OutputLayer):
             return super().forward(x, state, lengths)
         h = torch.gru_cell(x[:, 0], state[0], *self.rnn.all_weights[0])
         return h[:, None], h[None]
-
-    def project(self, x: Float[Tensor, "b d_in"]) -> Float[Tensor, "b three_d"]:
-        """Return p."""
-        weight, _, bias, _ = self.rnn.all_weights[0]
-        return F.linear(x, weight, bias)
-
-    def step(
-        self, projected: Float[Tensor, "b three_d"], h: Float[Tensor, "b d"]
-    ) -> Float[Tensor, "b d"]:
-        """Return the next h."""
-        _, weight, _, bias = self.rnn.all_weights[0]
-        sizes = [2 * h.shape[1], h.shape[1]]
-        gates, new = projected.split(sizes, 1)
-        of_h, change = F.linear(h, weight, bias).split(sizes, 1)
-        reset, update = (gates + of_h).sigmoid_().chunk(2, 1)
-        return torch.addcmul(new, reset, change).tanh_().lerp_(h, update)
 
 
 class CellLayer(nn.Module):
@@ -203,22 +183,6 @@ class Recurrence(nn.Module):
         with without_autocast(x):
             for layer, dropout, state in zip(self.layers, self.dropouts, states, strict=True):
                 x, last = layer(dropout(x), state.to(x.dtype), lengths)
-                lasts.append(last)
-        return x, lasts
-
-    def step(
-        self, projected: Float[Tensor, "b three_d"], states: LayerStates
-    ) -> tuple[Float[Tensor, "b 1 d"], LayerStates]:
-        """Return `forward` of one token per row, projected by the first layer, a `GatedLayer`.
-
-        There is no dropout, as in evaluation.
-        """
-        first, *others = self.layers
-        with without_autocast(projected):
-            h = cast(GatedLayer, first).step(projected, states[0][0].to(projected.dtype))
-            x, lasts = h[:, None], [h[None]]
-            for layer, state in zip(others, states[1:], strict=True):
-                x, last = layer(x, state.to(x.dtype), None)
                 lasts.append(last)
         return x, lasts
 

@@ -126,9 +126,6 @@ class Transformer(nn.Module):
 class Decoder(Transformer):
     """Token ids → hidden states, each a function of its token and those before."""
 
-    vectors = False
-    """Whether layers get a single token as a vector; only views for decoding do so."""
-
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
@@ -202,7 +199,7 @@ class Decoder(Transformer):
         x, layers = self._extend(
             [layer.extend for layer in self._layers()], input_ids, states, attention_mask
         )
-        return x.view(*input_ids.shape, self.width), layers
+        return x, layers
 
     def extend_last(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
@@ -212,7 +209,7 @@ class Decoder(Transformer):
         if input_ids.shape[1] > 1:
             steps[-1] = self._layers()[-1].extend_last
         x, layers = self._extend(steps, input_ids, states, attention_mask)
-        return x.view(len(input_ids), self.width), layers
+        return x[:, 0], layers
 
     def _extend(
         self,
@@ -228,7 +225,6 @@ class Decoder(Transformer):
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
-        x = x.view(-1) if self.vectors and x.shape[:2].numel() == 1 else x
         grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         with self._checked(x):
