@@ -10,14 +10,15 @@ from torch._dynamo.testing import CompileCounter
 
 from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Mask, flex
-from regard.attention.config import SlidingWindowConfig
+from regard.attention.config import AttentionConfig, SlidingWindowConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig, FourierConfig
 from regard.attention.recurrent_config import Mamba2Config
+from regard.attention.state import Memory
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
-from regard.models.config import EncoderConfig
-from regard.models.transformer import Encoder
+from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.transformer import Decoder, Encoder
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
 LAYERS = 3
@@ -55,6 +56,24 @@ def test_an_encoder_makes_a_dense_mask_once(monkeypatch: pytest.MonkeyPatch) -> 
     made = counted(monkeypatch, Mask, "_to_dense")
     encoder(IDS, torch.tensor([3, BLOCK]))
     assert len(made) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", [SoftmaxConfig(), EluConfig()], ids=["softmax", "elu"])
+def test_cross_attention_prepares_the_padding_of_a_source_once(
+    monkeypatch: pytest.MonkeyPatch, attention: AttentionConfig
+) -> None:
+    config = DecoderConfig(n_layers=LAYERS, n_heads=2, d_model=16, attention=attention)
+    decoder = Decoder(config, VOCABULARY, d_source=8)
+    memories = decoder.encode_memory(torch.randn(2, 5, 8), torch.tensor([3, 5]))
+    assert len({id(memory.mask) for memory in memories if isinstance(memory, Memory)}) <= 1
+    made = counted(monkeypatch, Mask, "_to_dense")
+    decoder(IDS, memories=memories)
+    of_sources = [mask for mask in made if mask.shape[-1] == 5]
+    assert len(of_sources) == (1 if isinstance(attention, SoftmaxConfig) else 0)
+    arange = counted(monkeypatch, torch, "arange")
+    decoder.encode_memory(torch.randn(2, 5, 8), torch.tensor([3, 5]))
+    assert len(arange) == 1
 
 
 @pytest.mark.parametrize(

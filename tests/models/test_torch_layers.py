@@ -154,7 +154,9 @@ def test_with_a_source_it_is_torch_s_decoder_layer(
     x, source = normal(3, N, D).requires_grad_(), normal(3, M, d_source, seed=1).requires_grad_()
     mask, torch_masks = MASKS[masks]
     named = {f"tgt_{name}": value for name, value in torch_masks.items()}
-    memory = layer.cross_attention.encode_memory(source, SOURCE_LENGTHS if source_padding else None)
+    memory = layer.cross_attention.encode_memory(
+        source, Mask.lengths(SOURCE_LENGTHS) if source_padding else None
+    )
     if source_padding:
         named["memory_key_padding_mask"] = SOURCE_PADDING
     assert_same(layer(x, None, None, mask, memory), theirs(x, source, **named), x, source)
@@ -167,7 +169,7 @@ def test_step_by_step_it_is_torch_s_decoder_layer(norm: Norm, activation: Activa
     expected = torch_decoder_layer(layer, norm, activation, 5)(
         x, source, tgt_mask=AHEAD, memory_key_padding_mask=SOURCE_PADDING
     )
-    memory = layer.cross_attention.encode_memory(source, SOURCE_LENGTHS)
+    memory = layer.cross_attention.encode_memory(source, Mask.lengths(SOURCE_LENGTHS))
     state, steps = layer.self_attention.init_state(3, N), []
     for step in x.split(2, 1):
         out, state = layer.extend(step, None, None, state, None, memory)

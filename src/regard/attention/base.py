@@ -184,15 +184,14 @@ class Attention(nn.Module, ABC):
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
         """Encode another sequence for cross-attention by many queries.
 
-        `mask` may hold nothing but lengths.
+        `mask` may hold nothing but lengths; layers that share it prepare it once.
         """
         self.require_support("cross")
         for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
             raise ValueError(f"the memory of {self.name} attention takes lengths, not {field}")
-        lengths = mask.key_lengths if mask else None
-        if lengths is None:
-            lengths = torch.full((len(key),), key.shape[2], device=key.device)
-        return self._encode_memory(key, value, lengths)
+        if mask is None or mask.key_lengths is None:
+            mask = Mask.lengths(torch.full((len(key),), key.shape[2], device=key.device))
+        return self._encode_memory(key, value, mask)
 
     def attend_memory(self, query: Queries, memory: State) -> Outputs:
         """Return what queries gather from a memory: the second half of `forward`."""
@@ -230,7 +229,7 @@ class Attention(nn.Module, ABC):
         out, state = self._extend(query, key, value, state, attention_mask, bias, **gates)
         return last_real(out.transpose(1, 2), attention_mask).transpose(1, 2), state
 
-    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
+    def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
         raise NotImplementedError
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:

@@ -89,8 +89,10 @@ def check(
             case = replace(plain, name=ability)
             yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
     if dtype == torch.float32:
+        torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
         compiled = partial(_compiled, backend=backend)
-        yield _outcome(f"compiled ({backend}) = eager", compiled, subject, plain)
+        for case in subject.compiled():
+            yield _outcome(f"compiled ({backend}) = eager", compiled, subject, case)
 
 
 def _outcome(name: str, run: Check, subject: Subject, case: Case) -> Outcome:
@@ -356,7 +358,6 @@ def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
 
 
 def _compiled(subject: Subject, case: Case, backend: str) -> None:
-    torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
     compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
     out = compiled(case.query, case.key, case.value, mask=case.mask, gates=case.gates)
     subject.close(out, _run(subject, case), case, "compiled")

@@ -157,8 +157,21 @@ class Cases:
 
     def plain(self) -> Case:
         """The case that most models are: causal where that can be."""
+        return self._make("plain", self._plain_mask())
+
+    def compiled(self) -> Iterator[Case]:
+        """Short cases for the compiler: the plain mask, and without it or with lengths, too."""
+        plain, lengths = self._plain_mask(), Mask.lengths(torch.tensor([3, 0], device=self.device))
+        few = {"queries": SHORT, "keys": SHORT}
+        yield self._make("plain", plain, **few)
+        if plain and self.mechanism.type.supports.bidirectional:
+            yield self._make("no mask", None, **few)
+        elif self._honors(lengths if plain is None else plain & lengths):
+            yield self._make("lengths", lengths if plain is None else plain & lengths, **few)
+
+    def _plain_mask(self) -> Mask | None:
         causal = Mask.causal()
-        return self._make("plain", causal if self._honors(causal) else None)
+        return causal if self._honors(causal) else None
 
     def _widest(self) -> Mask | None:
         """No mask, or a causal one where that is required."""

@@ -151,11 +151,12 @@ class RecurrentAttention(Attention):
             if not n:
                 return reads.new_zeros(*reads.shape[:4], value.shape[-1]).flatten(1, 2), state
             if mask.key_lengths is not None:
-                position = torch.arange(n, device=key.device)
-                update = update.skipping(position >= mask.key_lengths[:, None])
+                update = update.skipping(mask.padding(n, key.device))
             if mask.document_ids is not None:
                 mask.require_contiguous(self.name)
-                update = update.restarting(_first_tokens(mask.document_ids))
+                ids = mask.document_ids
+                first = mask.cached("first tokens", lambda: _first_tokens(ids))
+                update = update.restarting(first)
             if n == 1:
                 out, state = update.step(reads.squeeze(3), state)
                 return out.flatten(1, 2).unsqueeze(2), state

@@ -146,10 +146,11 @@ class KernelAttention(Attention):
             out = self._divide(sums, alive & real[:, None]).to(query.dtype)
         return out, KernelState(carry.sums, carry.maximum, state.length + real.sum(1))
 
-    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
+    def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
+        assert mask.key_lengths is not None
         with without_autocast(key):
-            carry = self._absorb(key, value, _hidden(key, Mask.lengths(lengths)))
-        return KernelState(carry.sums, carry.maximum, lengths)
+            carry = self._absorb(key, value, _hidden(key, mask))
+        return KernelState(carry.sums, carry.maximum, mask.key_lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, KernelState)
@@ -290,13 +291,18 @@ class KernelAttention(Attention):
         maximum = sums.new_full((batch, kv_heads), float("-inf"))
         segment = _segment(key, m)
         parts = (x.split(segment, 2) for x in (key, value, hidden[:, None]))
+        first = True
         for some_keys, some_values, unseen in zip(*parts, strict=True) if keys else ():
             features, scale = self.features(at_least_float32(some_keys))
             scale = scale.masked_fill(unseen, float("-inf"))
-            before, maximum = maximum, torch.maximum(maximum, scale.amax(-1))
+            largest = scale.amax(-1)
+            before, maximum = maximum, largest if first else torch.maximum(maximum, largest)
             shares = (scale - finite(maximum)[..., None]).exp()
-            kept = (before - finite(maximum)).exp()
             added = features.mT @ (shares[..., None] * with_one(at_least_float32(some_values)))
+            if first:  # inductor can't bound −∞ − −∞, which the carry would be
+                sums, first = added, False
+                continue
+            kept = (before - finite(maximum)).exp()
             sums = torch.addcmul(added, kept[..., None, None], sums)
         document = torch.zeros(batch, dtype=torch.long, device=key.device)
         return Carry(sums, maximum, document)
@@ -398,10 +404,9 @@ def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"
 
 def _hidden(key: Tensor, mask: Mask) -> Bool[Tensor, "b n"]:
     """Which keys no query may look at."""
-    position = torch.arange(key.shape[2], device=key.device)
     if mask.key_lengths is None:
-        return torch.zeros_like(position, dtype=torch.bool).expand(len(key), -1)
-    return position >= mask.key_lengths[:, None]
+        return key.new_zeros(key.shape[2], dtype=torch.bool).expand(len(key), -1)
+    return mask.padding(key.shape[2], key.device)
 
 
 def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:

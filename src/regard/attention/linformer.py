@@ -73,8 +73,9 @@ class Linformer(Attention):
             identity = torch.eye(key.shape[2], dtype=key.dtype, device=key.device)
             return self._forward(query, key, identity.expand(*key.shape[:2], -1, -1), mask, bias)
 
-    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        return Projected(*self._project(key, value, lengths), lengths)
+    def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
+        assert mask.key_lengths is not None
+        return Projected(*self._project(key, value, mask.key_lengths), mask.key_lengths)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Projected)

@@ -201,6 +201,13 @@ class Mask:
         scattered = (changes > kinds).tolist()
         return scattered.index(True) if any(scattered) else None
 
+    def padding(self, keys: int, device: torch.device) -> Bool[Tensor, "batch keys"]:
+        """Return which keys are beyond the length of their row. All layers share the tensor."""
+        lengths = self.key_lengths
+        assert lengths is not None
+        key = "padding", keys, device
+        return self.cached(key, lambda: torch.arange(keys, device=device) >= lengths[:, None])
+
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:

@@ -162,8 +162,8 @@ class ScoreAttention(Attention):
         """Which slots of a cache each new token looks at: (batch, heads or 1, new, slots)."""
         return (slots <= positions[:, :, None])[:, None]
 
-    def _encode_memory(self, key: Tensor, value: Tensor, lengths: Tensor) -> State:
-        return Memory.of(key, value, lengths)
+    def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
+        return Memory.of(key, value, mask)
 
     def _attend_memory(self, query: Tensor, memory: State) -> Tensor:
         assert isinstance(memory, Memory)

@@ -234,13 +234,14 @@ class Memory(RowState):
     readers: int = 1
 
     @staticmethod
-    def of(key: Tensor, value: Tensor, length: Tensor) -> "Memory":
-        """Return the memory of sequences of these lengths. On a CPU, it holds their mask."""
-        mask: Mask | None = Mask.lengths(length)
+    def of(key: Tensor, value: Tensor, mask: Mask) -> "Memory":
+        """Return the memory of sequences of the mask's lengths. On a CPU, it holds their mask."""
+        assert mask.key_lengths is not None
+        hidden: Mask | None = mask
         if key.device.type == "cpu" and not torch.compiler.is_compiling():
-            allowed = torch.arange(key.shape[2]) < length[:, None]
-            mask = None if allowed.all() else Mask.positions(allowed)
-        return Memory(key, value, length, mask)
+            keys = key.shape[2]
+            hidden = mask.cached(("shown", keys), lambda: _shown(mask, keys))
+        return Memory(key, value, mask.key_lengths, hidden)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
         """The beams of a source read it side by side, so that nothing is copied as they move."""
@@ -251,3 +252,9 @@ class Memory(RowState):
         key, value, length = self.key[sources], self.value[sources], self.length[sources]
         mask = self.mask and self.mask.rows(sources)
         return replace(self, key=key, value=value, length=length, mask=mask, readers=1)
+
+
+def _shown(mask: Mask, keys: int) -> Mask | None:
+    """Return the mask of the positions within the lengths, or None if these are all."""
+    hidden = mask.padding(keys, torch.device("cpu"))
+    return Mask.positions(~hidden) if hidden.any() else None

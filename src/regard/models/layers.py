@@ -288,16 +288,14 @@ class CrossAttention(nn.Module):
         self.attention, _ = build_attention(config, layer)
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
-    def encode_memory(
-        self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
-    ) -> State:
-        """The source as this layer looks at it."""
+    def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
+        """Return the keys and values of a source; all layers share the mask of its padding."""
         sizes = [self.kv_heads, self.kv_heads]
         key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
-        return self.attention.encode_memory(key, value, mask=length_mask(lengths))
+        return self.attention.encode_memory(key, value, mask=mask)
 
     def forward(self, x: Hidden, memory: State) -> Hidden:
-        """Attention to a source that is remembered."""
+        """Return the attention to an encoded source."""
         query = _heads(self.q_proj(x), self.d_head)
         attended: Tensor = self.o_proj(_join(self.attention.attend_memory(query, memory)))
         return attended

@@ -172,8 +172,9 @@ class Decoder(Transformer):
     def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> Memories:
-        """A source as each layer looks at it."""
-        return [layer.cross_attention.encode_memory(source, lengths) for layer in self._layers()]
+        """Return a source's keys and values of each layer; the mask of its padding is made once."""
+        mask = length_mask(lengths)
+        return [layer.cross_attention.encode_memory(source, mask) for layer in self._layers()]
 
     def init_state(
         self, batch: int, capacity: int, memories: Memories | None = None
