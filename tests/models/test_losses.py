@@ -14,7 +14,7 @@ from tiny_families import HEAD_CONFIGS, MODELS, SIZES, tiny, tiny_batch
 from tiny_recurrent import close
 
 EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
-PARTS = pytest.mark.parametrize("parts", [1, 2, 3, 9])
+PARTS = (1, 2, 3, 9)
 
 
 def arguments(model: Model, batch: Batch) -> list[Tensor]:
@@ -56,14 +56,6 @@ def by_definition(model: Model, batch: Batch) -> Tensor:
     return torch.stack(losses).sum()
 
 
-@EVERY_MODEL
-@torch.no_grad()
-def test_a_loss_is_the_formula(name: str) -> None:
-    model = tiny(*MODELS[name])
-    batch = tiny_batch(model)
-    assert close(model.loss(batch), by_definition(model, batch))
-
-
 def gradients_of(model: Model, loss: Tensor) -> Tensor:
     """Of all parameters, in one row."""
     gradients = torch.autograd.grad(loss, list(model.parameters()))
@@ -71,11 +63,12 @@ def gradients_of(model: Model, loss: Tensor) -> Tensor:
 
 
 @EVERY_MODEL
-def test_gradients_are_those_of_the_formula(name: str) -> None:
+def test_a_loss_and_its_gradients_are_those_of_the_formula(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    found = gradients_of(model, model.loss(batch))
-    assert close(found, gradients_of(model, by_definition(model, batch)))
+    loss, expected = model.loss(batch), by_definition(model, batch)
+    assert close(loss.detach(), expected.detach())
+    assert close(gradients_of(model, loss), gradients_of(model, expected))
 
 
 @EVERY_MODEL
@@ -117,17 +110,17 @@ def test_a_model_meets_few_shapes() -> None:
 
 
 @EVERY_MODEL
-@PARTS
 @torch.no_grad()
-def test_losses_of_parts_add_up(name: str, parts: int) -> None:
+def test_losses_of_parts_add_up(name: str) -> None:
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
-    split = batch.split(parts)
-    assert len(split) == (1 if batch.in_batch_negatives else min(parts, 5))
-    assert sum(part.n_targets for part in split) == batch.n_targets
-    assert sum(part.positions for part in split) <= batch.positions
-    losses = torch.stack([model.loss(part) for part in split])
-    assert close(losses.sum(), model.loss(batch))
+    whole = model.loss(batch)
+    for parts in PARTS:
+        split = batch.split(parts)
+        assert len(split) == (1 if batch.in_batch_negatives else min(parts, 5))
+        assert sum(part.n_targets for part in split) == batch.n_targets
+        assert sum(part.positions for part in split) <= batch.positions
+        assert close(torch.stack([model.loss(part) for part in split]).sum(), whole)
 
 
 @torch.no_grad()
@@ -151,7 +144,7 @@ def paired(batch: Batch) -> Batch:
     return Batch(inputs, batch.labels)
 
 
-@PARTS
+@pytest.mark.parametrize("parts", PARTS)
 @torch.no_grad()
 def test_token_types_reach_the_body_whole_and_in_parts(parts: int) -> None:
     model = tiny(*MODELS["encoder: classification"])

@@ -162,12 +162,13 @@ class Cases:
     def compiled(self) -> Iterator[Case]:
         """Short cases for the compiler: the plain mask, and without it or with lengths, too."""
         plain, lengths = self._plain_mask(), Mask.lengths(torch.tensor([3, 0], device=self.device))
-        few = {"queries": SHORT, "keys": SHORT}
-        yield self._make("plain", plain, **few)
+        yield self._make("plain", plain, queries=SHORT, keys=SHORT)
         if plain and self.mechanism.type.supports.bidirectional:
-            yield self._make("no mask", None, **few)
-        elif self._honors(lengths if plain is None else plain & lengths):
-            yield self._make("lengths", lengths if plain is None else plain & lengths, **few)
+            yield self._make("no mask", None, queries=SHORT, keys=SHORT)
+            return
+        both = lengths if plain is None else plain & lengths
+        if self._honors(both):
+            yield self._make("lengths", both, queries=SHORT, keys=SHORT)
 
     def _plain_mask(self) -> Mask | None:
         causal = Mask.causal()
