@@ -84,7 +84,7 @@ def generate(
     A run trained on questions or for a task prints the answer, label or tags; a tab separates two
     texts.
     """
-    from regard.decoding.package import compile_once
+    from regard.decoding.package import compile
     from regard.models.builders import Classifier, TokenClassifier
     from regard.runs.run import load
     from regard.tasks.examples import read_history
@@ -104,7 +104,7 @@ def generate(
     else:
         if compiled:
             rows = len(texts) * (settings["num_beams"] or settings["num_return_sequences"])
-            compile_once(loaded, batch=rows, precision=settings["precision"])
+            compile(loaded, batch=rows, precision=settings["precision"], again=False)
         beams = settings["num_beams"] is not None
         records = (_beams if beams else _samples)(loaded, texts, settings)
     for record in records:

@@ -2,7 +2,7 @@
 
 The rules are those of Hugging Face's `generate` (transformers 5.23, `_beam_search`), which many
 published numbers come from. At each step, of all ways to go on by one token, the 2·beams most
-probable are looked at. Of the first `beams` of these, those that end are finished, and compete for
+probable are considered. Of the first `beams` of these, those that end are finished, and compete for
 `beams` places by log-probability / length**penalty, where the length counts the new tokens, the
 stop token included (Wu et al., 2016, eq. 14, has a kindred penalty). The best `beams` of those that
 don't end go on.
@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.generate import DAMAGED, Generator, encode_prompts, prefill
-from regard.decoding.prepare import prepare
+from regard.decoding.generate import DAMAGED, Decoding, Generator, encode_prompts
 from regard.device import Precision
 from regard.errors import NonFiniteError, UserError
 from regard.runs.run import Run
@@ -160,30 +159,31 @@ def search_ids(
     rules = _Rules(beams, max_new_tokens, stop_ids, length_penalty, early_stopping)
     if not 1 <= n_best <= beams:
         raise UserError(f"can't return {n_best} of {beams} beams; choose 1 to {beams}")
-    model = prepare(model)
-    logits, states = prefill(model, prompts, max_new_tokens, device)
-    rows, device = len(prompts), logits.device
+    decoding = Decoding.start(model, prompts, max_new_tokens, device)
+    rows, device = len(prompts), decoding.logits.device
     place = torch.arange(rows * beams, device=device)
     first = place.view(rows, beams)[:, :1]
-    logits, states = logits[place // beams], states.reorder(place // beams)
+    decoding.logits = decoding.logits[place // beams]
+    decoding.states = decoding.states.reorder(place // beams)
     growing = Hypotheses.empty(rows, beams, max_new_tokens, device)
     finished = Hypotheses.none(rows, beams, max_new_tokens, device)
     closed = torch.zeros(rows, dtype=torch.bool, device=device)
     finite = torch.ones((), dtype=torch.bool, device=device)
     for step in range(max_new_tokens):
-        finite &= logits.amax(-1).isfinite().all()
-        candidates, parents = continuations(growing, logits, step, 2 * beams)
+        finite &= decoding.logits.amax(-1).isfinite().all()
+        candidates, parents = continuations(growing, decoding.logits, step, 2 * beams)
         ends = rules.ends(candidates, step)
         finished = rules.finish(finished, candidates.only(ends & ~closed[:, None]), step)
         growing, parents = _grow(candidates.only(~ends), parents, beams)
         closed |= rules.close(growing, finished, step)
         order = (first + parents).flatten()
-        # Asked together: a GPU stops for each question.
+        # Synchronize once.
         done, moved = torch.stack([closed.all() | ~finite, (order != place).any()]).tolist()
         if done:  # at the last step nothing goes on
             break
-        states = states.reorder(order) if moved else states
-        logits, states = model.extend(growing.ids[:, :, step].reshape(-1, 1), states)
+        if moved:
+            decoding.states = decoding.states.reorder(order)
+        decoding.append(growing.ids[:, :, step].flatten())
     if not finite:
         raise NonFiniteError(DAMAGED)
     return _listed(finished, n_best, stop_ids)

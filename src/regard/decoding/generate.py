@@ -221,6 +221,41 @@ class Generated:
     """Whether one of the stop ids was reached."""
 
 
+@dataclass
+class Decoding:
+    """Rows that are decoded token by token, by any method that chooses the tokens."""
+
+    model: Generator
+    logits: Float[Tensor, "rows vocabulary"]
+    """Of each row's next token."""
+    states: Any
+
+    @staticmethod
+    def start(
+        model: Generator,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        device: torch.device | None = None,
+    ) -> "Decoding":
+        """Read the prompts, with capacity for the new tokens.
+
+        The last new token needs no place: nothing comes after it.
+        """
+        model = prepare(model)
+        lengths = lengths_of(prompts)
+        longest = int(lengths.max())
+        capacity = longest + max_new_tokens - 1
+        ids = pad_rows(prompts, 0, limit=capacity if longest > 1 else 1)
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        attention_mask = None if real.all() else real.to(device)
+        states = model.init_state(len(prompts), capacity)
+        return Decoding(model, *model.extend(ids.to(device), states, attention_mask))
+
+    def append(self, tokens: Int[Tensor, " rows"]) -> None:
+        """Read the next token of each row."""
+        self.logits, self.states = self.model.extend(tokens.unsqueeze(1), self.states)
+
+
 @torch.inference_mode()
 def generate_ids(
     model: Generator,
@@ -295,19 +330,18 @@ def _steps(
 
     A finished row is still extended until then.
     """
-    model = prepare(model)
-    logits, states = prefill(model, prompts, max_new_tokens, device)
+    decoding = Decoding.start(model, prompts, max_new_tokens, device)
     shape = len(prompts), max_new_tokens
     drawn = sampling.uniforms(*shape) if sampling.temperature else torch.zeros(shape)
     stops, unfinished = frozenset(stop_ids), set(range(len(prompts)))
-    for step, numbers in enumerate(drawn.to(logits.device).unbind(1), 1):
-        token = sampling.choose(logits, numbers)
-        yield token, logits
+    for step, numbers in enumerate(drawn.to(decoding.logits.device).unbind(1), 1):
+        token = sampling.choose(decoding.logits, numbers)
+        yield token, decoding.logits
         if stops:
             unfinished -= {row for row, new in enumerate(token.tolist()) if new in stops}
         if step == max_new_tokens or not unfinished:
             return
-        logits, states = model.extend(token.unsqueeze(1), states)
+        decoding.append(token)
 
 
 @torch.inference_mode()
@@ -335,26 +369,6 @@ def stream(
     )
     for token, logits in steps:
         yield token, _scores([logits], [token]).squeeze(1)
-
-
-def prefill(
-    model: Generator,
-    prompts: Sequence[Sequence[int]],
-    max_new_tokens: int,
-    device: torch.device | None = None,
-) -> tuple[Float[Tensor, "rows vocabulary"], Any]:
-    """Logits of each prompt's next token, and states with capacity for the new tokens.
-
-    The last new token needs no place: nothing comes after it.
-    """
-    lengths = lengths_of(prompts)
-    longest = int(lengths.max())
-    capacity = longest + max_new_tokens - 1
-    ids = pad_rows(prompts, 0, limit=capacity if longest > 1 else 1)
-    real = torch.arange(ids.shape[1]) < lengths[:, None]
-    attention_mask = None if real.all() else real.to(device)
-    states = model.init_state(len(prompts), capacity)
-    return model.extend(ids.to(device), states, attention_mask)
 
 
 def _until_stop(ids: list[int], scores: list[float], stop_ids: Sequence[int]) -> Generated:

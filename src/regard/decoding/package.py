@@ -8,8 +8,8 @@ import hashlib
 import shutil
 import tempfile
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -76,14 +76,18 @@ class Description(msgspec.Struct, frozen=True):
     """Places of the state's tensors that a step replaces; it writes into the others."""
 
 
+REPLACEABLE = ("weights", "device", "torch", "regard")
+"""Fields of a target in which a new package may differ from one that it replaces."""
 WEIGHTS, PACKAGE, DESCRIPTION = "model.safetensors", "package.pt2", "package.json"
 
 
 def _target(run: Run, batch: int) -> Target:
+    weights = run.path / WEIGHTS
+    status = weights.stat()
     return Target(
-        weights=_digest(run.path),
+        weights=_sha256(weights, status.st_ino, status.st_size, status.st_mtime_ns),
         batch=batch,
-        precision=_precision(run),
+        precision=str(product_dtype(next(run.model.parameters()))).removeprefix("torch."),
         device=str(run.device),
         torch=str(torch.__version__),
         regard=regard.__version__,
@@ -100,16 +104,6 @@ def _machine(device: torch.device) -> str:
     return ", ".join([*map(str, parts), *sorted(capabilities)])
 
 
-def _precision(run: Run) -> str:
-    return str(product_dtype(next(run.model.parameters()))).removeprefix("torch.")
-
-
-def _digest(run: Path) -> str:
-    weights = run / WEIGHTS
-    status = weights.stat()
-    return _sha256(weights, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 @lru_cache(maxsize=64)
 def _sha256(path: Path, *_status: int) -> str:
     """The sha256 of a file, read again when its status changes."""
@@ -120,41 +114,30 @@ def _sha256(path: Path, *_status: int) -> str:
 # Packages on disk
 
 
-def compile(run: Run, *, batch: int = 1, precision: Precision = "float32") -> Path:
+def compile(
+    run: Run, *, batch: int = 1, precision: Precision = "float32", again: bool = True
+) -> Path:
     """Compile the decoding of one token for a batch size, and return the package's folder.
 
     Generation uses the package from then on. Packages of earlier weights of the run are deleted.
+    Without `again`, an existing package is kept.
 
     Raises:
-        UserError: there is no compiler, or the model doesn't generate text.
+        UserError: the run isn't on the CPU, there is no compiler, or the model doesn't generate.
         UnsupportedError: the model's decoding can't be compiled.
-    """
-    with _compiling(run, precision):
-        return _compile_here(run, _target(run, batch))
-
-
-def compile_once(run: Run, *, batch: int = 1, precision: Precision = "float32") -> None:
-    """Compile as `compile`, with the same errors, unless the package exists."""
-    with _compiling(run, precision):
-        target = _target(run, batch)
-        if target.folder not in dict(_packages()):
-            _compile_here(run, target)
-
-
-def _compiling(run: Run, precision: Precision) -> AbstractContextManager[None]:
-    """Return the context in which products have the precision of a package.
-
-    Raises:
-        UserError: the run isn't on the CPU.
     """
     if run.device.type != "cpu":
         raise UserError(
             f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"
         )
-    return run.environment(precision).autocast()
+    with run.environment(precision).autocast():
+        target = _target(run, batch)
+        if again or target.folder not in dict(_packages()):
+            _store(run, target)
+    return target.folder
 
 
-def _compile_here(run: Run, target: Target) -> Path:
+def _store(run: Run, target: Target) -> None:
     """Compile in the precision that products have here."""
     folder = target.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +150,6 @@ def _compile_here(run: Run, target: Target) -> Path:
         _remove_older(described)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
-    return folder
 
 
 def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, list[int]]:
@@ -204,13 +186,8 @@ def _compile(exported: "ExportedProgram", path: Path) -> None:
 
 def _remove_older(new: Description) -> None:
     """Remove the packages of a run that a new one takes the place of, on this machine."""
-
-    def place(one: Description) -> tuple[str, ...]:
-        target = one.target
-        return one.run, str(target.batch), target.precision, target.machine, str(target.threads)
-
     for folder, old in _packages():
-        if place(old) == place(new):
+        if old.run == new.run and not _differences(old.target, new.target, REPLACEABLE):
             shutil.rmtree(folder)
 
 
@@ -272,9 +249,10 @@ def _usable(run: Run) -> list[tuple[Path, Description]]:
     return usable
 
 
-def _differences(target: Target, here: Target) -> list[str]:
-    """What a package is for that isn't so here, batch sizes aside."""
-    values = {name: getattr(target, name) for name in Target.__struct_fields__ if name != "batch"}
+def _differences(target: Target, here: Target, ignored: Collection[str] = ("batch",)) -> list[str]:
+    """What a package is for that isn't so here."""
+    names = [name for name in Target.__struct_fields__ if name not in ignored]
+    values = {name: getattr(target, name) for name in names}
     return [
         f"other {name}" if name in ("weights", "machine") else f"{name} {value}"
         for name, value in values.items()
