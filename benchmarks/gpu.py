@@ -41,8 +41,7 @@ import decoding
 from regard.config import override
 from regard.data.batch import WeightedDataset
 from regard.data.causal import Documents
-from regard.decoding.generate import prefill
-from regard.decoding.prepare import prepare
+from regard.decoding.generate import Decoding
 from regard.device import ExecutionEnvironment
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
@@ -276,9 +275,8 @@ def decoders(config: DecoderConfig, rows: int, device: torch.device) -> dict[str
     """Greedy decoding after a prompt that has been read, in ways that give the same tokens."""
     model = LanguageModel(config, peers.VOCABULARY).to(device).eval()
     prompts = torch.randint(peers.VOCABULARY, (rows, decoding.PROMPT)).tolist()
-    view = prepare(model)
-    logits, states = prefill(view, prompts, decoding.NEW, device)
-    first = logits.argmax(-1, keepdim=True)
+    begun = Decoding.start(model, prompts, decoding.NEW, device)
+    states, first = begun.states, begun.logits.argmax(-1, keepdim=True)
 
     def continued(extend: Callable[..., Any]) -> torch.Tensor:
         token, after, tokens = first, states, [first]
@@ -288,7 +286,7 @@ def decoders(config: DecoderConfig, rows: int, device: torch.device) -> dict[str
             tokens.append(token)
         return torch.cat(tokens, 1)
 
-    plain = in_inference(lambda: continued(view.extend))
+    plain = in_inference(lambda: continued(begun.model.extend))
     compiled = torch.compile(model.extend, dynamic=True)
     calls: dict[str, measure.Call] = {
         "plain": plain,

@@ -97,6 +97,19 @@ def test_a_package_of_old_weights_is_never_loaded(run: Path) -> None:
     assert not old.exists(), "the package of the old weights is removed"
 
 
+@pytest.mark.usefixtures("graphs")
+def test_the_cache_is_read_once_until_it_changes(run: Path) -> None:
+    loaded = load(run)
+    made = api.compile(loaded)
+    package._read.cache_clear()
+    for _ in range(3):
+        assert isinstance(with_package(loaded), PackagedModel)
+    assert package._read.cache_info().misses == 1
+    shutil.rmtree(made)
+    assert isinstance(with_package(loaded), LanguageModel)
+    assert package._read.cache_info().misses == 2
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_a_copy_of_a_run_uses_its_package(run: Path, tmp_path: Path) -> None:
@@ -245,7 +258,8 @@ def test_native_code_in_bfloat16_follows_the_weights(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_native_code_in_float64(run: Path) -> None:
+@pytest.mark.usefixtures("graphs")
+def test_a_package_in_float64_is_for_that_precision(run: Path) -> None:
     loaded = load(run)
     loaded.model.double()
     plain = text(loaded)
@@ -265,9 +279,8 @@ def test_only_language_models_are_compiled(monkeypatch: pytest.MonkeyPatch, run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"norm": "post", "short_conv": 3}], ids=str)
-def test_native_code_for_rows_of_unequal_length(settings: dict[str, Any], tmp_path: Path) -> None:
-    model, prompts = tiny_model(**settings), [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
+def test_native_code_in_float64_for_rows_of_unequal_length(tmp_path: Path) -> None:
+    model, prompts = tiny_model(norm="post", short_conv=3), [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
     found = PackagedModel(model, {3: build(model, 3, tmp_path / PACKAGE)})
     expected, compiled = (generate_ids(m, prompts, max_new_tokens=8) for m in (model, found))
     assert found.steps

@@ -12,12 +12,13 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 import regard
 from regard.attention.base import product_dtype
@@ -37,9 +38,6 @@ from regard.errors import UserError
 from regard.files import cache_folder, write_file
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 # What a package is for
 
@@ -169,7 +167,7 @@ def build(model: LanguageModel, batch: int, path: Path) -> tuple[CompiledStep, l
     return step, replaced
 
 
-def _compile(exported: "ExportedProgram", path: Path) -> None:
+def _compile(exported: ExportedProgram, path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
     settings = {"aot_inductor.package_constants_in_so": False}

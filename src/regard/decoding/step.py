@@ -9,21 +9,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from regard.attention.base import product_dtype, without_autocast
 from regard.attention.state import KeyValueCache, RowState
 from regard.decoding.prepare import prepare
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 CompiledStep: TypeAlias = Callable[[list[Tensor]], list[Tensor]]
 """The token of each row, used slots and the state's tensors → logits and replaced tensors."""
@@ -119,7 +117,7 @@ def _example(model: LanguageModel, batch: int) -> tuple[Tensor, Any]:
     return ids[:, :1].contiguous(), states
 
 
-def export_step(model: LanguageModel, batch: int) -> "tuple[ExportedProgram, list[int]]":
+def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list[int]]:
     """Return the exported step of one token, and the places of the tensors that it replaces.
 
     Raises:
