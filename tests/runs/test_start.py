@@ -128,7 +128,7 @@ def test_its_origin_has_the_chain(parent: Run, tmp_path: Path) -> None:
         (["model.attention.kind=linformer"], "linformer attention does not support causal masks"),
         (
             ["model.attention.kind=elu", "model.positions.kind=alibi"],
-            "kernel attention does not support a bias",
+            "elu attention does not support a bias added to scores",
         ),
         (["model.attention.kind=nothing"], "nothing"),
     ],
