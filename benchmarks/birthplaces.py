@@ -21,36 +21,35 @@ from typing import Any
 
 import msgspec
 
-from regard.config import override
 from regard.device import ExecutionEnvironment
 from regard.files import write_file
-from regard.runs.recipes import RECIPES
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
+from regard.studies.stages import choose_stages
 from regard.training.loop import ExecutionOptions
 
 STEPS = 600
 """Half of the recipe's."""
 VARIANTS: dict[str, list[str]] = {
     "half the steps": [],
-    "AdamW in place of Muon": ["pretraining.optimizer.kind=adamw"],
+    "AdamW in place of Muon": ["training.optimizer.kind=adamw"],
     "no clozes": ["objective.clozes=0", "objective.next_token=0.75"],
     "clozes always with four words": ["objective.cloze_words=[4, 4]"],
     "more of the whole sentences": ["objective.next_token=0.3", "objective.clozes=0.45"],
     "questions only afterwards": ["objective.questions=0"],
     "learned positions": ["model.positions.kind=learned"],
-    "a quarter of the steps": [f"pretraining.steps={STEPS // 2}"],
-    "twice the steps": [f"pretraining.steps={4 * STEPS}"],
+    "a quarter of the steps": [f"training.steps={STEPS // 2}"],
+    "twice the steps": [f"training.steps={4 * STEPS}"],
 }
 """What is changed, and the settings that do it; each takes half the steps unless it says so."""
 
 
 def tried(name: str, runs: Path, environment: ExecutionEnvironment) -> dict[str, Any]:
     """Train a variant and ask it."""
-    recipe = override(RECIPES["modern"], [f"pretraining.steps={STEPS}", *VARIANTS[name]])
-    data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), recipe)
+    stages = choose_stages("modern", [f"training.steps={STEPS}", *VARIANTS[name]])
+    data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), stages.pretraining)
     folder = runs / re.sub(r"\W+", "-", name)
     arm = birthplaces(
-        data, folder, recipe, ExecutionOptions(environment=environment), [PRETRAINED]
+        data, folder, stages, ExecutionOptions(environment=environment), [PRETRAINED]
     )[PRETRAINED]
     score: dict[str, Any] = msgspec.to_builtins(arm.score)
     return {"settings": VARIANTS[name], "machine": environment.describe()} | score

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from regard.config import override
 from regard.device import ExecutionEnvironment
-from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
 from regard.training import loop
-from regard.training.plan import plan_pretraining
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
 
 LARGE = (
     "model.d_model=768",
@@ -27,8 +26,8 @@ LARGE = (
     "model.n_heads=12",
     "model.dropout=0",
     "data.validation=0",
-    "pretraining.batch=4",
-    "pretraining.log_every=1000",
+    "training.batch=4",
+    "training.log_every=1000",
     "objective.questions=0",
     "objective.next_token=1",
     "objective.span_corruption=0",
@@ -37,20 +36,20 @@ LARGE = (
 
 def time_checkpoints(steps: int, every: int, out: Path) -> list[float]:
     """Train, and return the seconds that training waits for each checkpoint, the last excepted."""
-    settings = (*LARGE, f"pretraining.steps={steps}", f"pretraining.checkpoint_every={every}")
+    settings = (*LARGE, f"training.steps={steps}", f"training.checkpoint_every={every}")
     sums = [(i, j) for i in range(20) for j in range(20)]
     texts = [Document(f"{i} times {j} is {i * j}. " * 20, f"{i},{j}") for i, j in sums]
-    plan = plan_pretraining(texts, out, override(RECIPES["demo"], settings))
+    plan = plan_training(DocumentSource(texts), "demo", out, settings=settings)
     print(f"{plan.run.n_parameters / 1e6:.1f} million weights")
     seconds: list[float] = []
-    save = loop._Trainer.save
+    save = loop._Parts.save
 
     def timed(*args: Any) -> None:
         started = time.perf_counter()
         save(*args)
         seconds.append(time.perf_counter() - started)
 
-    loop._Trainer.save = timed  # type: ignore[assignment, method-assign]
+    loop._Parts.save = timed  # type: ignore[assignment, method-assign]
     environment = ExecutionEnvironment(torch.device("cpu"), torch.float32)
     plan.execute(loop.ExecutionOptions(environment=environment, quiet=True, tensorboard=False))
     return seconds[:-1]

@@ -9,7 +9,6 @@ and Python.
 """
 
 import statistics
-from pathlib import Path
 from typing import NamedTuple
 
 import measure
@@ -24,7 +23,8 @@ from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.losses import accumulate_gradients, best_parts, sum_losses
 from regard.training.optimizers import clip_gradients, make_optimizers
-from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.documents import DocumentSource
 
 SIZES = {"cpu": 512, "cuda": 8192}
 """Rows and columns of the large products. Emulated ones take a quarter of a second on a CPU."""
@@ -57,12 +57,12 @@ def demo_plan() -> Plan:
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     asked = world.questions("qa_train", QUESTIONS)
     recipe = RECIPES["demo"]
-    return plan_pretraining(corpus, Path("unused"), recipe, questions=asked, index=False)
+    return plan_training(DocumentSource(corpus, asked, index=False), recipe, "unused")
 
 
 def training(plan: Plan, environment: ExecutionEnvironment) -> Work:
     """Return some steps of the training: gradients, clipping, Muon and AdamW."""
-    model, config = plan.run.model, plan.config
+    model, config = plan.run.model, plan.run.recipe.training
     optimizers = make_optimizers(model, config, environment.dtype)
     batches = [plan.sampler.batch(step) for step in range(STEPS)]
 

@@ -53,7 +53,9 @@ from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan, make_plan, plan_pretraining
+from regard.training.plan import Plan, plan_run, plan_training
+from regard.training.sources.base import Datasets
+from regard.training.sources.documents import DocumentSource
 from regard.training.throughput import TrainingCost, peak_of
 
 COURSE_SECONDS, MFU, FORWARD, BACKWARD = 60.0, 0.45, 0.85, 0.70
@@ -88,7 +90,7 @@ class Sizes:
 TINY = Sizes(
     texts=80,
     course_steps=4,
-    course=("model.n_layers=1", "model.n_heads=2", "model.d_model=16", "pretraining.batch=8"),
+    course=("model.n_layers=1", "model.n_heads=2", "model.d_model=16", "training.batch=8"),
     gpt=DecoderConfig(
         context_length=32, n_layers=1, n_heads=2, d_model=16, dropout=0.0, tie_head=True
     ),
@@ -130,7 +132,7 @@ def trained(plan: Plan, environment: ExecutionEnvironment, *, compiled: bool) ->
 def course(setting: Setting) -> dict[str, Any]:
     """Pretraining by the course's recipe, on texts of the fictional world."""
     sizes, environment = setting.sizes, bfloat16(setting.device)
-    steps = ["pretraining.epochs=null", f"pretraining.steps={sizes.course_steps}"]
+    steps = ["training.epochs=null", f"training.steps={sizes.course_steps}"]
     recipe = override(RECIPES["course"], [*steps, *sizes.course])
     world = make_world(WorldConfig(people=sizes.texts, biographies=1))
     corpus = [Document(text, f"text {i}") for i, text in enumerate(world.documents, 1)]
@@ -138,7 +140,7 @@ def course(setting: Setting) -> dict[str, Any]:
     for compiled in (False, True):
         torch.compiler.reset()
         with tempfile.TemporaryDirectory() as folder:
-            plan = plan_pretraining(corpus, Path(folder) / "run", recipe, index=False)
+            plan = plan_training(DocumentSource(corpus, index=False), recipe, Path(folder) / "run")
             name = "with --compile" if compiled else "plain"
             seconds[name] = trained(plan, environment, compiled=compiled)
     return {"steps": sizes.course_steps, "seconds": seconds}
@@ -177,12 +179,12 @@ def gpt(setting: Setting) -> list[dict[str, Any]]:
 def gpt_plan(path: Path, sizes: Sizes, rows: int) -> Plan:
     """Training on rows of random tokens that fill the context."""
     config = TrainingConfig(steps=sizes.gpt_steps, batch=rows, log_every=sizes.log_every)
-    recipe = Recipe(model=sizes.gpt, pretraining=config)
+    recipe = Recipe(model=sizes.gpt, training=config)
     run = Run.new(path, recipe, number_tokenizer(sizes.vocabulary), {"stage": "pretraining"})
     shape = 16 * rows, sizes.gpt.context_length + 1
     texts = np.random.default_rng(0).integers(sizes.vocabulary, size=shape).tolist()
     dataset = Documents(texts, run.row_format.whole_rows)
-    return make_plan(run, [WeightedDataset(dataset)], [], config, "gpt")
+    return plan_run(run, Datasets(training=[WeightedDataset(dataset)]), "gpt")
 
 
 def bfloat16(device: torch.device) -> ExecutionEnvironment:

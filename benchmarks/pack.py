@@ -39,10 +39,10 @@ SMALL = [
     "model.d_model=128",
     "model.n_heads=4",
     "model.context_length=256",
-    "pretraining.epochs=null",
-    "pretraining.batch=8",
-    "pretraining.log_every=1",
-    f"pretraining.steps={STEPS}",
+    "training.epochs=null",
+    "training.batch=8",
+    "training.log_every=1",
+    f"training.steps={STEPS}",
 ]
 SENTENCES = 20_000
 

@@ -36,10 +36,10 @@ SETTINGS = (
     "model.d_model=256",
     "model.context_length=128",
     "model.dropout=0",
-    "pretraining.batch=64",
-    "pretraining.log_every=1",
-    "pretraining.checkpoint_every=1000",
-    "pretraining.epochs=null",
+    "training.batch=64",
+    "training.log_every=1",
+    "training.checkpoint_every=1000",
+    "training.epochs=null",
 )
 
 
@@ -74,7 +74,7 @@ def step_seconds(arm: Arm, text: Path, steps: int) -> Iterator[float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         command = ["-m", "regard", "pretrain", str(text), "--out", str(run), "--no-index"]
-        command += [*SETTINGS, f"pretraining.steps={steps}", *arm.flags]
+        command += [*SETTINGS, f"training.steps={steps}", *arm.flags]
         command += ["--device", "cpu", "--precision", "float32", "--threads", str(arm.threads)]
         if arm.launched:
             torchrun = ["-m", "torch.distributed.run", "--standalone"]

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from regard.comparison.statistics import t_interval
+from regard.config import override
 from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import evaluate_questions
 from regard.evaluation.perplexity import text_perplexity
@@ -30,13 +31,16 @@ from regard.huggingface.folder import load_start
 from regard.metrics import Interval
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.runs.start import start_recipe
+from regard.runs.start import with_start
 from regard.studies.trained_models.pretrained import packaged_bert
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan, plan_pretraining, plan_training
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.choose import choose_source
+from regard.training.sources.documents import DocumentSource
+from regard.training.sources.text import TextSource
 
 ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 RATES = ("3e-4", "2e-3")
@@ -88,7 +92,12 @@ def characters(seed: int, out: Path) -> Run:
     """A language model of characters, trained on a world."""
     settings = ("model.n_layers=2", "model.d_model=96", f"seed={seed}", "training.steps=500")
     corpus = documents(world(seed).documents)
-    return execute(plan_training("text", corpus, out=out, settings=settings))
+    return execute(plan_training(TextSource(corpus), None, out, settings=settings))
+
+
+def plan_documents(corpus: list[Document], out: Path, recipe: str, settings: list[str]) -> Plan:
+    """Plan training on documents."""
+    return plan_training(DocumentSource(corpus), recipe, out, settings=settings)
 
 
 def reader(seed: int, out: Path) -> Run:
@@ -98,7 +107,7 @@ def reader(seed: int, out: Path) -> Run:
     questions = [q.text for q in found.questions("qa_train", QUESTIONS)]
     # The questions' words are in the vocabulary, with no loss on any answer.
     corpus = documents([*found.documents, *questions])
-    return execute(plan_pretraining(corpus, out, "demo", [*settings, "pretraining.steps=600"]))
+    return execute(plan_documents(corpus, out, "demo", [*settings, "training.steps=600"]))
 
 
 def masked(task: str) -> Callable[[int, Path], Run]:
@@ -108,9 +117,7 @@ def masked(task: str) -> Callable[[int, Path], Run]:
         texts = [t for e in examples(task, seed) for t in (e.text, e.second, e.answer) if t]
         corpus = documents([text for text in dict.fromkeys(texts) if " " in text])
         settings = (*SMALL, f"seed={seed}", "model.context_length=128", "tokenizer.unknown=unk")
-        return execute(
-            plan_pretraining(corpus, out, "masked", [*settings, "pretraining.steps=500"])
-        )
+        return execute(plan_documents(corpus, out, "masked", [*settings, "training.steps=500"]))
 
     return make
 
@@ -123,7 +130,7 @@ def minilm(_seed: int, _out: Path) -> Run:
 def caser(seed: int, out: Path) -> Run:
     """An encoder–decoder that changes case, letter by letter."""
     settings = (f"seed={seed}", "tokenizer.unknown=bytes", "training.steps=400")
-    return execute(plan_training("casing", out=out, settings=settings))
+    return execute(plan_training(choose_source("casing"), None, out, settings=settings))
 
 
 def held_out_perplexity(run: Run, seed: int) -> float:
@@ -211,12 +218,11 @@ def measure(case: Case, seeds: int) -> dict[str, Any]:
                 settings = [*case.settings, f"training.lr={rate}", f"seed={seed}"]
                 started = arm == arms[1]
                 plan = plan_training(
-                    case.task,
-                    case.data(seed),
-                    out=Path(folder) / str(i),
-                    recipe=start_recipe(parent, default, None, settings),
+                    choose_source(case.task, case.data(seed)),
+                    override(with_start(RECIPES[default], parent), settings),
+                    Path(folder) / str(i),
+                    parent if started else None,
                     tokenizer=None if started else parent.tokenizer,
-                    start=parent if started else None,
                 )
                 found[arm][rate].append(case.score(execute(plan), seed))
     return {"unit": case.unit, "lower_is_better": case.lower_is_better, "scores": found}

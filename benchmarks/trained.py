@@ -12,7 +12,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.training.loop import ExecutionOptions
-from regard.training.plan_task import plan_task
+from regard.training.plan import plan_training
+from regard.training.sources.choose import own_source
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def trained(
     """A run of a task's recipe with some settings, and the seconds that its training took."""
     recipe: Recipe = override(RECIPES[task], settings)
     with tempfile.TemporaryDirectory() as folder:
-        plan = plan_task(Path(folder) / "run", recipe)
+        plan = plan_training(own_source(recipe), recipe, Path(folder) / "run")
         started = time.perf_counter()
         plan.execute(ExecutionOptions(environment=environment, quiet=True))
         yield plan.run, time.perf_counter() - started

@@ -27,7 +27,8 @@ from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import plan_pretraining
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
 
 SETTINGS: dict[str, list[str]] = {
     "softmax": [],
@@ -53,14 +54,13 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
     environment = ExecutionEnvironment.choose("auto", "auto")
     recipe = override(
         RECIPES["demo"],
-        [f"model.attention.kind={kind}", *SETTINGS[kind], f"pretraining.steps={steps}"],
+        [f"model.attention.kind={kind}", *SETTINGS[kind], f"training.steps={steps}"],
     )
     world = make_world(WorldConfig(seed=0))
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     with tempfile.TemporaryDirectory() as folder:
-        plan = plan_pretraining(
-            corpus, Path(folder) / kind, recipe, questions=world.questions("qa_train", QUESTIONS)
-        )
+        source = DocumentSource(corpus, world.questions("qa_train", QUESTIONS))
+        plan = plan_training(source, recipe, Path(folder) / kind)
         progress = plan.execute(ExecutionOptions(environment=environment, quiet=True))
     answers = answer_questions(plan.run, world.questions("text_only"), environment)
     states = plan.run.language_model.init_state(1, recipe.model.context_length)

@@ -72,7 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from regard import api
 
     path = tmp_path_factory.mktemp("trained") / "run"
-    settings = [*MODEL, *STEPS, *MIXED, "pretraining.steps=60", "pretraining.lr=0.01"]
+    settings = [*MODEL, *STEPS, *MIXED, "training.steps=60", "training.lr=0.01"]
     api.pretrain(
         BIOGRAPHIES,
         out=path,

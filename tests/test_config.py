@@ -44,9 +44,9 @@ SETTINGS = {
     # Above 0: no recipe may be left without an objective.
     "objective.span_corruption": st.floats(0.01, 1).map(repr),
     "objective.question_batch": st.one_of(st.just("none"), whole_numbers),
-    "pretraining.steps": whole_numbers,
+    "training.steps": whole_numbers,
     "training.epochs": whole_numbers,
-    "pretraining.lr": st.floats(1e-9, 1000).map(repr),
+    "training.lr": st.floats(1e-9, 1000).map(repr),
     "training.optimizer.kind": st.sampled_from(["adamw", "muon"]),
     "training.optimizer.betas": st.tuples(shares, shares).map(lambda b: f"[{b[0]}, {b[1]}]"),
 }
@@ -124,8 +124,8 @@ def value_at(recipe: Recipe, path: str) -> Any:
         ("seed=7", "seed", 7),
         ("model.n_layers=6", "model.n_layers", 6),
         ("model.tie_head=true", "model.tie_head", True),
-        ("pretraining.lr=1e-4", "pretraining.lr", 1e-4),
-        ("pretraining.lr=1", "pretraining.lr", 1.0),
+        ("training.lr=1e-4", "training.lr", 1e-4),
+        ("training.lr=1", "training.lr", 1.0),
         ("model.activation=relu2", "model.activation", "relu2"),
         ('model.activation="relu2"', "model.activation", "relu2"),
         ("model.d_ff=none", "model.d_ff", None),
@@ -176,8 +176,8 @@ def test_positions_are_chosen_by_kind(kind: str) -> None:
 
 
 def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
-    chosen = ["pretraining.optimizer.kind=adamw", "pretraining.optimizer.weight_decay=0.3"]
-    optimizer = override(DEFAULT, chosen).pretraining.optimizer
+    chosen = ["training.optimizer.kind=adamw", "training.optimizer.weight_decay=0.3"]
+    optimizer = override(DEFAULT, chosen).training.optimizer
     assert msgspec.to_builtins(optimizer) == {
         "kind": "adamw",
         "betas": (0.9, 0.95),
@@ -186,29 +186,27 @@ def test_another_kind_has_its_own_fields_with_their_usual_values() -> None:
 
 
 def test_the_same_kind_keeps_its_fields() -> None:
-    before = override(DEFAULT, ["pretraining.optimizer.momentum=0.5"])
-    assert override(before, ["pretraining.optimizer.kind=muon"]) == before
+    before = override(DEFAULT, ["training.optimizer.momentum=0.5"])
+    assert override(before, ["training.optimizer.kind=muon"]) == before
 
 
 @pytest.mark.parametrize(
     ("assignments", "steps", "epochs"),
     [
-        (["pretraining.steps=5"], 5, None),
-        (["pretraining.epochs=3"], None, 3),
-        (["pretraining.steps=5", "pretraining.epochs=3"], None, 3),
-        (["pretraining.epochs=3", "pretraining.steps=5"], 5, None),
+        (["training.steps=5"], 5, None),
+        (["training.epochs=3"], None, 3),
+        (["training.steps=5", "training.epochs=3"], None, 3),
+        (["training.epochs=3", "training.steps=5"], 5, None),
     ],
 )
 def test_steps_and_epochs_replace_each_other(
     assignments: list[str], steps: int | None, epochs: int | None
 ) -> None:
     changed = override(DEFAULT, assignments)
-    assert (changed.pretraining.steps, changed.pretraining.epochs) == (steps, epochs)
-    assert changed.finetuning == DEFAULT.finetuning
+    assert (changed.training.steps, changed.training.epochs) == (steps, epochs)
 
 
-TOP = "data, finetuning, head, model, objective, pretraining, seed, task, template, tokenizer"
-TOP += ", training"
+TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer, training"
 
 
 @pytest.mark.parametrize(
@@ -252,13 +250,13 @@ TOP += ", training"
         ("tokenizer.size=10", "tokenizer.size", ">= 300"),
         ("seed=-1", "seed", ">= 0"),
         ("seed=99999999999999999999", "seed", "<= 4294967295"),
-        ("pretraining.lr=0", "pretraining.lr", "> 0"),
-        ("pretraining.lr=inf", "pretraining.lr", "<= 1000"),
-        ("pretraining.lr=nan", "pretraining.lr", "> 0"),
-        ("pretraining.steps=none", "pretraining", "either epochs or steps"),
-        ("pretraining.steps=null", "pretraining.steps", "`int | none`"),
-        ("pretraining.optimizer.betas=[0.9]", "pretraining.optimizer.betas", "length 2"),
-        ("pretraining.optimizer.betas=[0.9, 2]", "pretraining.optimizer.betas[1]", "< 1"),
+        ("training.lr=0", "training.lr", "> 0"),
+        ("training.lr=inf", "training.lr", "<= 1000"),
+        ("training.lr=nan", "training.lr", "> 0"),
+        ("training.steps=none", "training", "either epochs or steps"),
+        ("training.steps=null", "training.steps", "`int | none`"),
+        ("training.optimizer.betas=[0.9]", "training.optimizer.betas", "length 2"),
+        ("training.optimizer.betas=[0.9, 2]", "training.optimizer.betas[1]", "< 1"),
         ("data.validation=1", "data.validation", "< 1"),
         ("objective.next_token=0", "objective", "above 0"),
         ("objective.next_token=inf", "objective.next_token", "<= 1"),
@@ -303,8 +301,8 @@ def test_a_mistake_is_named_with_what_is_allowed(assignments: str, path: str, al
         ("[model.positions]\nkind = 'alibis'", "allowed: learned, sinusoidal, one-hot"),
         ("[model.positions]\nkind = 3", "model.positions.kind: "),
         ("[model.positions]\nkind = 'alibi'\nbase = 3.0", "none but kind"),
-        ("[pretraining]\nlr = 1e-3", "pretraining: give either epochs or steps"),
-        ("[pretraining]\nsteps = 3\nepochs = 3", "pretraining: give either epochs or steps"),
+        ("[training]\nlr = 1e-3", "training: give either epochs or steps"),
+        ("[training]\nsteps = 3\nepochs = 3", "training: give either epochs or steps"),
         ("seed = 1\nseed = 2", "isn't TOML"),
         ("model = 1", "model: "),
     ],

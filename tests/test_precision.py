@@ -11,12 +11,12 @@ from regard.studies.study import Study
 from tiny import MODEL, STEPS, Command
 
 WIDE = {torch.float32, torch.float64}
-MUON = ["pretraining.optimizer.kind=muon", "pretraining.steps=2"]
+MUON = ["training.optimizer.kind=muon", "training.steps=2"]
 QUESTION = "Where was Ada Finch born?"
 COMMANDS = {
     "pretrain": ["pretrain", "text.txt", "--out", "new", *MODEL, *STEPS],
     "muon": ["pretrain", "text.txt", "--out", "new", *MODEL, *STEPS, *MUON],
-    "finetune": ["finetune", "pairs.tsv", "--from", "run", "--out", "new", "finetuning.epochs=1"],
+    "finetune": ["finetune", "pairs.tsv", "--from", "run", "--out", "new", "training.epochs=1"],
     "evaluate": ["evaluate", "run", "pairs.tsv"],
     "generate": ["generate", "run", QUESTION],
     "beam search": ["generate", "run", QUESTION, "--num-beams", "2"],

@@ -12,18 +12,19 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.documents import DocumentSource
 
 TEXTS = 6000
 _SIZES = (
     *("tokenizer.kind=words", "model.context_length=32", "model.n_layers=3", "model.n_heads=4"),
     *("model.d_model=64", "data.validation=0.02"),
 )
-DECODER = override(RECIPES["default"], [*_SIZES, "pretraining.steps=1500"])
+DECODER = override(RECIPES["default"], [*_SIZES, "training.steps=1500"])
 """Learns to predict each word from those before it."""
 ENCODER = override(
     RECIPES["masked"],
-    [*_SIZES, "model.n_token_types=2", "objective.masking=0.25", "pretraining.steps=2500"],
+    [*_SIZES, "model.n_token_types=2", "objective.masking=0.25", "training.steps=2500"],
 )
 """Learns to tell masked words from both sides, in one sentence or in two."""
 
@@ -44,7 +45,7 @@ def plan_decoder(out: Path, recipe: Recipe = DECODER, n: int = TEXTS) -> Plan:
     """Training on texts, a line each."""
     corpus = texts(recipe.seed, "training", n)
     lines = [Document(text.line, f"text {i}") for i, text in enumerate(corpus, 1)]
-    return plan_pretraining(lines, out, recipe)
+    return plan_training(DocumentSource(lines), recipe, out)
 
 
 def plan_encoder(out: Path, recipe: Recipe = ENCODER, n: int = TEXTS) -> Plan:

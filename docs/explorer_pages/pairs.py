@@ -10,7 +10,8 @@ from regard.runs.run import Run, describe_origin
 from regard.text.corpus import Document
 from regard.text.template import Affixes
 from regard.text.tokenizer import train_tokenizer
-from regard.training.plan import Plan, hold_out, make_plan
+from regard.training.plan import Plan, plan_run
+from regard.training.sources.base import Datasets, hold_out
 
 TextPair = tuple[str, str]
 """Two sentences; the second may be empty."""
@@ -23,7 +24,7 @@ def plan_pairs(pairs: Sequence[TextPair], out: Path, recipe: Recipe) -> Plan:
     run = Run.new(out, recipe, tokenizer, describe_origin("pretraining", corpus, ()))
     training, held_out = (_masked_pairs(run, part) for part in hold_out(pairs, recipe))
     datasets = [WeightedDataset(training)]
-    return make_plan(run, datasets, [held_out], recipe.pretraining, "pretraining")
+    return plan_run(run, Datasets(training=datasets, held_out=[held_out]), "pretraining")
 
 
 def _masked_pairs(run: Run, pairs: Sequence[TextPair]) -> MaskedTokens:

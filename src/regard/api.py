@@ -1,7 +1,8 @@
 """The commands as functions: what `import regard` offers.
 
-`pretrain`, `finetune` and `train` have two halves, in `regard.training`: `plan_…` builds and checks
-everything, `Plan.execute` writes the run's folder and trains.
+`pretrain`, `finetune` and `train` differ by their source (`regard.training.sources`) and usual
+recipe. `plan_training` builds and checks everything; `Plan.execute` writes the run's folder and
+trains.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,8 @@ from regard.evaluation.evaluate import answer as answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
 from regard.huggingface.folder import choose_tokenizer, load_start
-from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.runs.start import convert as convert
 from regard.tasks.examples import Examples
@@ -35,7 +37,9 @@ from regard.text.packed import PackedCorpus, open_packed
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import track_text
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import plan_finetuning, plan_pretraining, plan_training
+from regard.training.plan import plan_more_steps, plan_training
+from regard.training.sources.choose import choose_source, choose_text
+from regard.training.sources.questions import QuestionSource
 
 
 def load(
@@ -114,9 +118,8 @@ def pretrain(
     `index`, the text is indexed in the run's folder, if pydivsufsort is installed. `mix` is the
     weights of packed corpora: "web=0.7,code=0.3".
     """
-    plan = plan_pretraining(
-        corpus, out, recipe, settings, questions=questions, index=index, mix=mix
-    )
+    source = choose_text(corpus, questions, index=index, mix=mix)
+    plan = plan_training(source, recipe, out, settings=settings)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
@@ -132,8 +135,12 @@ def finetune(
     device: str = "auto",
     precision: TrainingPrecision = "auto",
 ) -> Run:
-    """Train a pretrained model on questions. `run` isn't changed, and its recipe is the default."""
-    plan = plan_finetuning(run, questions, out, recipe, settings)
+    """Train a pretrained model on questions; `run` isn't changed.
+
+    By default, the recipe is that of `run` with the training of the one it names in `finetuning`.
+    """
+    source = QuestionSource(questions, "finetuning")
+    plan = plan_training(source, recipe, out, run, settings=settings)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 
@@ -162,17 +169,15 @@ def train(
     the weights of packed corpora.
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
-    plan = plan_training(
-        task,
-        data,
-        out=out,
-        recipe=recipe,
-        settings=settings,
-        test=test,
-        start=begun,
-        more_steps=more_steps,
-        mix=mix,
-    )
+    source = choose_source(task, data, test=test, mix=mix)
+    if more_steps is None:
+        plan = plan_training(source, recipe, out, begun, settings=settings)
+    elif begun is None or recipe is not None:
+        raise UserError(
+            f"more steps ({more_steps}): expected a run as start, and no recipe: they continue it"
+        )
+    else:
+        plan = plan_more_steps(source, out, begun, more_steps, settings)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
 

@@ -16,13 +16,13 @@ from regard.tasks.world_files import save_world
 SCORE: dict[str, Any] = {
     "accuracy": 0.5, "low": 0.456, "high": 0.544, "steps": 600, "training_seconds": 90.0
 }  # fmt: skip
-TINY = ["pretraining.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]
+TINY = ["training.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]
 
 
 def test_each_variant_changes_something_else() -> None:
-    steps = f"pretraining.steps={birthplaces.STEPS}"
+    steps = f"training.steps={birthplaces.STEPS}"
     made = [override(RECIPES["modern"], [steps, *v]) for v in birthplaces.VARIANTS.values()]
-    assert RECIPES["modern"].pretraining.steps == 2 * birthplaces.STEPS
+    assert RECIPES["modern"].training.steps == 2 * birthplaces.STEPS
     assert not [one for i, one in enumerate(made) if one in made[:i]]
 
 

@@ -74,7 +74,7 @@ def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str],
 
 
 def test_options_that_exclude_each_other_write_nothing(regard: Command, folder: Path) -> None:
-    double = ("--precision", "float64", "pretraining.param_dtype=bfloat16")
+    double = ("--precision", "float64", "training.param_dtype=bfloat16")
     refused(regard(*PRETRAIN, *double), "contradicts param_dtype=bfloat16")
     assert not (folder / "new").exists()
 
@@ -370,9 +370,9 @@ def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], nam
         ("data.validation=1", "data.validation"),
         ("objective.next_token=inf", "objective.next_token"),
         ("objective.next_token=0", "above 0"),
-        ("pretraining.lr=inf", "pretraining.lr"),
-        ("pretraining.steps=0", "pretraining.steps"),
-        ("pretraining.steps=none", "either epochs or steps"),
+        ("training.lr=inf", "training.lr"),
+        ("training.steps=0", "training.steps"),
+        ("training.steps=none", "either epochs or steps"),
         ("seed=99999999999999999999", "seed"),
         ("text.tsx", "text.tsx"),
     ],
@@ -485,7 +485,7 @@ def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
         (*EVALUATE, "--predictions"),
         (*EVALUATE, "--baseline", "majority", "--json"),
         ("evaluate", "run", "text.txt", "--json"),
-        ("demo", "--out", "new", "pretraining.steps=1", "--json"),
+        ("demo", "--out", "new", "training.steps=1", "--json"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named_before_the_work(
@@ -678,7 +678,7 @@ def test_once_there_is_room_the_command_works(
 def test_training_goes_on_where_the_full_disk_stopped_it(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    command = (*PRETRAIN, "pretraining.checkpoint_every=2")
+    command = (*PRETRAIN, "training.checkpoint_every=2")
     assert regard(*command, "--out", "undisturbed").code == 0
     with monkeypatch.context() as full:
         fill_disk(full, after)

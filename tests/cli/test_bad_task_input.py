@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.evaluation import tasks
-from regard.training import plan_task
+from regard.training.sources import probe
 from tiny import MODEL, STEPS, Command, refused
 from tiny_tasks import CONTINUING, EMBEDDING, FAMILIES, task_recipe, task_settings, trained_run
 
@@ -18,7 +18,7 @@ CLASSES = task_settings("classification", "encoder, classification")
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_task, "PROBE_ROWS", 8)
+    monkeypatch.setattr(probe, "PROBE_ROWS", 8)
     monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
 
 
@@ -89,14 +89,14 @@ def test_a_recipe_of_another_task_is_refused(regard: Command, command: str, says
         ("train copy model.kind=encoder-decoder", "set model.kind=decoder, rnn or fixed-window"),
         ("train copy head.kind=classification", "set model.kind=decoder, rnn or fixed-window"),
         ("train copy task.length=100", "its rows take 200 tokens, but model.context_length is 128"),
-        ("train questions pairs.tsv model.kind=encoder-decoder", "continues a text"),
-        ("train questions pairs.tsv head.kind=classification", "continues a text"),
-        ("train text text.txt model.kind=rnn-encoder-decoder", "continues a text"),
+        ("train questions pairs.tsv model.kind=encoder-decoder", "causal language model"),
+        ("train questions pairs.tsv head.kind=classification", "causal language model"),
+        ("train text text.txt model.kind=rnn-encoder-decoder", "causal language model"),
         ("pretrain text.txt objective.masked_tokens=1", "take --recipe masked"),
         ("pretrain text.txt objective.masked_autoencoding=1", "take --recipe masked"),
         ("pretrain text.txt --recipe masked objective.next_token=1", "objective.next_token=0"),
-        ("pretrain text.txt --recipe masked head.kind=classification", "continues a text"),
-        ("pretrain text.txt model.kind=encoder-decoder", "continues a text"),
+        ("pretrain text.txt --recipe masked head.kind=classification", "causal language model"),
+        ("pretrain text.txt model.kind=encoder-decoder", "causal language model"),
     ],
 )
 def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, says: str) -> None:
@@ -269,7 +269,9 @@ def test_what_continues_no_text_is_not_finetuned(
     regard: Command, folder: Path, family: str
 ) -> None:
     put_run(folder, "classification", family)
-    refused(regard("finetune", "pairs.tsv", "--from", "run", "--out", "new"), "continues a text")
+    refused(
+        regard("finetune", "pairs.tsv", "--from", "run", "--out", "new"), "causal language model"
+    )
 
 
 def test_an_encoder_of_masks_answers_nothing(regard: Command, folder: Path) -> None:

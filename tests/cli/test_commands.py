@@ -136,7 +136,7 @@ def test_pretraining_makes_a_run(regard: Command, folder: Path) -> None:
 def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
     regard: Command, folder: Path
 ) -> None:
-    settings = ("pretraining.steps=80", "pretraining.lr=0.01", "data.validation=0.2")
+    settings = ("training.steps=80", "training.lr=0.01", "data.validation=0.2")
     flags = ("--out", "new", "--json", "facts.json", "--precision", "float32")
     outcome = succeeded(regard("pretrain", "text.txt", *flags, *MODEL, *STEPS, *settings))
     facts = read_json(folder / "facts.json")
@@ -158,7 +158,7 @@ def test_the_text_of_a_pretraining_is_indexed(regard: Command, folder: Path) -> 
     assert not (folder / "without/corpus.index").exists()
     found = succeeded(regard("find", "with/corpus.index", "Mia Bell"))
     assert "text.txt:3" in found.out
-    tuned = ("--from", "with", "--out", "tuned", "finetuning.steps=2")
+    tuned = ("--from", "with", "--out", "tuned", "training.steps=2")
     succeeded(regard("finetune", "pairs.tsv", *tuned))
     asked = succeeded(regard("ask", "tuned", "Where was Mia Bell born?", "--json"))
     assert json.loads(asked.out)["evidence"]["documents"] == 1
@@ -171,7 +171,7 @@ def test_the_text_of_a_pretraining_is_indexed(regard: Command, folder: Path) -> 
 def test_without_pydivsufsort_a_line_says_how_to_index(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("regard.training.plan", "regard.corpus.index"):
+    for module in ("regard.training.sources.documents", "regard.corpus.index"):
         monkeypatch.setattr(f"{module}.can_index", lambda: False)
     outcome = succeeded(regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS))
     assert "pip install 'regard[index]'" in outcome.out
@@ -298,20 +298,8 @@ def test_conversations_are_trained_on_continued_and_scored(regard: Command, fold
     refused(regard("ask", "fine", "Mia", *several), "chats.jsonl:2", "second")
 
 
-@pytest.mark.parametrize(
-    ("command", "own", "other"),
-    [
-        (("pretrain", "text.txt"), "pretraining", "training"),
-        (("finetune", "pairs.tsv", "--from", "run"), "finetuning", "pretraining"),
-        (("train", "questions", "pairs.tsv"), "training", "pretraining"),
-        (("train", "casing"), "training", "finetuning"),
-    ],
-)
-def test_settings_of_another_stage_alone_are_refused(
-    regard: Command, command: tuple[str, ...], own: str, other: str
-) -> None:
-    outcome = regard(*command, "--out", "new", f"{other}.steps=3")
-    refused(outcome, f"{other}.steps=3", f"{own}.steps=3")
+def test_a_recipe_has_one_training(regard: Command) -> None:
+    refused(regard("pretrain", "text.txt", "--out", "new", "pretraining.steps=3"), "training?")
 
 
 def test_training_on_questions_alone(regard: Command, folder: Path) -> None:

@@ -21,7 +21,7 @@ MANY = ",".join(f"{i}e-5" for i in range(1, 1001))
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
 def test_a_grid_is_trained_once_and_shown_again(regard: Command, folder: Path) -> None:

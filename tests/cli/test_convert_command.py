@@ -7,7 +7,6 @@ import torch
 
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
-from regard.text import tokenize
 from tiny import MODEL, STEPS, Command, refused, succeeded
 
 ELU = "model.attention.kind=elu"
@@ -66,7 +65,7 @@ def test_tokens_come_along_and_are_trained_on(
     flags = ("training.optimizer.kind=adamw", *MODEL, *STEPS)
     succeeded(regard("train", "text", "long.txt", "--out", "lm", *flags))
     with monkeypatch.context() as patched:
-        patched.setattr(tokenize, "_write_tokens", pytest.fail)
+        patched.setattr("regard.training.sources.text.pack_corpus", pytest.fail)
         outcome = succeeded(regard("convert", "lm", "--out", "elu", ELU, "--steps", "4"))
         lines = [line for line in outcome.out.splitlines() if "perplexity: " in line]
         _, after, trained = lines
@@ -75,7 +74,7 @@ def test_tokens_come_along_and_are_trained_on(
         assert trained.removeprefix("after 4 steps: ") in succeeded(regard("evaluate", "elu")).out
         made = Run.load(folder / "elu")
         assert (made.recipe.training.steps, made.origin["steps"]) == (4, 4)
-        patched.setattr(tokenize, "inspect_file", pytest.fail)
+        patched.setattr("regard.text.packed.inspect_file", pytest.fail)
         more = ("train", "text", "long.txt", "--from", "elu", "--out", "more", *STEPS)
         succeeded(regard(*more))
     ids = [(folder / name / "tokens/training.bin").stat().st_ino for name in ("lm", "elu", "more")]

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_named
 from regard.api import evaluate, load, train
 from regard.errors import UserError
 from regard.evaluation.tasks import TaskScore
 from regard.tasks.registry import TEXT_TASKS
 from regard.tasks.rows import load_rows
-from regard.training.plan import Plan, plan_training
+from regard.training.plan import Plan
 from tiny import Command, refused
 from tiny_tasks import task_settings
 
@@ -29,7 +30,7 @@ def write_table(path: Path, n: int = 40) -> Path:
 
 def plan(path: Path, *settings: str, test: Path | None = None) -> Plan:
     columns = ["data.table.text=review", "data.table.label=stars"]
-    return plan_training(
+    return plan_named(
         "classification", path, out=path.parent / "new", settings=[*TINY, *columns, *settings],
         test=test,
     )  # fmt: skip
@@ -119,8 +120,8 @@ def test_labels_that_training_lacks_are_reported(tmp_path: Path) -> None:
     test = tmp_path / "test.csv"
     test.write_text("review,stars\ngood food,5\nodd food,3\n", "utf-8")
     made = plan(write_table(tmp_path / "a.csv"), test=test)
-    assert made.facts["test_rows_with_a_label_absent_from_training"] == 1
-    assert made.facts["training_rows"] == 40
+    assert made.data.facts["test_rows_with_a_label_absent_from_training"] == 1
+    assert made.data.facts["training_rows"] == 40
 
 
 def test_labels_absent_from_training_are_reported_with_the_score(
@@ -134,8 +135,8 @@ def test_labels_absent_from_training_are_reported_with_the_score(
 
 def test_duplicates_across_the_split_are_reported(tmp_path: Path) -> None:
     made = plan(write_table(tmp_path / "a.csv", n=300))
-    assert made.facts["test_rows"] == 30
-    assert made.facts["test_rows_with_a_text_in_training"] == 30
+    assert made.data.facts["test_rows"] == 30
+    assert made.data.facts["test_rows_with_a_text_in_training"] == 30
 
 
 def test_one_label_teaches_nothing(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_ten_thousand_labels_are_planned(tmp_path: Path) -> None:
     rows = "\n".join(f"text {i},label{i // 2}" for i in range(20_000))
     (tmp_path / "a.csv").write_text(f"review,stars\n{rows}\n", "utf-8")
     made = plan(tmp_path / "a.csv", "tokenizer.kind=characters")
-    assert made.facts["labels"] == 10_000
+    assert made.data.facts["labels"] == 10_000
     assert made.describe()["uniform_loss"] == pytest.approx(9.2103, abs=1e-3)
 
 
@@ -266,7 +267,7 @@ def test_by_default_a_tokenizer_of_rows_encodes_all(tmp_path: Path, task: str) -
     labels = ["1 2 3", "4 5 6"]
     lines = [f"the good food{second}\t{labels[i % 2]}\n" for i in range(9)]
     (tmp_path / "a.tsv").write_text("".join(lines), "utf-8")
-    made = plan_training(task, tmp_path / "a.tsv", out=tmp_path / "new")
+    made = plan_named(task, tmp_path / "a.tsv", out=tmp_path / "new")
     assert made.run.tokenizer.encode("zyxw 😀")
 
 
@@ -289,4 +290,4 @@ def test_another_file_is_the_test_of_any_task(regard: Command, tmp_path: Path) -
 
 def test_no_examples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no examples to train on"):
-        plan_training("casing", [], out=tmp_path / "new")
+        plan_named("casing", [], out=tmp_path / "new")

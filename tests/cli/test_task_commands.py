@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from plans import plan_task
 from regard import api
 from regard.evaluation import tasks
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.registry import TextTask
-from regard.training import plan_task
+from regard.training.sources import probe
 from tiny import MODEL, STEPS, Command, succeeded
 from tiny_tasks import FAMILIES, PROBES, TEXT_TASKS, task_recipe, task_settings
 
@@ -39,7 +40,7 @@ TRANSLATED = ("a b\tb a", "a c\tc a", "c c b\tb c c", "b\tb")
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_task, "PROBE_ROWS", 8)
+    monkeypatch.setattr(probe, "PROBE_ROWS", 8)
     monkeypatch.setattr(tasks, "PROBE_ROWS", 8)
 
 
@@ -104,7 +105,7 @@ def test_the_seed_decides_examples_and_weights(regard: Command, folder: Path) ->
     loaded = Run.load(folder / "new")
     recipe = task_recipe("casing", "encoder-decoder", "seed=7")
     assert loaded.recipe == recipe
-    expected = plan_task.plan_task(folder / "other", recipe)
+    expected = plan_task(folder / "other", recipe)
     assert loaded.origin["fingerprint"] == expected.run.origin["fingerprint"]
 
 

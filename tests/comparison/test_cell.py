@@ -25,7 +25,8 @@ from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
 from regard.runs.claim import Claim, StaleClaimError
-from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.training.checkpoint import newest_checkpoint
 from tiny import contents
@@ -48,7 +49,7 @@ def outcome_of(path: Path) -> Outcome:
 @pytest.fixture(autouse=True, scope="module")
 def few_rows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
         yield
 
 
@@ -156,7 +157,7 @@ def test_divergence_without_a_named_step(tmp_path: Path, monkeypatch: pytest.Mon
     def diverge(*_: object, **__: object) -> float:
         raise NonFiniteError("the weights add up to zero")
 
-    monkeypatch.setattr("regard.training.loop.accumulate_gradients", diverge)
+    monkeypatch.setattr("regard.training.step.accumulate_gradients", diverge)
     run_cell(path)
     assert (outcome_of(path).state, outcome_of(path).step) == ("diverged", 1)
 

@@ -17,7 +17,7 @@ def test_the_function_returns_what_the_folder_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
     found = regard.compare(
         "mqar",
         over={KIND: ["softmax", "elu"]},
@@ -41,7 +41,7 @@ def test_many_cells_are_confirmed(tmp_path: Path) -> None:
 
 def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
     monkeypatch.setattr(api, "load_suite", lambda _: [tiny_grid(seeds=1)])
     found = regard.compare(suite="one", out=tmp_path, settings=["training.steps=2"], device="cpu")
     assert list(found) == ["mqar"]

@@ -19,7 +19,7 @@ from regard.comparison import executors
 from regard.comparison.executors import default_jobs, run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
-from regard.runs.recipe import find_recipe
+from regard.runs.recipes import find_recipe
 from tiny_comparisons import TINY
 
 SETTINGS = CellSettings(device="cpu")

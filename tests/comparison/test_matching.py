@@ -17,7 +17,7 @@ D_FF, FEATURES = "model.d_ff", "model.attention.features"
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
 def planned(kinds: tuple[str, ...] = ("softmax", "elu"), **changes: object) -> PlannedComparison:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from plans import plan_named
 from regard.comparison import scheduler
 from regard.comparison.folder import read_cells
 from regard.comparison.grid import Grid
@@ -14,7 +15,6 @@ from regard.comparison.scheduler import add_to_comparison, train_comparison
 from regard.comparison.summary import summarize
 from regard.comparison.table import Comparison
 from regard.errors import UserError
-from regard.training.plan import plan_training
 from tiny import contents
 from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS
@@ -23,7 +23,7 @@ from tiny_tasks import SETTINGS as OPTIONS
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.plan_task.PROBE_ROWS", 100)
+    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
 
 
 def trained(grid: Grid, out: Path) -> Comparison:
@@ -103,7 +103,7 @@ def test_a_second_scheduler_is_refused(tmp_path: Path) -> None:
 def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = (*TINY, f"{KIND}=elu", f"{LR}=0.001", "seed=2")
-    plan_training("mqar", out=run, settings=settings).execute(OPTIONS)
+    plan_named("mqar", out=run, settings=settings).execute(OPTIONS)
     before = contents(run)
     trained(tiny_grid(tune={}, seeds=2, settings=(*TINY, f"{LR}=0.001")), tmp_path / "sweep")
     found = add_to_comparison(tmp_path / "sweep", [run], quiet=True)
@@ -115,7 +115,7 @@ def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
 
 def test_a_run_that_differs_does_not_join(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    plan_training("mqar", out=run, settings=(*TINY, "model.d_model=32")).execute(OPTIONS)
+    plan_named("mqar", out=run, settings=(*TINY, "model.d_model=32")).execute(OPTIONS)
     trained(tiny_grid(seeds=1), tmp_path / "sweep")
     before = contents(tmp_path)
     with pytest.raises(UserError, match=r"differ in model\.d_model"):

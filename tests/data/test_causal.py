@@ -1,10 +1,10 @@
 """Causal examples: what is read, what is predicted, and how often."""
 
-from itertools import chain, groupby, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rows import assert_rows
 from scipy.stats import chisquare
@@ -12,17 +12,11 @@ from scipy.stats import chisquare
 from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import (
-    VALIDATION_TOKENS,
     CausalDataset,
     CausalExample,
-    Clozes,
     Documents,
-    Questions,
     SpanCorruption,
-    Windows,
     corrupt_span,
-    held_out_windows,
-    question_answer,
 )
 
 PAD, MASK, BLOCK = 0, 1, 8
@@ -106,9 +100,7 @@ def test_the_place_of_a_span_is_uniform() -> None:
     assert chisquare(counts).pvalue > UNLIKELY
 
 
-def examples_of(
-    dataset: Documents | Windows | SpanCorruption, seed: int = 0
-) -> list[CausalExample]:
+def examples_of(dataset: Documents | SpanCorruption, seed: int = 0) -> list[CausalExample]:
     rng = np.random.default_rng(seed)
     return [dataset.example(index, rng) for index in range(len(dataset))]
 
@@ -169,21 +161,6 @@ def test_what_begins_a_text_is_not_predicted(prefix: list[int], document: list[i
     assert batch.labels[0, : len(whole) - 1].tolist() == targets[1:]
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
-@given(st.integers(2, 60), st.integers(0, 9))
-def test_windows_cover_a_text(length: int, seed: int) -> None:
-    text = list(range(100, 100 + length))
-    windows = Windows(text, RowFormat(BLOCK, PAD))
-    covered: set[int] = set()
-    rng = np.random.default_rng(seed)
-    for _ in range(40):
-        for index in range(len(windows)):
-            ids = list(windows.example(index, rng).ids)
-            assert ids == text[ids[0] - 100 :][: BLOCK + 1]
-            covered.update(ids)
-    assert covered == set(text)
-
-
 texts = st.lists(st.integers(MASK + 1, 50), min_size=1, max_size=10)
 pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=5)
 
@@ -204,49 +181,3 @@ def test_texts_predict_each_target_from_what_is_before_it(
         for ids, of_row in whole
     ]
     assert_rows(batch.labels, targets, block, IGNORE)
-
-
-def test_validation_is_of_bounded_size() -> None:
-    windows = held_out_windows(range(5 * VALIDATION_TOKENS), RowFormat(64, 0))
-    assert len(windows) * 64 <= VALIDATION_TOKENS
-    assert windows.rows[-1][-1] > 4 * VALIDATION_TOKENS
-    assert len(held_out_windows(range(1), RowFormat(64, 0))) == 0
-
-
-@given(tokens, tokens)
-def test_a_question_carries_no_loss_and_its_answer_does(
-    question: list[int], answer: list[int]
-) -> None:
-    example = question_answer(question, [60, *answer, 70])
-    assert list(example.ids) == [*question, 60, *answer, 70]
-    predicted = [i for i, target in zip(example.ids, example.targets, strict=True) if target]
-    assert predicted == [60, *answer, 70]
-    assert [target for target, _ in groupby(example.targets)] == [False] * bool(question) + [True]
-
-
-@given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=4))
-def test_each_answer_of_a_conversation_carries_loss(
-    turns: list[tuple[list[int], list[int]]],
-) -> None:
-    example = question_answer(*chain(*turns))
-    assert example.ids == [i for turn in turns for part in turn for i in part]
-    alone = [question_answer(*turn) for turn in turns]
-    assert example.targets == [target for one in alone for target in one.targets]
-
-
-@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
-def test_questions_are_examples_in_their_order(rows: list[tuple[list[int], list[int]]]) -> None:
-    dataset = Questions(rows, RowFormat(30, PAD))
-    rng = np.random.default_rng(0)
-    expected = [question_answer(*row) for row in rows]
-    assert [dataset.example(i, rng) for i in range(len(dataset))] == expected
-    assert [dataset.length(i) for i in range(len(dataset))] == [len(e.ids) for e in expected]
-
-
-def test_each_wording_of_a_cloze_is_drawn() -> None:
-    clozes = [([[5], [6, 7], [8, 9, 10]], [1, 11, 1])]
-    dataset = Clozes(clozes, RowFormat(30, PAD))
-    rng = np.random.default_rng(0)
-    drawn = {tuple(dataset.example(0, rng).ids) for _ in range(50)}
-    assert drawn == {(5, 1, 11, 1), (6, 7, 1, 11, 1), (8, 9, 10, 1, 11, 1)}
-    assert (len(dataset), dataset.length(0)) == (1, 5)

@@ -13,7 +13,7 @@ from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import plan_task
+from regard.training.sources import probe
 from tiny import MASK, PAD
 from tiny_tasks import CONTINUING, CPU, EMBEDDING, LABELING, WRITING, sharp_run, task_recipe
 
@@ -34,7 +34,7 @@ READING = {
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_task, "PROBE_ROWS", 4)
+    monkeypatch.setattr(probe, "PROBE_ROWS", 4)
 
 
 def answering(family: str, *settings: str) -> Run:

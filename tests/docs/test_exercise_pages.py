@@ -12,7 +12,7 @@ from regard.config import override
 
 TINY = (
     *("model.n_layers=2", "model.n_heads=2", "model.d_model=16"),
-    *("pretraining.steps=1", "pretraining.batch=4"),
+    *("training.steps=1", "training.batch=4"),
 )
 LARGEST = 150_000
 """Bytes of a picture in the docs."""

@@ -21,9 +21,9 @@ TINY = (
         "model.context_length=24",
         "model.n_token_types=2",
         "data.validation=0",
-        "pretraining.steps=2",
+        "training.steps=2",
     ),
-    *("pretraining.batch=3", "pretraining.shuffle=false"),
+    *("training.batch=3", "training.shuffle=false"),
 )
 
 

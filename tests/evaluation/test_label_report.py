@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plans import plan_task
 from regard.evaluation.label_report import (
     calibration,
     calibration_error,
@@ -20,7 +21,6 @@ from regard.evaluation.label_report import (
 from regard.evaluation.tasks import Prediction
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training.plan_task import plan_task
 from tiny_tasks import task_recipe
 
 labels = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1)

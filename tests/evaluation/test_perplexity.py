@@ -22,8 +22,8 @@ SETTINGS = [
     "model.n_heads=2",
     "model.d_model=8",
     "model.context_length=32",
-    "pretraining.steps=2",
-    "pretraining.batch=2",
+    "training.steps=2",
+    "training.batch=2",
     "data.packing=false",
 ]
 

@@ -46,7 +46,7 @@ from regard.tasks.probes import (
 )
 from regard.tasks.state_tracking import ParityConfig
 from regard.text.tokenizer import Tokenizer, number_tokenizer
-from regard.training import plan_task
+from regard.training.sources import probe
 from tiny import BLOCK, MASK, QUESTIONS
 from tiny_tasks import (
     CONTINUING,
@@ -72,7 +72,7 @@ BYTE_PAIRS = ("tokenizer.kind=byte-pairs", "tokenizer.size=300")
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_task, "PROBE_ROWS", 4)
+    monkeypatch.setattr(probe, "PROBE_ROWS", 4)
     monkeypatch.setattr(tasks, "PROBE_ROWS", 10)
 
 

@@ -33,12 +33,8 @@ MODEL = (
     f"model.context_length={BLOCK}",
 )
 """Overrides that make any recipe's model tiny."""
-STEPS = tuple(
-    f"{stage}.{field}"
-    for stage in ("pretraining", "finetuning", "training")
-    for field in ("steps=3", "batch=4", "log_every=1")
-)
-"""Overrides that make any stage short."""
+STEPS = ("training.steps=3", "training.batch=4", "training.log_every=1")
+"""Overrides that make any training short."""
 MIXED = ("objective.next_token=0.5", "objective.questions=0.5")
 """Overrides that mix questions in."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from plans import plan_task
 from regard.config import override
 from regard.data.batch import Batch
 from regard.device import ExecutionEnvironment
@@ -15,7 +16,6 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
 from regard.training.losses import accumulate_gradients
-from regard.training.plan_task import plan_task
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 SETTINGS = ExecutionOptions(environment=CPU, quiet=True)

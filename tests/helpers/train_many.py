@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 import torch
 
+from plans import plan_task
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler
 from regard.device import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
-from regard.training.plan_task import plan_task
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind
-from regard.training.step_batches import StepBatch, StepBatches
+from regard.training.step import StepBatch, StepBatches
 from tiny_tasks import task_recipe
 
 DROPOUT = ("model.dropout=0.2",)
@@ -83,7 +83,7 @@ def train_many(out: Path, kind: ParallelKind, names: list[str]) -> None:
         task, family, *own = CASES[name]
         plan = plan_task(out / name, task_recipe(task, family, *SETTINGS, *own))
         recorded = partial(RecordedBatches, out / name)
-        with patch("regard.training.loop.batches_kind", lambda _, recorded=recorded: recorded):
+        with patch("regard.training.step.batches_kind", lambda _, recorded=recorded: recorded):
             plan.execute(options)
 
 

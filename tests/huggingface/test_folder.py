@@ -18,6 +18,7 @@ from tokenizers import models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from plans import plan_finetuning
 from regard import api
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
@@ -26,7 +27,6 @@ from regard.huggingface.folder import import_folder
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer
-from regard.training.plan import plan_finetuning
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import (
     BERT_SPECIAL,
@@ -625,7 +625,7 @@ def test_an_imported_model_is_finetuned_on_questions_and_answers_them(
     folders: Path, tmp_path: Path
 ) -> None:
     run = Run.load(folders / "gpt2-run")
-    settings = ["finetuning.epochs=1", "finetuning.batch=4"]
+    settings = ["training.epochs=1", "training.batch=4"]
     tuned = api.finetune(run, QUESTIONS, out=tmp_path / "tuned", settings=settings)
     end = tuned.tokenizer.special.require("eos")
     batch = plan_finetuning(run, QUESTIONS, tmp_path / "other", settings=settings).sampler.batch(0)

@@ -107,7 +107,7 @@ def test_tampered_code_is_refused_even_if_trusted(run: Path) -> None:
 
 
 def test_resuming_with_an_edited_file_is_refused(run: Path, tmp_path: Path) -> None:
-    settings = [*SETTINGS, "pretraining.steps=3"]
+    settings = [*SETTINGS, "training.steps=3"]
     api.pretrain(TEXTS, out=run, settings=settings, device="cpu", resume=True)
     (tmp_path / "mine.py").write_text(FILE + "# edited\n", "utf-8")
     with pytest.raises(UserError, match=r"origin\.json: code was"):

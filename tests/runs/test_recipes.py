@@ -20,12 +20,14 @@ from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.config import BytePairsConfig
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import train_tokenizer
-from regard.training.plan_task import task_dataset
+from regard.training.sources.examples import task_dataset
 
 
 def test_the_recipes_are_those_that_commands_know() -> None:
     own = {"course", "modern", "default", "demo", "text", "gpt-small", "masked"}
-    assert set(RECIPES) == {*own, *TASKS}
+    finetuning = {recipe.finetuning for recipe in RECIPES.values()} | {"hugging-face-finetune"}
+    questions = {"questions", "course-questions", "demo-questions"}
+    assert set(RECIPES) == {*own, *finetuning, *questions, *TASKS}
 
 
 def test_every_task_has_a_recipe() -> None:

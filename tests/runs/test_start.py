@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from plans import plan_task
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
 from regard.files import read_table
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.runs.start import ancestors, ancestry, convert, shown_names
-from regard.training.plan_task import plan_task
 from tiny_tasks import sharp_run, task_recipe
 
 

@@ -18,7 +18,7 @@ from regard.comparison.executors import run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
 from regard.comparison.table import MEASURED
-from regard.runs.recipe import find_recipe
+from regard.runs.recipes import find_recipe
 from tiny import contents
 from tiny_comparisons import TINY
 

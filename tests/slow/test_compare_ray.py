@@ -17,7 +17,7 @@ from regard.comparison.plan import plan_comparison
 from regard.comparison.ray_tasks import connect_to_ray, run_on_ray
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.table import MEASURED
-from regard.runs.recipe import find_recipe
+from regard.runs.recipes import find_recipe
 from tiny_comparisons import TINY, tiny_grid
 
 ray = pytest.importorskip("ray", reason="the extra ray isn't installed")

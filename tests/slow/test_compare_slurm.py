@@ -18,7 +18,7 @@ from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.slurm_jobs import run_on_slurm
 from regard.comparison.table import MEASURED, Comparison
-from regard.runs.recipe import find_recipe
+from regard.runs.recipes import find_recipe
 from tiny import contents
 from tiny_comparisons import KIND, TINY, tiny_grid
 

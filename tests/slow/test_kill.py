@@ -18,9 +18,9 @@ def command(world: Path, out: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "regard", "pretrain", str(world / "wiki.txt")),
         *("--questions", str(world / "birth_places_train.tsv"), "--out", str(out), "--resume"),
-        *("--recipe", "demo", "--threads", "1", "pretraining.steps=300"),
-        *("pretraining.checkpoint_every=10", "model.d_model=32", "model.dropout=0.1"),
-        "pretraining.log_every=1",
+        *("--recipe", "demo", "--threads", "1", "training.steps=300"),
+        *("training.checkpoint_every=10", "model.d_model=32", "model.dropout=0.1"),
+        "training.log_every=1",
     ]
 
 

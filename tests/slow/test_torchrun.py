@@ -35,11 +35,11 @@ PRETRAINING = (
     "model.n_layers=2",
     "model.dropout=0.2",
     "data.validation=0.2",
-    f"pretraining.steps={STEPS}",
-    "pretraining.batch=5",
-    "pretraining.log_every=1",
-    "pretraining.checkpoint_every=10",
-    "pretraining.optimizer.kind=adamw",
+    f"training.steps={STEPS}",
+    "training.batch=5",
+    "training.log_every=1",
+    "training.checkpoint_every=10",
+    "training.optimizer.kind=adamw",
 )
 
 
@@ -92,7 +92,7 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
     """One process, the launcher alone or all of them are killed at any moment."""
     write_corpus(tmp_path)
     steps = 100 * kills
-    settings = f"pretraining.steps={steps}"
+    settings = f"training.steps={steps}"
     launch(1, command(tmp_path, "alone", settings))
     draw, victims = random.Random(kills), ("one", "launcher", "all")
     for processes, victim in islice(cycle(product((2, 3, 1), victims)), 0, 4 * kills, 4):
@@ -109,7 +109,7 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    flags = ("--parallel", kind, "--precision", "float32", "pretraining.steps=60")
+    flags = ("--parallel", kind, "--precision", "float32", "training.steps=60")
     launch(3, command(tmp_path, "whole", *flags))
     launch(
         3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/20"
@@ -146,7 +146,7 @@ def test_torchrun_resumes_by_itself(processes: int, reference: Path, tmp_path: P
 
 def test_a_dead_process_is_named(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    process = start(3, command(tmp_path, "run", "pretraining.steps=100000"))
+    process = start(3, command(tmp_path, "run", "training.steps=100000"))
     wait_for(tmp_path / "run/checkpoints/20", process)
     victim = workers(process.pid)[1]
     os.kill(victim, signal.SIGKILL)
@@ -189,9 +189,9 @@ def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) 
 
 def test_a_wrong_option_of_one_process_stops_all_with_one_line(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    own = "if os.environ['RANK'] == '1': sys.argv.append('pretraining.batch=none')"
+    own = "if os.environ['RANK'] == '1': sys.argv.append('training.batch=none')"
     (line,) = failure(command(tmp_path, "run"), own)
-    assert "pretraining.batch" in line
+    assert "training.batch" in line
     assert "RuntimeError" not in LOG.read_text()
     assert not (tmp_path / "run").exists()
 

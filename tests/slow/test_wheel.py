@@ -19,7 +19,7 @@ def test_an_installed_wheel_runs_without_the_sources(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("regard-*.whl")
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
-    tiny = ["pretraining.steps=3", "training.steps=3", "model.d_model=16"]
+    tiny = ["training.steps=3", "training.steps=3", "model.d_model=16"]
     done = subprocess.run(
         [sys.executable, "-m", "regard", "demo", "--out", str(tmp_path / "out"), *tiny],
         env={"PYTHONPATH": str(site), "PATH": ""},

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from regard.cli import main
-from regard.config import override
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.evaluate import Answer, Evaluation
-from regard.runs.recipes import RECIPES
 from regard.studies.birthplaces import (
     ARMS,
     NOT_PRETRAINED,
@@ -26,6 +24,7 @@ from regard.studies.birthplaces import (
     mistakes,
 )
 from regard.studies.birthplaces_report import birthplaces_report
+from regard.studies.stages import choose_stages
 from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
@@ -38,11 +37,11 @@ TINY = [
     "tokenizer.kind=words",
     "model.n_layers=1",
     "model.d_model=16",
-    "pretraining.steps=4",
-    "training.steps=3",
+    "training.steps=4",
+    "questions.steps=3",
     "finetuning.steps=2",
 ]
-MODERN = override(RECIPES["modern"], TINY)
+MODERN = choose_stages("modern", TINY)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(folder: Path) -> Data:
-    return Data.read(folder, MODERN)
+    return Data.read(folder, MODERN.pretraining)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ REAL = os.environ.get("REGARD_BIRTHPLACES")
 @pytest.mark.skipif(not REAL, reason="REGARD_BIRTHPLACES doesn't name the real birth places")
 def test_absent_people_are_in_no_line_of_the_real_text() -> None:
     assert REAL
-    real = Data.read(Path(REAL), MODERN)
+    real = Data.read(Path(REAL), MODERN.pretraining)
     mentioned, absent = real.mentioned_or_absent(PRETRAINED, 0)
     assert len(mentioned) == 500
     assert len(absent) > 490
@@ -159,7 +158,9 @@ def test_repeating_the_study_trains_nothing_again(
 @pytest.mark.usefixtures("found")
 def test_another_recipe_needs_another_folder(data: Data, out: Path) -> None:
     with pytest.raises(UserError, match="is another recipe"):
-        birthplaces(data, out, override(MODERN, ["pretraining.steps=5"]), SETTINGS, [PRETRAINED])
+        birthplaces(
+            data, out, choose_stages("modern", [*TINY, "training.steps=5"]), SETTINGS, [PRETRAINED]
+        )
 
 
 @pytest.mark.parametrize(
@@ -168,9 +169,9 @@ def test_another_recipe_needs_another_folder(data: Data, out: Path) -> None:
 def test_a_recipe_without_questions_is_finetuned(
     folder: Path, tmp_path: Path, name: str, tokenizer: str
 ) -> None:
-    recipe = override(RECIPES[name], [*TINY, f"tokenizer.kind={tokenizer}", "model.n_heads=2"])
-    data = Data.read(folder, recipe)
-    arm = birthplaces(data, tmp_path, recipe, SETTINGS, [PRETRAINED])[PRETRAINED]
+    stages = choose_stages(name, [*TINY, f"tokenizer.kind={tokenizer}", "model.n_heads=2"])
+    data = Data.read(folder, stages.pretraining)
+    arm = birthplaces(data, tmp_path, stages, SETTINGS, [PRETRAINED])[PRETRAINED]
     assert arm.run.path == tmp_path / "pretrained-finetuned"
     assert arm.run.origin["parent"] == str(tmp_path / "pretrained")
     assert arm.score.steps == 4 + 2

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from plans import plan_task
 from regard.config import override
 from regard.files import cache_folder
 from regard.runs.recipes import RECIPES
 from regard.studies.model_cache import cached_checkpoints, cached_run
 from regard.training.plan import Plan
-from regard.training.plan_task import plan_task
 
 TINY = ["model.n_layers=1", "model.d_model=16", "training.steps=3", "training.batch=4"]
 

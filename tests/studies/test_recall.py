@@ -12,10 +12,8 @@ import torch
 from msgspec import structs
 
 from regard.cli import main
-from regard.config import override
 from regard.device import ExecutionEnvironment
 from regard.evaluation.evaluate import Answer
-from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.recall import (
     FINETUNED,
@@ -31,6 +29,7 @@ from regard.studies.recall import (
     recall,
 )
 from regard.studies.recall_report import GROUPS, recall_report
+from regard.studies.stages import choose_stages
 from regard.tasks.world import WorldConfig
 from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining
@@ -39,9 +38,9 @@ ENVIRONMENT = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 TINY = [
     "model.n_layers=1",
     "model.d_model=16",
-    "pretraining.steps=6",
-    "pretraining.checkpoint_every=3",
-    "training.steps=3",
+    "training.steps=6",
+    "training.checkpoint_every=3",
+    "questions.steps=3",
     "finetuning.steps=3",
 ]
 
@@ -50,7 +49,7 @@ def small_study(out: Path) -> Recall:
     return recall(
         out,
         WorldConfig(people=80, absent=20, biographies=2),
-        override(RECIPES["demo"], TINY),
+        choose_stages("demo", TINY),
         ExecutionOptions(environment=ENVIRONMENT, quiet=True),
     )
 
@@ -242,7 +241,7 @@ def test_more_loggers_see_the_training(tmp_path: Path) -> None:
     recall(
         tmp_path / "out",
         WorldConfig(people=80, absent=20, biographies=2),
-        override(RECIPES["demo"], TINY),
+        choose_stages("demo", TINY),
         ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
     )
     assert seen[:2] == [3, 6]

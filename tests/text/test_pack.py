@@ -25,8 +25,7 @@ from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfi
 from regard.text.files import find_files, inspect_file
 from regard.text.pack import pack_corpus
 from regard.text.packed import DocumentTokens, Header, PackedCorpus, open_packed
-from regard.text.template import TemplateConfig
-from regard.text.tokenize import TextSpec
+from regard.text.tokenize import EncodedBatch, TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXTS = st.lists(
@@ -50,7 +49,6 @@ def spec_of(
         text_field="text",
         tokenizer=config or CharactersConfig(unknown="bytes"),
         known=None if known is None else known.fingerprint,
-        template=TemplateConfig(),
         validation=validation,
         seed=0,
     )
@@ -145,8 +143,8 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
     append = pack._SplitFiles.append
     calls = iter(range(10**6))
 
-    def write(self: pack._SplitFiles, batch: pack.EncodedBatch, chosen: np.ndarray) -> None:
-        append(self, batch, chosen)
+    def write(self: pack._SplitFiles, batch: EncodedBatch) -> None:
+        append(self, batch)
         if next(calls) == 2 * batches:  # the training file is ahead of the other
             raise Killed
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from plans import plan_named, plan_task
 from regard.errors import UserError
 from regard.huggingface.export import export_run
 from regard.huggingface.folder import load_start
@@ -19,8 +20,7 @@ from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.adaptation import release
 from regard.training.optimizers import make_optimizers
-from regard.training.plan import Plan, plan_training
-from regard.training.plan_task import plan_task
+from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import gpt2_folder, gpt2_pieces
 from tiny_tasks import SETTINGS, add_gradients, sharp_run, task_recipe
@@ -43,7 +43,7 @@ def parent() -> Run:
 
 
 def plan(task: str, data: Any, start: Run | None, *settings: str, out: Path = NOWHERE) -> Plan:
-    return plan_training(task, data, out=out, settings=[*SHORT, *settings], start=start)
+    return plan_named(task, data, out=out, settings=[*SHORT, *settings], start=start)
 
 
 def copied(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -57,7 +57,9 @@ def changed(before: dict[str, torch.Tensor], model: nn.Module) -> set[str]:
 
 
 def in_optimizers(model: Model, made: Plan) -> set[str]:
-    groups = [g for one in make_optimizers(model, made.config) for g in one.param_groups]
+    groups = [
+        g for one in make_optimizers(model, made.run.recipe.training) for g in one.param_groups
+    ]
     trained = {id(p) for group in groups for p in group["params"]}
     return {name for name, p in model.named_parameters() if id(p) in trained}
 
@@ -126,7 +128,7 @@ def test_low_rank_training_is_resumed_exactly(
         return original(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr("regard.training.loop.clip_gradients", killing)
+        patched.setattr("regard.training.step.clip_gradients", killing)
         with pytest.raises(Killed):
             plan(task, data, parent, *LORA, out=tmp_path / "run").execute(SETTINGS)
     plan(task, data, parent, *LORA, out=tmp_path / "run").execute(SETTINGS, resume=True)

@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from plans import plan_task
 from regard import files
 from regard.errors import UserError
 from regard.runs.claim import Claim, StaleClaimError
@@ -24,7 +25,6 @@ from regard.training.checkpoint import (
     remove_unfinished,
 )
 from regard.training.optimizers import make_optimizers
-from regard.training.plan_task import plan_task
 from regard.training.processes import LostProcessError, Processes
 from regard.training.replica import Replica
 from tiny_tasks import task_recipe

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_pretraining, plan_questions
 from regard.config import override
 from regard.data import IGNORE
 from regard.data.batch import Sampler
@@ -13,8 +14,8 @@ from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
-from regard.training.optimizers import rate_factor
-from regard.training.plan import Plan, plan_pretraining, plan_questions
+from regard.training.optimizers import Schedule
+from regard.training.plan import Plan
 from tiny import MASK, PAD
 
 COURSE = RECIPES["course"]
@@ -35,7 +36,7 @@ def pretraining() -> Plan:
 def questions() -> Plan:
     asked = [Example(text=f"Where was Jörg {i} born?", answer="Köln"[0]) for i in range(2000)]
     tokenizer = pretraining().run.tokenizer
-    return plan_questions(asked, Path("nowhere"), COURSE, tokenizer=tokenizer)
+    return plan_questions(asked, Path("nowhere"), RECIPES["course-questions"], tokenizer=tokenizer)
 
 
 def test_pretraining_has_the_course_s_sizes() -> None:
@@ -86,14 +87,14 @@ def test_questions_predict_mark_place_mark_alone_and_lose_other_letters() -> Non
 
 def test_finetuning_and_training_from_scratch_have_the_course_s_lengths() -> None:
     assert questions().sampler.steps == 75 * 8
-    finetuning = COURSE.finetuning
+    finetuning = RECIPES[COURSE.finetuning].training
     assert (finetuning.epochs, finetuning.batch, finetuning.lr) == (10, 256, 6e-4)
 
 
 def rates(sampler: Sampler, positions: int) -> list[float]:
     schedule = MinGPTConfig(positions=positions)
     steps = range(0, sampler.steps, 50)
-    return [rate_factor(s, sampler.steps, 127 * sampler.rows_before(s), schedule) for s in steps]
+    return [Schedule(schedule, sampler, 128).factor(step) for step in steps]
 
 
 @pytest.mark.parametrize("epochs", [200, 650])
@@ -109,7 +110,7 @@ def test_both_schedules_are_their_formula(epochs: int) -> None:
 def test_the_schedule_of_2021_rises_again_and_the_later_one_does_not() -> None:
     sampler = pretraining().sampler
     early, late = (rates(sampler, epochs * 2938 * 128) for epochs in (200, 650))
-    assert COURSE.pretraining.schedule == MinGPTConfig(positions=200 * 2938 * 128)
+    assert COURSE.training.schedule == MinGPTConfig(positions=200 * 2938 * 128)
     middle = len(early) // 3
     assert min(early[:middle]) == 0.1
     assert max(early[middle:]) > 0.95
@@ -117,7 +118,7 @@ def test_the_schedule_of_2021_rises_again_and_the_later_one_does_not() -> None:
 
 
 def test_the_later_schedule_is_one_setting_away() -> None:
-    later = override(COURSE, [f"pretraining.schedule.positions={650 * 2938 * 128}"])
-    assert later.pretraining.schedule == MinGPTConfig(positions=650 * 2938 * 128)
-    cosine = override(COURSE, ["pretraining.schedule.kind=cosine"])
-    assert cosine.pretraining.schedule == CosineConfig()
+    later = override(COURSE, [f"training.schedule.positions={650 * 2938 * 128}"])
+    assert later.training.schedule == MinGPTConfig(positions=650 * 2938 * 128)
+    cosine = override(COURSE, ["training.schedule.kind=cosine"])
+    assert cosine.training.schedule == CosineConfig()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from plans import plan_pretraining
 from regard import device
 from regard.attention import KernelAttention
 from regard.data import IGNORE
@@ -20,7 +21,6 @@ from regard.models.config import DecoderConfig
 from regard.training.loop import ExecutionOptions
 from regard.training.losses import mean_loss
 from regard.training.optimizers import clip_gradients
-from regard.training.plan import plan_pretraining
 from tiny import BIOGRAPHIES, MODEL
 from tiny_tasks import add_gradients
 
@@ -119,7 +119,7 @@ def test_a_counted_normalizer_stops_the_step_before_the_weights_change(
 def test_validation_reads_parts_as_small_as_those_of_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = ("data.validation=0.5", "pretraining.batch=8", "pretraining.steps=1")
+    settings = ("data.validation=0.5", "training.batch=8", "training.steps=1")
 
     def validation_loss(out: str) -> tuple[float, int]:
         plan = plan_pretraining(BIOGRAPHIES * 4, tmp_path / out, "default", [*MODEL, *settings])

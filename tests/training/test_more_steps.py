@@ -7,13 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plans import plan_named
 from regard.api import train
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import optimizers
 from regard.training.checkpoint import newest_checkpoint
-from regard.training.plan import Plan, plan_training
+from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, MODEL, QUESTIONS
 from tiny_tasks import SETTINGS
 
@@ -35,12 +36,12 @@ LABELS = ["head.kind=classification"]
 
 def trained(out: Path, steps: int, task: str, data: Any, *settings: str) -> Run:
     chosen = [*FEW, f"training.steps={steps}", *settings]
-    plan_training(task, data, out=out, settings=chosen).execute(SETTINGS)
+    plan_named(task, data, out=out, settings=chosen).execute(SETTINGS)
     return Run.load(out)
 
 
 def more(task: str, data: Any, start: Run, out: Path, steps: int = 2) -> Plan:
-    return plan_training(task, data, out=out, start=start, more_steps=steps)
+    return plan_named(task, data, out=out, start=start, more_steps=steps)
 
 
 def same_files(one: Path, two: Path) -> bool:
@@ -77,7 +78,7 @@ def test_low_rank_updates_continue(tmp_path: Path) -> None:
     lora = [*FEW[len(MODEL) :], CONSTANT, "training.lora.rank=2"]
     for name, steps in (("start", 4), ("whole", 6)):
         settings = [*lora, f"training.steps={steps}"]
-        plan = plan_training(
+        plan = plan_named(
             "questions", QUESTIONS, out=tmp_path / name, settings=settings, start=base
         )
         plan.execute(SETTINGS)
@@ -101,7 +102,7 @@ def test_it_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
             return original(*args)
         raise Killed
 
-    killed_in = "loop.clip_gradients" if place == "at a step" else "plan.copy_checkpoint"
+    killed_in = "step.clip_gradients" if place == "at a step" else "plan.copy_checkpoint"
     with monkeypatch.context() as patched:
         patched.setattr(f"regard.training.{killed_in}", killing)
         with pytest.raises(Killed):
@@ -139,7 +140,7 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the task differs"):
         more("text", [q.text for q in QUESTIONS], start, tmp_path / "run")
     with pytest.raises(UserError, match=r"training\.lr=1: --steps continues"):
-        plan_training(
+        plan_named(
             "questions",
             QUESTIONS,
             out=tmp_path / "run",

@@ -1,6 +1,8 @@
 """Who decays, and how the learning rate runs."""
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from regard.data.batch import Sampler
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.recurrent import RecurrentDecoder
@@ -17,9 +20,10 @@ from regard.runs.recipe import (
     MinGPTConfig,
     MuonConfig,
     OptimizerConfig,
+    ScheduleConfig,
     TrainingConfig,
 )
-from regard.training.optimizers import make_optimizers, rate_factor, set_rate
+from regard.training.optimizers import Schedule, make_optimizers, set_rate
 from tiny_families import MODELS, tiny, tiny_batch
 from tiny_recurrent import CELLS
 
@@ -82,11 +86,17 @@ def test_a_tied_head_does_not_decay_the_embedding() -> None:
     assert decays[id(model.head.weight)] == 0.0
 
 
+def schedule_of(config: ScheduleConfig, steps: int, *, rows: int = 0) -> Schedule:
+    """Return a schedule of steps before each of which so many rows of one target were seen."""
+    sampler = SimpleNamespace(steps=steps, rows_before=lambda _: rows)
+    return Schedule(config, cast("Sampler", sampler), context_length=2)
+
+
 @settings(deadline=None, derandomize=True)
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
 def test_the_rate_rises_once_and_never_again(steps: int, warmup: float, final: float) -> None:
     schedule = CosineConfig(warmup=warmup, final=final)
-    rates = [rate_factor(step, steps, 0, schedule) for step in range(steps + 50)]
+    rates = [schedule_of(schedule, steps).factor(step) for step in range(steps + 50)]
     top = rates.index(max(rates))
     assert all(a <= b for a, b in pairwise(rates[: top + 1]))
     assert all(a >= b - 1e-12 for a, b in pairwise(rates[top:]))
@@ -96,16 +106,17 @@ def test_the_rate_rises_once_and_never_again(steps: int, warmup: float, final: f
 
 def test_the_cosine_passes_through_its_known_points() -> None:
     schedule = CosineConfig(warmup=10 / 110, final=0.2)
-    assert rate_factor(9, 110, 0, schedule) == 1
-    assert rate_factor(60, 110, 0, schedule) == pytest.approx(0.6)
-    assert rate_factor(110, 110, 0, schedule) == pytest.approx(0.2)
+    factor = schedule_of(schedule, 110).factor
+    assert factor(9) == 1
+    assert factor(60) == pytest.approx(0.6)
+    assert factor(110) == pytest.approx(0.2)
 
 
 def test_mingpt_s_rate_falls_to_its_floor_and_rises_again() -> None:
     schedule = MinGPTConfig(positions=1000, final=0.1)
     points = {0: 1.0, 250: 0.5 + 0.5**1.5, 500: 0.5, 900: 0.1, 1000: 0.1, 1500: 0.5, 2000: 1.0}
     for seen, expected in points.items():
-        assert rate_factor(7, 10, seen, schedule) == pytest.approx(expected)
+        assert schedule_of(schedule, 10, rows=seen).factor(7) == pytest.approx(expected)
 
 
 def test_rates_are_scaled_from_the_highest() -> None:

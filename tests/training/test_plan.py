@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_finetuning, plan_pretraining
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
 from regard.text.corpus import Document
-from regard.training.plan import Plan, plan_finetuning, plan_pretraining
+from regard.training.plan import Plan
 from tiny import MASK, MODEL
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
@@ -16,7 +17,7 @@ TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in
 
 def plan(texts: list[str], *settings: str) -> Plan:
     """Pretraining on clozes of a few texts; nothing is trained."""
-    tiny = ["tokenizer.kind=words", "model.d_model=16", "pretraining.steps=30", "data.validation=0"]
+    tiny = ["tokenizer.kind=words", "model.d_model=16", "training.steps=30", "data.validation=0"]
     recipe = override(
         RECIPES["default"], [*tiny, "objective.next_token=0", "objective.clozes=1", *settings]
     )

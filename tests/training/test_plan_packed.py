@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_named, plan_pretraining
 from regard.config import override
 from regard.data.batch import Batch
 from regard.data.packing import Mixture
@@ -13,12 +14,11 @@ from regard.runs.recipes import RECIPES
 from regard.text.config import CharactersConfig
 from regard.text.files import inspect_file
 from regard.text.pack import pack_corpus
-from regard.text.template import TemplateConfig
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan, plan_pretraining, plan_training
-from regard.training.plan_packed import find_packed
+from regard.training.plan import Plan
+from regard.training.sources.packed import find_packed
 from tiny_tasks import CPU
 
 TINY = [
@@ -26,11 +26,7 @@ TINY = [
     "model.n_layers=1",
     "model.n_heads=2",
     "model.d_model=8",
-    *(
-        f"{stage}.{field}"
-        for stage in ("pretraining", "training")
-        for field in ("steps=3", "batch=2", "checkpoint_every=2", "log_every=1")
-    ),
+    *(f"training.{field}" for field in ("steps=3", "batch=2", "checkpoint_every=2", "log_every=1")),
 ]
 KNOWN = train_tokenizer(
     CharactersConfig(unknown="bytes"), ["abcdefghijklmnopqrstuvwxyz 0123456789"]
@@ -50,7 +46,6 @@ def make_packed(folder: Path, name: str, n: int, tokenizer: Tokenizer = KNOWN) -
         text_field="text",
         tokenizer=CharactersConfig(),
         known=tokenizer.fingerprint,
-        template=TemplateConfig(),
         validation=0.1,
         seed=0,
     )
@@ -80,9 +75,9 @@ def test_a_packed_corpus_is_trained_on(
     plan = (
         plan_pretraining(corpora / "web", out, chosen)
         if command == "pretrain"
-        else plan_training("text", corpora / "web", out=out, recipe=chosen)
+        else plan_named("text", corpora / "web", out=out, recipe=chosen)
     )
-    assert plan.facts["training_documents"] + plan.facts["validation_documents"] == 120
+    assert plan.data.facts["training_documents"] + plan.data.facts["validation_documents"] == 120
     batch = plan.sampler.batch(0)
     assert ("document_ids" in batch.inputs) == (packing == "true")
     assert plan.loss_before()["untrained_loss"] > 0
@@ -96,11 +91,11 @@ def test_a_folder_of_corpora_is_a_mixture(corpora: Path, tmp_path: Path) -> None
     plan = plan_pretraining(corpora, tmp_path / "run", recipe(), mix="web=3,code=1")
     (mixed,) = plan.sampler._datasets
     assert isinstance(mixed, Mixture)
-    assert plan.facts["mixture"] == "web=3, code=1"
+    assert plan.data.facts["mixture"] == "web=3, code=1"
     drawn = [mixed.source(index)[0] for index in range(400)]
     assert drawn.count(0) == 300  # in the order of --mix
     without = plan_pretraining([corpora / "web", corpora / "code"], tmp_path / "other", recipe())
-    assert without.facts["mixture"] == "web, code"
+    assert without.data.facts["mixture"] == "web, code"
     assert plan.run.origin["fingerprint"] != without.run.origin["fingerprint"]
 
 
@@ -157,7 +152,7 @@ def test_what_packing_does_not_support_is_refused(
 
 
 def test_a_recurrent_model_trains_on_padded_documents(corpora: Path, tmp_path: Path) -> None:
-    settings = ["model.kind=rnn", "data.packing=false", "pretraining.steps=2"]
+    settings = ["model.kind=rnn", "data.packing=false", "training.steps=2"]
     plan = plan_pretraining(corpora, tmp_path / "run", override(Recipe(), settings))
     assert plan.loss_before()["untrained_loss"] > 0
 
@@ -170,7 +165,7 @@ def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(
     with pytest.raises(UserError, match="--mix: is for packed corpora"):
         plan_pretraining(tmp_path / "web.txt", tmp_path / "run", recipe(), mix="web=1")
     with pytest.raises(UserError, match="--mix: is for `train text`"):
-        plan_training("casing", out=tmp_path / "run", mix="web=1")
+        plan_named("casing", out=tmp_path / "run", mix="web=1")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ def test_settings_that_packing_has_made_are_refused(
     with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
         plan_pretraining(corpora / "web", tmp_path / "run", recipe(), [setting])
     with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
-        plan_training("text", corpora / "web", out=tmp_path / "run", settings=[setting])
+        plan_named("text", corpora / "web", out=tmp_path / "run", settings=[setting])
 
 
 def test_a_corpus_by_two_names_is_one(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:

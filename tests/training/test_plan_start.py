@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plans import plan_named, plan_task
 from regard.api import train
 from regard.errors import UserError
 from regard.huggingface.folder import load_start
@@ -14,8 +15,7 @@ from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import optimizers
-from regard.training.plan import Plan, plan_training
-from regard.training.plan_task import plan_task
+from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import bert_folder, bert_pieces, gpt2_folder, gpt2_pieces
 from tiny_tasks import SETTINGS, sharp_run, task_recipe
@@ -41,7 +41,7 @@ def parent() -> Run:
 
 
 def plan(task: str, data: Any, start: Run, *settings: str, out: Path = NOWHERE) -> Plan:
-    return plan_training(task, data, out=out, settings=[*SHORT, *settings], start=start)
+    return plan_named(task, data, out=out, settings=[*SHORT, *settings], start=start)
 
 
 def assert_same_body(run: Run, start: Run) -> None:
@@ -98,9 +98,10 @@ def test_an_encoder_decoder_learns_another_task() -> None:
 
 
 def test_training_is_by_default_the_finetuning_of_the_start() -> None:
-    start = writer("decoder", "finetuning.lr=0.123", "training.lr=0.5")
+    start = writer("decoder", "finetuning=demo-finetune", "training.lr=0.5")
     run = plan("classification", REVIEWS, start).run
-    assert (run.recipe.training.lr, run.recipe.training.steps) == (0.123, 2)
+    assert (run.recipe.training.lr, run.recipe.training.steps) == (5e-4, 2)
+    assert run.recipe.finetuning == "demo-finetune"
 
 
 def test_hugging_face_models_are_a_start(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_it_is_resumed_exactly_and_with_the_same_start_alone(
         return original(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr("regard.training.loop.clip_gradients", killing)
+        patched.setattr("regard.training.step.clip_gradients", killing)
         with pytest.raises(Killed):
             plan(task, data, parent, out=tmp_path / "run").execute(SETTINGS)
     other = writer("decoder", "seed=9")
@@ -179,7 +180,7 @@ def test_what_contradicts_the_start_is_refused(
 
 def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
     with pytest.raises(UserError, match=r"model\.context_length = 128: nowhere has 320"):
-        plan_training(
+        plan_named(
             "text", list(BIOGRAPHIES), out=NOWHERE, recipe="text", settings=SHORT, start=parent
         )
 
@@ -187,7 +188,7 @@ def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:
 def test_starts_that_do_not_fit_a_task_are_refused(parent: Run) -> None:
     known = parent.tokenizer
     with pytest.raises(UserError, match="--tokenizer: the tokenizer comes with --from"):
-        plan_training(
+        plan_named(
             "questions", QUESTIONS, out=NOWHERE, settings=SHORT, start=parent, tokenizer=known
         )
     with pytest.raises(UserError, match="a probe"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plans import plan_finetuning, plan_pretraining, plan_questions, plan_task, plan_text
 from regard.config import override
 from regard.data import IGNORE
 from regard.errors import UserError
@@ -20,17 +21,10 @@ from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
-from regard.training import loop, optimizers
-from regard.training import plan_task as plan_task_module
+from regard.training import optimizers, step
 from regard.training.losses import mean_loss
-from regard.training.plan import (
-    Plan,
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-)
-from regard.training.plan_task import plan_task
-from regard.training.plan_text import plan_text
+from regard.training.plan import Plan
+from regard.training.sources import probe
 from tiny import MASK
 from tiny_tasks import (
     CONTINUING,
@@ -67,7 +61,7 @@ NATURAL: dict[str, Collection[str]] = {
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_task_module, "PROBE_ROWS", 40)
+    monkeypatch.setattr(probe, "PROBE_ROWS", 40)
 
 
 class Killed(BaseException):
@@ -83,7 +77,7 @@ def kill_in_step(number: int, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> No
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "clip_gradients", killing)
+        patch.setattr(step, "clip_gradients", killing)
         with pytest.raises(Killed):
             plan.execute(SETTINGS)
 
@@ -282,7 +276,7 @@ def test_texts_of_a_task_are_mixed_in_by_the_objective(questions: float, rows: s
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))
 def test_a_task_with_texts_is_for_what_continues_them(family: str) -> None:
-    refused(r"this trains what continues a text", task_recipe("world", family))
+    refused(r"requires a causal language model", task_recipe("world", family))
 
 
 def _training(recipe: Any) -> list[Example]:
@@ -443,7 +437,7 @@ def test_a_probe_longer_than_the_block_is_refused(family: str) -> None:
 TEXTS = [Document(f"{name} was born in Rome.", f"t:{name}") for name in ("Ada", "Otto", "Mia")]
 ENCODER = (
     *("tokenizer.kind=characters", "model.n_layers=1", "model.n_heads=2", "model.d_model=16"),
-    *("pretraining.batch=3", "data.validation=0", "pretraining.optimizer.kind=adamw"),
+    *("training.batch=3", "data.validation=0", "training.optimizer.kind=adamw"),
     *("model.positions.kind=learned", "model.context_length=64"),
 )
 
@@ -452,7 +446,7 @@ ENCODER = (
 def test_an_encoder_learns_what_is_behind_the_masks(objective: str, tmp_path: Path) -> None:
     other = "masked_autoencoding" if objective == "masked_tokens" else "masked_tokens"
     settings = (f"objective.{objective}=1", f"objective.{other}=0", "objective.masking=0.3")
-    steps = ("pretraining.steps=120", "pretraining.lr=0.02")
+    steps = ("training.steps=120", "training.lr=0.02")
     recipe = override(RECIPES["masked"], [*ENCODER, *settings, *steps])
     plan = plan_pretraining(TEXTS, tmp_path / "run", recipe)
     batch = plan.sampler.batch(0)
@@ -463,7 +457,7 @@ def test_an_encoder_learns_what_is_behind_the_masks(objective: str, tmp_path: Pa
 
 
 def test_masked_texts_are_held_out_and_measured(tmp_path: Path) -> None:
-    settings = ("data.validation=0.4", "pretraining.steps=1", "objective.masked_autoencoding=1")
+    settings = ("data.validation=0.4", "training.steps=1", "objective.masked_autoencoding=1")
     plan = plan_pretraining(
         TEXTS, tmp_path / "run", override(RECIPES["masked"], [*ENCODER, *settings])
     )
@@ -473,8 +467,8 @@ def test_masked_texts_are_held_out_and_measured(tmp_path: Path) -> None:
 
 def test_a_long_text_is_masked_in_parts() -> None:
     """Each token can be asked for, and each part asks for one at least."""
-    settings = ("model.context_length=8", "pretraining.batch=1", "pretraining.epochs=1")
-    recipe = override(RECIPES["masked"], [*ENCODER, *settings, "pretraining.shuffle=false"])
+    settings = ("model.context_length=8", "training.batch=1", "training.epochs=1")
+    recipe = override(RECIPES["masked"], [*ENCODER, *settings, "training.shuffle=false"])
     text = "abcdefghijklmnopqrstuvwxyz"
     plan = plan_pretraining([Document(text, "t:1"), Document("", "t:2")], NOWHERE, recipe)
     seen = ""
@@ -498,9 +492,9 @@ def test_a_long_text_is_masked_in_parts() -> None:
         (
             "masked",
             ["head.kind=classification"],
-            "head.kind=classification: this trains what continues a text",
+            "head.kind=classification: requires a causal language model",
         ),
-        ("default", ["head.kind=embedding"], "this trains what continues a text"),
+        ("default", ["head.kind=embedding"], "requires a causal language model"),
         ("default", ["model.kind=encoder"], "model.kind=encoder with head.kind=lm"),
         ("default", ["model.kind=encoder-decoder"], "model.kind=encoder-decoder with head"),
         ("default", ["model.kind=rnn-encoder-decoder"], "model.kind=rnn-encoder-decoder with head"),
@@ -526,7 +520,7 @@ def test_pretraining_refuses_what_does_not_fit(recipe: str, settings: list[str],
     ],
 )
 def test_questions_and_texts_are_for_what_continues_them(settings: list[str]) -> None:
-    says = "continues a text|`regard train sort`"
+    says = "causal language model|`regard train sort`"
     with pytest.raises(UserError, match=says):
         plan_questions(MINE, NOWHERE, override(RECIPES["default"], settings))
     with pytest.raises(UserError, match=says):
@@ -536,7 +530,7 @@ def test_questions_and_texts_are_for_what_continues_them(settings: list[str]) ->
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CONTINUING.keys()))
 def test_finetuning_is_for_what_continues_texts(family: str) -> None:
     parent = plan_task(NOWHERE, task_recipe("classification", family)).run
-    with pytest.raises(UserError, match="this trains what continues a text"):
+    with pytest.raises(UserError, match="requires a causal language model"):
         plan_finetuning(parent, MINE, NOWHERE, parent.recipe)
 
 

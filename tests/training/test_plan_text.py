@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_text
 from regard.api import evaluate
 from regard.config import override
 from regard.errors import UserError
 from regard.evaluation.perplexity import TextScore
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.text import tokenize
+from regard.text import packed, tokenize
 from regard.training.estimate import estimate_training
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
-from regard.training.plan_text import plan_text
+from regard.training.sources import text as text_source
 from tiny_tasks import CPU
 
 TINY = ["context_length=16", "n_layers=1", "n_heads=2", "d_model=8"]
@@ -30,8 +31,8 @@ def recipe(*settings: str) -> Recipe:
 
 
 def text_of(plan: Plan) -> str:
-    windows = plan.sampler._datasets[0]
-    return plan.run.tokenizer.decode(windows._ids[:])  # type: ignore[attr-defined]
+    stream = plan.sampler._datasets[0]._stream  # type: ignore[attr-defined]
+    return plan.run.tokenizer.decode(stream.read(0, len(stream)).tolist())
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def lines(tmp_path: Path) -> Path:
 
 def test_documents_are_held_out_by_the_seed(lines: Path, tmp_path: Path) -> None:
     plan = plan_text(lines, tmp_path / "run", recipe())
-    assert plan.facts["documents"] == "200 lines (detected; --documents chooses)"
+    assert plan.data.facts["documents"] == "200 lines (detected; --documents chooses)"
     assert plan.run.recipe.data.documents == "lines"
     kept = text_of(plan).split("<⁇>")
     assert len(kept) == 196  # one of 50 is held out
@@ -57,7 +58,7 @@ def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text, "utf-8")
     plan = plan_text(tmp_path / "a.txt", tmp_path / "run", recipe("data.validation=0.2"))
     assert text_of(plan) == text[:400]
-    assert plan.facts["validation_tokens"] == 100
+    assert plan.data.facts["validation_tokens"] == 100
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
@@ -93,8 +94,8 @@ def test_tokens_are_read_again(
     out = tmp_path / "run"
     first = plan_text(lines, out, recipe())
     with monkeypatch.context() as patched:
-        patched.setattr(tokenize, "_write_tokens", pytest.fail)
-        patched.setattr(tokenize, "inspect_file", pytest.fail)
+        patched.setattr(text_source, "pack_corpus", pytest.fail)
+        patched.setattr(packed, "inspect_file", pytest.fail)
         assert text_of(plan_text(lines, out, recipe())) == text_of(first)
     lines.write_text(lines.read_text("utf-8") + "One more.\n", "utf-8")
     assert "One more." in text_of(plan_text(lines, out, recipe()))
@@ -108,8 +109,9 @@ def test_a_resumed_run_does_not_tokenize_again(
     plan_text(lines, out, recipe()).execute(options)
     written = {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()}
     shutil.rmtree(out / "checkpoints")
-    for name in ("_write_tokens", "inspect_file", "read_pieces", "train_tokenizer"):
-        monkeypatch.setattr(tokenize, name, pytest.fail)
+    monkeypatch.setattr(text_source, "pack_corpus", pytest.fail)
+    monkeypatch.setattr(packed, "inspect_file", pytest.fail)
+    monkeypatch.setattr(tokenize, "read_pieces", pytest.fail)
     progress = plan_text(lines, out, recipe()).execute(options, resume=True)
     assert progress.step == plan_text(lines, out, recipe()).sampler.steps
     assert {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()} == written
@@ -146,13 +148,13 @@ def test_the_tokenizer_sees_a_sample_of_a_large_text(
     words = recipe("tokenizer.kind=words", "tokenizer.unknown=unk")
     sampled = plan_text(lines, tmp_path / "run", words)
     assert sampled.run.tokenizer.size < whole.run.tokenizer.size / 2
-    assert sampled.facts["training_tokens"] == whole.facts["training_tokens"]
+    assert sampled.data.facts["training_tokens"] == whole.data.facts["training_tokens"]
 
 
 def test_records_beside_other_documents_are_said(lines: Path, tmp_path: Path) -> None:
     (tmp_path / "more.jsonl").write_text('{"text": "A record."}\n', "utf-8")
     files = [lines, tmp_path / "more.jsonl"]
-    facts = plan_text(files, tmp_path / "run", recipe()).facts
+    facts = plan_text(files, tmp_path / "run", recipe()).data.facts
     assert " lines and records (detected" in facts["documents"]
     with pytest.raises(UserError, match=r"lines\.txt: has no records with a field 'body'"):
         plan_text(lines, tmp_path / "new", recipe("data.table.text=body"))
@@ -180,7 +182,7 @@ def test_a_run_is_scored_on_its_held_out_tokens(lines: Path, tmp_path: Path) -> 
     score = evaluate(plan.run)
     assert isinstance(score, TextScore)
     assert score.perplexity.value == pytest.approx(exp(progress.best_loss or 0), rel=1e-5)
-    assert score.tokens == plan.facts["validation_tokens"] - 1
+    assert score.tokens == plan.data.facts["validation_tokens"] - 1
     unread = plan_text(lines, tmp_path / "all", recipe("data.validation=0"))
     unread.execute(ExecutionOptions(environment=CPU, quiet=True))
     with pytest.raises(UserError, match="has no task and no held-out text; name a file"):

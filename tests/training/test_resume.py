@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plans import plan_pretraining
 from regard import files
 from regard.config import override
 from regard.device import ExecutionEnvironment
@@ -18,12 +19,13 @@ from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import loop, losses, optimizers
+from regard.training import losses, optimizers, step
 from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
-from regard.training.plan import Plan, plan_pretraining
-from regard.training.step_batches import PrefetchedBatches
+from regard.training.plan import Plan
+from regard.training.step import PrefetchedBatches
+from regard.training.validation import Validation
 
 TINY = [
     "model.n_layers=1",
@@ -32,9 +34,9 @@ TINY = [
     "objective.questions=0",
     "objective.next_token=0.5",
     "objective.span_corruption=0.5",
-    "pretraining.batch=8",
-    "pretraining.accumulation=2",
-    "pretraining.log_every=1",
+    "training.batch=8",
+    "training.accumulation=2",
+    "training.log_every=1",
     "data.validation=0.1",
 ]
 SETTINGS = ExecutionOptions(
@@ -55,7 +57,7 @@ def corpus() -> list[Document]:
 def plan(corpus: list[Document], out: Path, *, steps: int = 7, every: int = 3) -> Plan:
     recipe = override(
         RECIPES["demo"],
-        [*TINY, f"pretraining.steps={steps}", f"pretraining.checkpoint_every={every}"],
+        [*TINY, f"training.steps={steps}", f"training.checkpoint_every={every}"],
     )
     return plan_pretraining(corpus, out, recipe)
 
@@ -181,7 +183,7 @@ def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) ->
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "clip_gradients", stopping)
+        patch.setattr(step, "clip_gradients", stopping)
         with pytest.raises(Killed):
             made.execute(SETTINGS)
 
@@ -216,7 +218,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
         return original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "clip_gradients", pressing)
+        patch.setattr(step, "clip_gradients", pressing)
         with pytest.raises(InterruptedTraining, match="--resume") as stopped:
             plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert stopped.value.exit_code == 130
@@ -254,7 +256,7 @@ def test_bad_numbers_stop_before_they_do_harm(
         return loss
 
     seen: list[float] = []
-    monkeypatch.setattr(loop, "accumulate_gradients", poisoned)
+    monkeypatch.setattr(step, "accumulate_gradients", poisoned)
     named = "up_proj.weight" if where == "gradient" else "loss"
     with pytest.raises(NonFiniteError, match=rf"step 5: .*{named}"):
         made.execute(SETTINGS)
@@ -270,7 +272,7 @@ def test_a_bad_validation_loss_leaves_the_last_checkpoint_alone(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([1.0, float("nan")])
-    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
+    monkeypatch.setattr(Validation, "_loss", lambda *_: next(losses))
     with pytest.raises(NonFiniteError, match="step 6: validation"):
         plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["3"]
@@ -284,7 +286,7 @@ def test_another_text_is_not_resumed(corpus: list[Document], tmp_path: Path) -> 
 
 
 def test_patience_needs_something_held_out(corpus: list[Document], tmp_path: Path) -> None:
-    settings = [*TINY, "pretraining.patience=1", "data.validation=0"]
+    settings = [*TINY, "training.patience=1", "data.validation=0"]
     with pytest.raises(UserError, match="nothing is held out"):
         plan_pretraining(corpus, tmp_path / "run", override(RECIPES["demo"], settings))
 
@@ -317,10 +319,10 @@ def test_early_stopping_waits_for_patience_and_keeps_the_best(
     corpus: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.6, 1.0])
-    monkeypatch.setattr(loop._Trainer, "_validation_loss", lambda *_: next(losses))
+    monkeypatch.setattr(Validation, "_loss", lambda *_: next(losses))
     recipe = override(
         RECIPES["demo"],
-        [*TINY, "pretraining.steps=50", "pretraining.checkpoint_every=1", "pretraining.patience=2"],
+        [*TINY, "training.steps=50", "training.checkpoint_every=1", "training.patience=2"],
     )
     made = plan_pretraining(corpus, tmp_path / "run", recipe)
     progress = made.execute(SETTINGS)
@@ -351,7 +353,7 @@ def test_batches_made_ahead_change_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loop, "batches_kind", lambda _: PrefetchedBatches)
+    monkeypatch.setattr(step, "batches_kind", lambda _: PrefetchedBatches)
     if stop_after < 7:
         kill_after(stop_after, plan(corpus, tmp_path / "run"), monkeypatch)
     plan(corpus, tmp_path / "run").execute(SETTINGS, resume=stop_after < 7)

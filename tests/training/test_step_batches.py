@@ -10,10 +10,10 @@ import torch
 from regard.data.batch import Batch, RowFormat, Sampler, WeightedDataset, move
 from regard.data.causal import CausalExample, Documents
 from regard.device import ExecutionEnvironment
-from regard.dropout import dropouts, set_row_keys
+from regard.dropout import Dropout, dropouts, set_row_keys
 from regard.training.losses import best_parts
 from regard.training.processes import Processes
-from regard.training.step_batches import (
+from regard.training.step import (
     PrefetchedBatches,
     StepBatch,
     StepBatches,
@@ -31,6 +31,9 @@ WAITING = (
     "rnn-encoder-decoder, attention",
 )
 """Models of which a step waits for the GPU."""
+
+
+DROPOUTS = (Dropout(0.1), Dropout(0.1))
 
 
 class Recorded(Documents):
@@ -51,7 +54,7 @@ def batches(kind: type[StepBatches], rank: int = 0, size: int = 1) -> tuple[Step
     dataset = Recorded(texts, RowFormat(8, 0))
     dataset.threads = set()
     sampler = Sampler([WeightedDataset(dataset)], batch_size=4, seed=3, steps=9)
-    made = kind(sampler, Processes(rank, size), CPU, accumulation=2, seed=3, dropouts=2)
+    made = kind(sampler, Processes(rank, size), CPU, accumulation=2, seed=3, dropouts=DROPOUTS)
     return made, dataset
 
 

@@ -50,14 +50,15 @@ def birthplaces(
     """Measure what pretraining adds: train on sentences about people, ask for birth places.
 
     Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
-    pretraining.steps=600. `regard world` writes data of this form.
+    training.steps=600 for pretraining, questions.epochs=3 and finetuning.epochs=3 for the others.
+    `regard world` writes data of this form.
     """
     import msgspec
 
-    from regard.runs.recipe import find_recipe
     from regard.studies.birthplaces import ARMS, Data
     from regard.studies.birthplaces import birthplaces as study
     from regard.studies.birthplaces_report import birthplaces_report
+    from regard.studies.stages import choose_stages
     from regard.training.loop import ExecutionOptions, InterruptedTraining
 
     if data is None:
@@ -67,13 +68,12 @@ def birthplaces(
     chosen = ExecutionOptions.choose(**execution)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
-        of_seed = find_recipe(
-            recipe or "modern", [*overrides, *([] if seed is None else [f"seed={seed}"])]
-        )
-        read = Data.read(data, of_seed)
-        folder = out / f"seed-{of_seed.seed}"
+        settings = [*overrides, *([] if seed is None else [f"seed={seed}"])]
+        stages = choose_stages(recipe or "modern", settings)
+        read = Data.read(data, stages.pretraining)
+        folder = out / f"seed-{stages.pretraining.seed}"
         try:
-            found = study(read, folder, of_seed, chosen, list(dict.fromkeys(arms or ARMS)))
+            found = study(read, folder, stages, chosen, list(dict.fromkeys(arms or ARMS)))
         except InterruptedTraining:
             raise InterruptedTraining(
                 f"stopped and saved in {folder}; repeat the command to resume"

@@ -19,7 +19,7 @@ def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
     OVERRIDES are settings such as model.n_layers=6.
     """
     from regard.config import to_commented_toml
-    from regard.runs.recipe import find_recipe
+    from regard.runs.recipes import find_recipe
 
     click.echo(to_commented_toml(find_recipe(recipe or "default", overrides)), nl=False)
 

@@ -44,11 +44,12 @@ def convert(
     from regard.runs import start
     from regard.runs.run import Run
     from regard.training.loop import ExecutionOptions
-    from regard.training.plan_text import require_tokens, train_converted
+    from regard.training.plan import plan_converted
+    from regard.training.sources.text import stored_text
 
     parent = Run.load(run, trust_code=trust_code)
     if steps is not None:
-        require_tokens(parent)
+        stored_text(parent)
     chosen = ExecutionOptions.choose(**execution)
     before = _score(parent, parent, text)
     made = start.convert(parent, out, settings)
@@ -66,7 +67,7 @@ def convert(
     else:
         click.echo(f"To score it: regard evaluate {out} FILE")
     if steps is not None:
-        train_converted(made, steps, chosen)
+        plan_converted(made, steps).execute(chosen, resume=True)
         if score := _score(made, parent, text):
             click.echo(f"after {steps} steps: {score.lines()[0]}")
     click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")

@@ -26,28 +26,28 @@ def demo(
 ) -> None:
     """Pretrain on a fictional world, and separate recalled from invented answers.
 
-    OVERRIDES are settings of the recipe "demo", such as pretraining.steps=500, and of the world,
+    OVERRIDES are settings of the recipe "demo", such as training.steps=500, and of the world,
     such as world.correlation=0.5.
     """
     from dataclasses import replace
 
     from regard.config import override
-    from regard.runs.recipe import find_recipe
     from regard.studies.recall import ExpectedTime, recall
     from regard.studies.recall_report import recall_report
+    from regard.studies.stages import choose_stages
     from regard.tasks.world import WorldConfig
     from regard.training.loop import ExecutionOptions, InterruptedTraining
 
     of_world = [o.removeprefix("world.") for o in overrides if o.startswith("world.")]
     of_recipe = [o for o in overrides if not o.startswith("world.")]
-    recipe = find_recipe("demo", [*of_recipe, f"seed={seed}"])
+    stages = choose_stages("demo", [*of_recipe, f"seed={seed}"])
     world = override(WorldConfig(seed=seed), of_world)
     chosen = ExecutionOptions.choose(**execution)
     if not overrides:
         chosen = replace(chosen, loggers=(ExpectedTime(chosen.environment),))
     folder = out or _unused(Path("runs/demo"))
     try:
-        found = recall(folder, world, recipe, chosen)
+        found = recall(folder, world, stages, chosen)
     except InterruptedTraining:
         raise click.Abort from None
     page = folder / "report.html"

@@ -69,24 +69,18 @@ def pretrain(
     """
     from regard.corpus.index import RUN_INDEX, can_index
     from regard.huggingface.folder import choose_tokenizer
-    from regard.training.plan import plan_pretraining
+    from regard.training.plan import plan_training
+    from regard.training.sources.choose import choose_text
 
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
     kind, known = choose_tokenizer(tokenizer)
-    plan = plan_pretraining(
-        files,
-        out,
-        recipe or "default",
-        [*kind, *settings],
-        questions=questions or (),
-        tokenizer=known,
-        index=not no_index,
-        mix=mix,
-    )
+    source = choose_text(files, questions or (), index=not no_index, mix=mix)
+    settings = [*kind, *settings]
+    plan = plan_training(source, recipe, out, settings=settings, tokenizer=known)
     if _execute(plan, **flags):
-        if plan.indexed:
+        if plan.data.indexed:
             click.echo(f"Index: {out / RUN_INDEX}")
         elif not no_index and not can_index():
             click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
@@ -114,13 +108,17 @@ def finetune(
     trust_code: bool,
     **flags: Any,
 ) -> None:
-    """Train the run --from on the questions of PAIRS, by default with that run's recipe."""
-    from regard.huggingface.folder import load_start
-    from regard.training.plan import plan_finetuning
+    """Train the run --from on the questions of PAIRS, by default with that run's recipe.
 
-    overrides = [*settings, *_seed_setting(seed)]
+    Its training is that of the recipe which the run names in the field finetuning.
+    """
+    from regard.huggingface.folder import load_start
+    from regard.training.plan import plan_training
+    from regard.training.sources.questions import QuestionSource
+
     loaded = load_start(parent, trust_code=trust_code)
-    _execute(plan_finetuning(loaded, pairs, out, recipe, overrides), **flags)
+    source, overrides = QuestionSource(pairs, "finetuning"), [*settings, *_seed_setting(seed)]
+    _execute(plan_training(source, recipe, out, loaded, settings=overrides), **flags)
 
 
 @click.command()
@@ -183,7 +181,8 @@ def train(
     section.field=value.
     """
     from regard.huggingface.folder import choose_tokenizer, load_start
-    from regard.training.plan import plan_training
+    from regard.training.plan import plan_more_steps, plan_training
+    from regard.training.sources.choose import choose_source
 
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
@@ -193,19 +192,12 @@ def train(
     if task != "text" and len(paths) > 1:
         raise UserError(f"train {task}: takes one file, not {len(paths)}")
     data = paths if task == "text" else paths[0] if paths else None
+    source = choose_source(task, data or None, test=test, mix=mix)
     begun = None if start is None else load_start(start, trust_code=trust_code)
-    plan = plan_training(
-        task,
-        data or None,
-        out=out,
-        recipe=recipe,
-        settings=settings,
-        tokenizer=known,
-        test=test,
-        start=begun,
-        more_steps=more_steps,
-        mix=mix,
-    )
+    if begun and more_steps:
+        plan = plan_more_steps(source, out, begun, more_steps, settings)
+    else:
+        plan = plan_training(source, recipe, out, begun, settings=settings, tokenizer=known)
     _execute(plan, timed=task == "text", **flags)
 
 

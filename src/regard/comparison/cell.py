@@ -27,8 +27,8 @@ from regard.tasks.registry import TextTask
 from regard.tasks.split import Scores
 from regard.training.checkpoint import Progress, newest_checkpoint
 from regard.training.loop import ExecutionOptions, InterruptedTraining
-from regard.training.plan import Plan
-from regard.training.plan_task import check_model, plan_task
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.choose import check_task, own_source
 
 VALIDATION = 2**32
 """Added to a run's seed for its validation examples; seeds of recipes are smaller."""
@@ -67,7 +67,7 @@ def _why_refused(recipe: Recipe) -> str | None:
     """Build the model without memory for its weights."""
     assert recipe.task is not None
     try:
-        check_model(recipe, recipe.task)
+        check_task(recipe, recipe.task)
         with torch.device("meta"):
             make_model(recipe.model, _with_labels(recipe.head), CHECKED_VOCABULARY)
     except UserError as error:
@@ -136,7 +136,8 @@ def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
     """Plan the training of a cell's folder, and complete the folder's description."""
     settings = msgspec.json.decode((path / "cell.json").read_bytes(), type=CellSettings)
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
-    plan = plan_task(path, load_recipe(path))
+    recipe = load_recipe(path)
+    plan = plan_training(own_source(recipe), recipe, path)
     described = (path / "origin.json").exists() and "stage" in read_table(path / "origin.json")
     if not described:
         with claim.publishing():

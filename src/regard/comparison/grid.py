@@ -21,8 +21,8 @@ from regard.comparison.config import ExecutorConfig, LocalConfig
 from regard.config import Config, Positive, convert, override, parse_toml
 from regard.errors import UserError, alternatives
 from regard.files import read_text
-from regard.runs.recipe import Recipe, find_recipe
-from regard.runs.recipes import TASKS
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import TASKS, find_recipe
 
 UNCONFIRMED = 1000
 """Cells that a grid may have without a confirmation of their number."""

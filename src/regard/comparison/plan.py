@@ -3,7 +3,6 @@
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -28,7 +27,8 @@ from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe
 from regard.training.losses import accumulate_gradients, best_parts
-from regard.training.plan_task import plan_task
+from regard.training.plan import plan_training
+from regard.training.sources.choose import own_source
 
 TIMED_STEPS = 3
 """Steps that an estimate times, after one that isn't."""
@@ -182,7 +182,7 @@ def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
 
 def _time(recipe: Recipe, environment: ExecutionEnvironment) -> tuple[int, int, int | None, float]:
     """Return parameters, operations, state bytes and seconds of a training; nothing is written."""
-    plan = plan_task(Path("estimate"), recipe)
+    plan = plan_training(own_source(recipe), recipe, "estimate")
     model = plan.run.model.to(environment.device).train()
     started = 0.0
     for step in range(1 + TIMED_STEPS):

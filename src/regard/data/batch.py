@@ -6,9 +6,8 @@ processes that share the seed see the same global batches.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from regard.data import IGNORE
+
+Row: TypeAlias = Sequence[int] | Integer[np.ndarray, " n"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class PaddedIds:
     pad: int
 
     @staticmethod
-    def of(rows: Sequence[Sequence[int]], pad: int, *, limit: int = 0) -> "PaddedIds":
+    def of(rows: Sequence[Row], pad: int, *, limit: int = 0) -> "PaddedIds":
         """Pad rows as `pad_rows` does."""
         return PaddedIds(pad_rows(rows, pad, limit=limit), lengths_of(rows), pad)
 
@@ -203,13 +204,13 @@ class Dataset:
         raise NotImplementedError
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, limit: int = 0) -> Int[Tensor, "rows n"]:
+def pad_rows(rows: Sequence[Row], pad: int, *, limit: int = 0) -> Int[Tensor, "rows n"]:
     """Pad rows of unequal length at their ends; the longest too, up to `limit` at most."""
     lengths = np.array([len(row) for row in rows])
     longest = int(lengths.max())
     n = max(longest, min(padded_size(longest), limit))
     padded = np.full((len(rows), n), pad, dtype=np.int64)
-    padded[np.arange(n) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64)
+    padded[np.arange(n) < lengths[:, None]] = np.concatenate([np.asarray(r, int) for r in rows])
     return torch.from_numpy(padded)
 
 
@@ -223,7 +224,7 @@ def padded_size(n: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, " rows"]:
+def lengths_of(rows: Sequence[Row]) -> Int[Tensor, " rows"]:
     """Return the length of each row."""
     return torch.tensor([len(row) for row in rows])
 

@@ -11,9 +11,6 @@ from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
 
 Ids = Sequence[int]
 
-VALIDATION_TOKENS = 2**17
-"""Held-out tokens of a long text that are read at most, evenly spaced."""
-
 
 @dataclass(frozen=True)
 class CausalExample:
@@ -65,33 +62,6 @@ class Documents(CausalDataset):
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:
         return predict_all(self.rows[index])
-
-
-class Windows(CausalDataset):
-    """A long text, in windows of the context length whose start is drawn anew each time."""
-
-    def __init__(self, ids: Sequence[int], format: RowFormat) -> None:
-        n = format.context_length
-        super().__init__(range(0, max(len(ids) - n, 1), n), format)
-        self._ids = ids
-
-    def length(self, index: int) -> int:
-        return self.format.context_length
-
-    def example(self, index: int, rng: np.random.Generator) -> CausalExample:
-        """A window that begins in start..start + n - 1."""
-        start, n = self.rows[index], self.format.context_length
-        last = max(min(start + n, len(self._ids) - n), start + 1)
-        first = int(rng.integers(start, last))
-        return predict_all(self._ids[first : first + n + 1])
-
-
-def held_out_windows(tokens: Sequence[int], format: RowFormat) -> Documents:
-    """Windows of held-out tokens side by side; of a long text, evenly spaced ones."""
-    n = format.context_length
-    starts = range(0, max(len(tokens) - 1, 0), n)
-    step = -(-len(starts) * n // VALIDATION_TOKENS) or 1
-    return Documents([tokens[start : start + n + 1] for start in starts[::step]], format)
 
 
 class SpanCorruption(CausalDataset):

@@ -31,7 +31,7 @@ from regard.evaluation.perplexity import (
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.packed_rows import is_trained_on_packed
+from regard.runs.corpora import is_trained_on_packed
 from regard.runs.run import Run
 from regard.tasks.examples import (
     Example,

@@ -12,17 +12,23 @@ import torch.nn.functional as F
 
 from regard.data import IGNORE
 from regard.data.batch import Dataset, evaluation_batches
-from regard.data.causal import VALIDATION_TOKENS, Documents, held_out_windows
+from regard.data.causal import Documents
 from regard.data.packing import PackedDocuments
+from regard.data.windows import VALIDATION_TOKENS, HeldOutWindows
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
-from regard.runs.packed_rows import is_trained_on_packed, packed_rows, training_corpora
+from regard.runs.corpora import (
+    TOKENS,
+    is_trained_on_packed,
+    packed_rows,
+    text_streams,
+    training_corpora,
+)
 from regard.runs.run import Run
 from regard.text.corpus import Document, read_corpus
 from regard.text.files import detect_documents, find_files, inspect_all
-from regard.text.packed import PackedCorpus
-from regard.text.tokenize import load_tokens
+from regard.text.packed import PackedCorpus, open_packed
 from regard.text.tokenizer import encode_documents
 
 BATCH = 64
@@ -108,15 +114,16 @@ def held_out_perplexity(
     """
     if corpora := training_corpora(run):
         return packed_perplexity(run, corpora, environment)
-    path = tokens or run.path / "tokens"
+    path = tokens or run.path / TOKENS
     if not path.is_dir():
         return None
-    held_out = load_tokens(path).validation
-    windows = held_out_windows(held_out, run.row_format.whole_rows)
+    _, held_out = text_streams(run, open_packed(path))
+    windows = HeldOutWindows(held_out, run.row_format.whole_rows)
     if not len(windows):
         return None
     losses, counts = _losses(run, windows, environment)
-    characters = sum(len(run.tokenizer.decode(row[1:])) for row in windows.rows)
+    rows = (windows.example(index, NOTHING_DRAWN) for index in range(len(windows)))
+    characters = sum(len(run.tokenizer.decode(row[1:].tolist())) for row in rows)
     return _score(losses, counts, characters)
 
 

@@ -13,7 +13,7 @@ from regard.errors import UserError
 from regard.files import read_table, read_tensors
 from regard.huggingface.families import FAMILIES
 from regard.huggingface.tokenizer import read_tokenizer, template_of
-from regard.runs.recipe import DataConfig, Recipe, TrainingConfig, require_run
+from regard.runs.recipe import DataConfig, Recipe, require_run
 from regard.runs.run import Run
 from regard.text.config import HuggingFaceConfig
 from regard.text.tokenizer import Tokenizer
@@ -126,7 +126,7 @@ def read_folder(folder: Path, path: Path) -> Run:
         template=template,
         model=config,
         head=family.head_of(tensors),
-        finetuning=_FINETUNING,
+        finetuning="hugging-face-finetune",
     )
     origin = _origin(folder, files) | {
         "model_type": family.model_type,
@@ -139,9 +139,6 @@ def read_folder(folder: Path, path: Path) -> Run:
     run.model.eval()
     return run
 
-
-_FINETUNING = TrainingConfig(epochs=3, batch=16, lr=5e-5)
-"""Devlin et al., 2019, appendix A.3: 2 to 4 epochs, batches of 16 or 32, rates of 2e-5 to 5e-5."""
 
 _GENERATION = (
     "early_stopping",

@@ -1,6 +1,5 @@
-"""The configuration of a run: everything that a recipe decides. Knows no torch."""
+"""The configuration of a run: everything that a recipe decides."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -16,11 +15,10 @@ from regard.config import (
     Seed,
     code_paths,
     convert,
-    override,
     parse_toml,
     to_toml,
 )
-from regard.errors import UserError, alternatives, suggestion
+from regard.errors import UserError, suggestion
 from regard.files import read_text
 from regard.models.config import (
     CausalConfig,
@@ -41,7 +39,7 @@ from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import Affixes, Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 """Version of the configuration in run folders; incremented when older ones can't be read."""
 
 Documents = Literal["auto", "lines", "files", "paragraphs", "records"]
@@ -173,7 +171,7 @@ class LoRAConfig(Config, frozen=True):
 
 
 class TrainingConfig(Config, frozen=True):
-    """One stage of training."""
+    """Steps, batches, optimizer and learning rate."""
 
     alternatives: ClassVar = frozenset({"epochs", "steps"})
 
@@ -243,13 +241,12 @@ class Recipe(Config, frozen=True):
     head: HeadConfig = LMHeadConfig()
     """The output head."""
     objective: ObjectiveConfig = ObjectiveConfig()
-    """The pretraining objective."""
-    pretraining: TrainingConfig = TrainingConfig(epochs=20)
-    """Training on text."""
-    finetuning: TrainingConfig = TrainingConfig(epochs=10)
-    """Training on questions after pretraining."""
-    training: TrainingConfig = TrainingConfig(epochs=75)
-    """Training from scratch, on questions or on a text."""
+    """The objective of training on documents."""
+    training: TrainingConfig = TrainingConfig(epochs=20)
+    """The training."""
+    finetuning: str = "finetune"
+    """Recipe (a name or a TOML file) whose [training] is the default for training that begins with
+    a run of this one (finetune, --from)."""
 
     @property
     def continues_texts(self) -> bool:
@@ -322,12 +319,12 @@ def require_continuing(recipe: Recipe) -> None:
     if not recipe.continues_texts:
         family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
         raise UserError(
-            f"model.kind={family} with head.kind={head}: this trains what continues a text: take "
+            f"model.kind={family} with head.kind={head}: requires a causal language model: set "
             "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
         )
 
 
-def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None:
+def require_parent(config: TrainingConfig, has_parent: bool) -> None:
     """Raise if there are no trained weights for a configuration to adapt.
 
     Raises:
@@ -335,7 +332,7 @@ def require_parent(config: TrainingConfig, title: str, has_parent: bool) -> None
     """
     for field in ("lora", "freeze"):
         if getattr(config, field) and not has_parent:
-            raise UserError(f"{title}.{field}: adapts trained weights; give them by --from")
+            raise UserError(f"training.{field}: adapts trained weights; give them by --from")
 
 
 def require_no_task(recipe: Recipe) -> None:
@@ -349,26 +346,6 @@ def require_no_task(recipe: Recipe) -> None:
         raise UserError(
             f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
         )
-
-
-def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
-    """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
-
-    Raises:
-        UserError: there is no such recipe, or a setting is invalid.
-    """
-    if isinstance(recipe, str):
-        from regard.runs.recipes import RECIPES  # made of the classes of this module
-
-        if recipe in RECIPES:
-            recipe = RECIPES[recipe]
-        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
-            recipe = read_recipe(Path(recipe))
-        else:
-            raise UserError(
-                f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
-            )
-    return override(recipe, settings)
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -1,9 +1,13 @@
 """The recipes that come with Regard."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from regard.config import override
+from regard.errors import UserError, alternatives
 from regard.models.config import (
     ClassificationHeadConfig,
     DecoderConfig,
@@ -24,6 +28,7 @@ from regard.runs.recipe import (
     ObjectiveConfig,
     Recipe,
     TrainingConfig,
+    read_recipe,
 )
 from regard.tasks.casing import CasingConfig
 from regard.tasks.classification import ClassificationConfig
@@ -64,15 +69,14 @@ T = TypeVar("T", bound=TransformerConfig)
 _DEFAULT = Recipe(
     tokenizer=BytePairsConfig(size=2048),
     model=DecoderConfig(dropout=0.0, positions=RotaryConfig()),
-    pretraining=TrainingConfig(epochs=40, lr=2e-3, optimizer=MuonConfig()),
-    finetuning=TrainingConfig(epochs=5, lr=3e-4),
-    training=TrainingConfig(epochs=30, lr=1e-3),
+    training=TrainingConfig(epochs=40, lr=2e-3, optimizer=MuonConfig()),
+    finetuning="default-finetune",
 )
 """For any text."""
 
 
-def _course_stage(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
-    """Nothing shuffled, and a schedule for 200 epochs of 2,938 texts, however long it is."""
+def _course_training(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
+    """Return a training without shuffling, on a schedule for 200 epochs of 2,938 texts."""
     schedule = MinGPTConfig(positions=200 * 2938 * 128)
     return TrainingConfig(epochs=epochs, batch=batch, shuffle=False, lr=lr, schedule=schedule)
 
@@ -88,9 +92,8 @@ _COURSE = Recipe(
     ),
     model=DecoderConfig(n_layers=4, n_heads=8, d_model=256, dropout=0.1, positions=LearnedConfig()),
     objective=ObjectiveConfig(next_token=0.0, span_corruption=1.0),
-    pretraining=_course_stage(epochs=650, batch=128, lr=6e-3),
-    finetuning=_course_stage(epochs=10, batch=256, lr=6e-4),
-    training=_course_stage(epochs=75, batch=256, lr=6e-4),
+    training=_course_training(epochs=650, batch=128, lr=6e-3),
+    finetuning="course-finetune",
 )
 """Assignment 5 of Stanford's CS224N (2021–23), on the birth places of people in Wikipedia."""
 
@@ -98,7 +101,7 @@ _MODERN = msgspec.structs.replace(
     _DEFAULT,
     data=DataConfig(validation=0.0),
     objective=ObjectiveConfig(next_token=0.1, clozes=0.65, questions=0.25, question_batch=256),
-    pretraining=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
+    training=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
 )
 """The course's job done better: text, what it says, and questions, all at once."""
 
@@ -108,16 +111,18 @@ _DEMO = Recipe(
         context_length=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
     ),
     objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
-    pretraining=TrainingConfig(
+    training=TrainingConfig(
         steps=1600,
         lr=1e-3,
         schedule=CosineConfig(final=0.02),
         optimizer=MuonConfig(),
         checkpoint_every=250,
     ),
-    finetuning=TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100),
-    training=TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
+    finetuning="demo-finetune",
 )
+
+_HUGGING_FACE_FINETUNING = TrainingConfig(epochs=3, batch=16, lr=5e-5)
+"""Devlin et al., 2019, appendix A.3: 2 to 4 epochs, batches of 16 or 32, rates of 2e-5 to 5e-5."""
 
 _TEXT = Recipe(
     data=DataConfig(documents="auto"),
@@ -263,13 +268,50 @@ TASKS = {
 }
 """By the kind of their task."""
 
+
+def _with_training(recipe: Recipe, training: TrainingConfig) -> Recipe:
+    """Return a recipe with another training."""
+    return msgspec.structs.replace(recipe, training=training)
+
+
 RECIPES: dict[str, Recipe] = {
     "default": _DEFAULT,
+    "default-finetune": _with_training(_DEFAULT, TrainingConfig(epochs=5, lr=3e-4)),
+    "questions": _with_training(_DEFAULT, TrainingConfig(epochs=30, lr=1e-3)),
+    "finetune": _with_training(_DEFAULT, TrainingConfig(epochs=10)),
     "course": _COURSE,
+    "course-finetune": _with_training(_COURSE, _course_training(epochs=10, batch=256, lr=6e-4)),
+    "course-questions": _with_training(_COURSE, _course_training(epochs=75, batch=256, lr=6e-4)),
     "modern": _MODERN,
     "demo": _DEMO,
+    "demo-finetune": _with_training(
+        _DEMO, TrainingConfig(epochs=10, lr=5e-4, checkpoint_every=100)
+    ),
+    "demo-questions": _with_training(
+        _DEMO,
+        TrainingConfig(epochs=12, lr=5e-4, optimizer=MuonConfig(), checkpoint_every=100),
+    ),
+    "hugging-face-finetune": _with_training(_DEFAULT, _HUGGING_FACE_FINETUNING),
     "text": _TEXT,
     "gpt-small": _GPT_SMALL,
     "masked": _MASKED,
     **TASKS,
 }
+
+
+def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
+    """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
+
+    Raises:
+        UserError: there is no such recipe, or a setting is invalid.
+    """
+    if isinstance(recipe, str):
+        if recipe in RECIPES:
+            recipe = RECIPES[recipe]
+        elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
+            recipe = read_recipe(Path(recipe))
+        else:
+            raise UserError(
+                f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
+            )
+    return override(recipe, settings)

@@ -24,10 +24,11 @@ from regard.models.config import (
     TokenClassificationHeadConfig,
     TransformerConfig,
 )
-from regard.runs.recipe import Recipe, find_recipe
+from regard.runs.recipe import Recipe, TrainingConfig
+from regard.runs.recipes import find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape
 from regard.tasks.rows import HELD_OUT
-from regard.text.tokenize import link_tokens
+from regard.text.packed import link_corpus
 
 
 def begin_with(start: Run, run: Run) -> None:
@@ -92,51 +93,28 @@ def _summary(run: Mapping[str, Any]) -> str:
     return f"{run['run']}: {run.get('stage', 'unknown')}{inputs}{steps}{data}"
 
 
-def start_recipe(
-    start: Run, default: str, recipe: Recipe | str | None, settings: Sequence[str] = ()
-) -> Recipe:
-    """Return the recipe of a training with the weights of `start`.
-
-    Without `recipe` it is `default`, with the model, the tokenizer and the template of `start`, and
-    as its training the finetuning of `start`.
-
-    Raises:
-        UserError: another model or tokenizer is chosen.
-    """
-    if recipe is None:
-        theirs, usual = start.recipe, find_recipe(default)
-        recipe = msgspec.structs.replace(
-            usual,
-            model=theirs.model,
-            tokenizer=theirs.tokenizer,
-            template=theirs.template,
-            head=_without_labels(theirs.head)
-            if type(theirs.head) is type(usual.head)
-            else usual.head,
-            training=theirs.finetuning,
-        )
-    chosen = stage_recipe(recipe, settings, "training")
-    require_same(start, chosen, ("model", "tokenizer"))
-    return chosen
+def with_start(usual: Recipe, start: Run) -> Recipe:
+    """Return a recipe with model, tokenizer and template of `start`, and its usual finetuning."""
+    theirs = start.recipe
+    same_head = type(theirs.head) is type(usual.head)
+    return msgspec.structs.replace(
+        usual,
+        model=theirs.model,
+        tokenizer=theirs.tokenizer,
+        template=theirs.template,
+        head=_without_labels(theirs.head) if same_head else usual.head,
+        training=_finetuning(theirs),
+        finetuning=theirs.finetuning,
+    )
 
 
-STAGES = ("pretraining", "finetuning", "training")
+def finetuning_recipe(start: Run) -> Recipe:
+    """Return the recipe of a run with its usual finetuning."""
+    return msgspec.structs.replace(start.recipe, training=_finetuning(start.recipe))
 
 
-def stage_recipe(recipe: Recipe | str, settings: Sequence[str], stage: str) -> Recipe:
-    """Return the recipe of a training that is one of its stages.
-
-    Settings of this stage may be accompanied by those of others, as a set for all stages.
-
-    Raises:
-        UserError: the settings are for other stages alone; names the one to give instead.
-    """
-    names = [setting.partition(".")[0] for setting in settings]
-    others = [s for s, name in zip(settings, names, strict=True) if name in STAGES]
-    if others and stage not in names:
-        _, dot, rest = others[0].partition(".")
-        raise UserError(f"{others[0]}: has no effect on this training; set {stage}{dot}{rest}")
-    return find_recipe(recipe, settings)
+def _finetuning(recipe: Recipe) -> TrainingConfig:
+    return find_recipe(recipe.finetuning).training
 
 
 def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
@@ -189,7 +167,7 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
     if (rows := start.path / HELD_OUT).is_file():
         shutil.copy(rows, out)
     if (tokens := start.path / "tokens").is_dir():
-        link_tokens(tokens, out / "tokens")
+        link_corpus(tokens, out / "tokens")
     run.save_weights()  # first: without config.toml, a killed conversion isn't a run
     run.save_description()
     run.model.eval()

@@ -30,6 +30,7 @@ from regard.evaluation.evaluate import (
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.studies.stages import Stages
 from regard.tasks.examples import (
     Example,
     encode_pairs,
@@ -45,13 +46,9 @@ from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
 from regard.training.checkpoint import Progress
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import (
-    Plan,
-    corpus_tokenizer,
-    plan_finetuning,
-    plan_pretraining,
-    plan_questions,
-)
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.documents import DocumentSource, corpus_tokenizer
+from regard.training.sources.questions import QuestionSource
 
 Examples: TypeAlias = Sequence[Example]
 PRETRAINED = "pretrained"
@@ -217,7 +214,7 @@ class Arm(NamedTuple):
 def birthplaces(
     data: Data,
     out: Path,
-    recipe: Recipe,
+    stages: Stages,
     options: ExecutionOptions,
     arms: Sequence[str] = tuple(ARMS),
 ) -> dict[str, Arm]:
@@ -229,6 +226,7 @@ def birthplaces(
         UserError: `out` holds other runs, or the recipe doesn't fit the data.
         InterruptedTraining: Ctrl-C; the state is saved.
     """
+    recipe = stages.pretraining
     tokenizer = corpus_tokenizer(data.corpus, recipe, data.qa_train)
     # Questions that can't be encoded raise an error before any training.
     template, longest = Template(recipe.template, tokenizer), recipe.model.context_length
@@ -237,8 +235,8 @@ def birthplaces(
     encode_questions(template, asked, longest)
     found = {}
     for arm in arms:
-        stages = list(_train(arm, data, out, recipe, options, tokenizer))
-        found[arm] = _ask(stages, arm, data, options)
+        trained = list(_train(arm, data, out, stages, options, tokenizer))
+        found[arm] = _ask(trained, arm, data, options)
     return found
 
 
@@ -246,19 +244,28 @@ _Trained: TypeAlias = tuple[Run, Progress]
 
 
 def _train(
-    arm: str, data: Data, out: Path, recipe: Recipe, options: ExecutionOptions, tokenizer: Tokenizer
+    arm: str,
+    data: Data,
+    out: Path,
+    stages: Stages,
+    options: ExecutionOptions,
+    tokenizer: Tokenizer,
 ) -> Iterator[_Trained]:
     """Train the stages of an arm; all arms share a tokenizer."""
     if arm == NOT_PRETRAINED:
-        plan = plan_questions(data.qa_train, out / arm, recipe, tokenizer=tokenizer)
+        questions = QuestionSource(data.qa_train)
+        plan = plan_training(questions, stages.questions, out / arm, tokenizer=tokenizer)
         yield _execute(plan, options)
         return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
-    mixed = data.qa_train if recipe.objective.questions > 0 else ()
-    plan = plan_pretraining(corpus, out / arm, recipe, questions=mixed, tokenizer=tokenizer)
+    mixed = data.qa_train if stages.pretraining.objective.questions > 0 else ()
+    source = DocumentSource(corpus, mixed)
+    plan = plan_training(source, stages.pretraining, out / arm, tokenizer=tokenizer)
     yield _execute(plan, options)
     if not mixed:
-        finetuned = plan_finetuning(plan.run, data.qa_train, out / f"{arm}-finetuned", recipe)
+        questions = QuestionSource(data.qa_train, "finetuning")
+        folder = out / f"{arm}-finetuned"
+        finetuned = plan_training(questions, stages.finetuning, folder, plan.run)
         yield _execute(finetuned, options)
 
 

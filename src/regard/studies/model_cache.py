@@ -16,8 +16,8 @@ from regard.runs.recipe import Recipe
 from regard.runs.run import Run, load_weights
 from regard.training.checkpoint import KEPT, checkpoint_weights
 from regard.training.loop import ExecutionOptions
-from regard.training.plan import Plan
-from regard.training.plan_task import plan_task
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.choose import own_source
 
 
 def cached_run(plan: Plan) -> Run:
@@ -32,7 +32,7 @@ def cached_run(plan: Plan) -> Run:
 
 def trained(recipe: Recipe) -> Run:
     """Return the model that a task's recipe trains."""
-    return cached_run(plan_task(Path("unused"), recipe))
+    return cached_run(plan_training(own_source(recipe), recipe, "unused"))
 
 
 def cached_checkpoints(plan: Plan) -> dict[int, Run]:

@@ -12,8 +12,8 @@ from regard.models.builders import LanguageModel
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.tokenizer import number_tokenizer
-from regard.training.plan import Plan
-from regard.training.plan_task import plan_labeled_rows
+from regard.training.plan import Plan, plan_run
+from regard.training.sources.probe import labeled_rows
 
 Numbers = Int[np.ndarray, "rows length"]
 
@@ -28,7 +28,7 @@ def plan_numbers(
     run = Run.new(Path("unused"), recipe, number_tokenizer(size), origin)
     if isinstance(run.model, LanguageModel):
         labels = tokens_of(run, labels)
-    return plan_labeled_rows(run, tokens_of(run, ids), labels, "training")
+    return plan_run(run, labeled_rows(run, tokens_of(run, ids), labels), "training")
 
 
 def tokens_of(run: Run, numbers: Numbers) -> Numbers:

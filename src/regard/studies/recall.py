@@ -35,12 +35,15 @@ from regard.evaluation.evaluate import (
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.studies.stages import Stages
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
 from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining
-from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
+from regard.training.sources.questions import QuestionSource
 from regard.uncertainty.abstention import Guarantee, calibrate
 from regard.uncertainty.calibration import signal_matrix
 
@@ -132,12 +135,12 @@ class Recall(NamedTuple):
         return {name: value for name, value in figures.items() if isfinite(value)}
 
 
-def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOptions) -> Recall:
+def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOptions) -> Recall:
     """Run the study; the world and the runs are written below `out`."""
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")
-    arms = _train_arms(out, world, recipe, options)
+    arms, seed = _train_arms(out, world, stages, options), stages.pretraining.seed
 
     questions = world.questions("text_only")
     text_only, absent = (
@@ -162,11 +165,11 @@ def recall(out: Path, config: WorldConfig, recipe: Recipe, options: ExecutionOpt
         accuracies=accuracies | {MAJORITY: baseline_accuracy(questions, commonest)},
         text_only=text_only,
         absent=absent,
-        chosen=choose_signal(text_only, absent, seed=recipe.seed),
+        chosen=choose_signal(text_only, absent, seed=seed),
         verdicts={
             group: count_verdicts(world.group(group), given) for group, given in groups.items()
         },
-        abstention=abstain([*text_only, *absent], seed=recipe.seed),
+        abstention=abstain([*text_only, *absent], seed=seed),
         seconds=time.perf_counter() - started,
         peak_memory_mb=peak_memory_mb(),
     )
@@ -208,20 +211,24 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
     return Abstention(guarantee=guarantee, answers=judged)
 
 
-def _train_arms(out: Path, world: World, recipe: Recipe, options: ExecutionOptions) -> Arms:
+def _train_arms(out: Path, world: World, stages: Stages, options: ExecutionOptions) -> Arms:
     """Train the models to compare; all answer the same questions."""
-    corpus, qa_train = world.documents, world.questions("qa_train", QUESTIONS)
-    mixed = plan_pretraining(corpus, out / "pretrained", recipe, questions=qa_train)
+    corpus, recipe = world.documents, stages.pretraining
+    qa_train = world.questions("qa_train", QUESTIONS)
+    mixed = plan_training(DocumentSource(corpus, qa_train), recipe, out / "pretrained")
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
     untrained.model.to(options.environment.device).eval()
     on_text = text_only(recipe, mixed.sampler.steps)
-    text = plan_pretraining(corpus, out / "text-only", on_text, tokenizer=tokenizer)
-    no_text = plan_questions(qa_train, out / "not-pretrained", recipe, tokenizer=tokenizer)
+    text = plan_training(DocumentSource(corpus), on_text, out / "text-only", tokenizer=tokenizer)
+    no_text = plan_training(
+        QuestionSource(qa_train), stages.questions, out / "not-pretrained", tokenizer=tokenizer
+    )
 
     def train_others(options: ExecutionOptions) -> Run:
         text.execute(options)
-        finetuned = plan_finetuning(text.run, qa_train, out / "finetuned", recipe)
+        source = QuestionSource(qa_train, "finetuning")
+        finetuned = plan_training(source, stages.finetuning, out / "finetuned", text.run)
         finetuned.execute(options)
         no_text.execute(options)
         return finetuned.run
@@ -281,5 +288,5 @@ def text_only(recipe: Recipe, steps: int) -> Recipe:
     """Return a recipe with the steps on text among `steps`, and none on questions."""
     objective = recipe.objective
     share = 1 - objective.questions / objective.total
-    settings = ["objective.questions=0", f"pretraining.steps={round(share * steps)}"]
+    settings = ["objective.questions=0", f"training.steps={round(share * steps)}"]
     return override(recipe, settings)

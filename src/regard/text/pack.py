@@ -17,21 +17,32 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO
 
 import msgspec
 import numpy as np
-from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import hold_lock, publish, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.files import PACKED, Piece, detect_documents, find_files, inspect_all
-from regard.text.packed import SPLITS, Header, Size, Sizes, is_packed, read_header
-from regard.text.template import TemplateConfig
+from regard.text.corpus import Document
+from regard.text.files import PACKED, Piece, cut_pieces, detect_documents, find_files
+from regard.text.packed import (
+    SPLITS,
+    DocumentTokens,
+    Header,
+    Size,
+    Sizes,
+    Splits,
+    id_type,
+    inspect_files,
+    is_packed,
+    packed_from,
+)
 from regard.text.tokenize import (
     Advance,
+    EncodedBatch,
     TextSpec,
     batch_pieces,
     encode_batch,
@@ -59,16 +70,6 @@ class PackProgress(msgspec.Struct, kw_only=True):
     sizes: Sizes = msgspec.field(default_factory=Sizes)
 
 
-class EncodedBatch(NamedTuple):
-    """The ids of pieces of text."""
-
-    ids: Integer[np.ndarray, " tokens"]
-    lengths: Integer[np.ndarray, " pieces"]
-    begins: Bool[np.ndarray, " pieces"]
-    """Whether a document begins with the piece."""
-    characters: int
-
-
 def pack_files(
     paths: Iterable[Path],
     out: Path,
@@ -93,19 +94,42 @@ def pack_files(
     _require_possible(documents, validation, seed, jobs)
     known = tokenizer if isinstance(tokenizer, Tokenizer) else None
     with _held_alone(out):
-        files = inspect_all(find_files(paths))
+        files = inspect_files(find_files(paths), [out])
         spec = TextSpec(
             files=files,
             documents=detect_documents(files) if documents == "auto" else documents,
             text_field=field,
             tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
             known=None if known is None else known.fingerprint,
-            template=TemplateConfig(),
             validation=validation,
             seed=seed,
         )
         with track(spec.bytes) as report:
             return pack_corpus(spec, out, report, jobs=jobs or process_cpu_count(), tokenizer=known)
+
+
+def pack_documents(
+    documents: Sequence[Document],
+    tokenizer: Tokenizer | TokenizerConfig,
+    *,
+    validation: float,
+    seed: int,
+) -> Splits:
+    """Return the tokens of documents in memory; `tokenizer` may be one to train on them.
+
+    Raises:
+        UserError: a document can't be encoded.
+    """
+    pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = train_tokenizer(tokenizer, (piece.text for piece in pieces))
+    batch = encode_batch(tokenizer, pieces, id_type(tokenizer))
+    held = batch.held_out(-1, held_out_documents(validation, seed))
+    training, held_out = (
+        DocumentTokens(part.ids, part.starts, tokenizer.size, Path(documents[0].where))
+        for part in (batch.only(~held), batch.only(held))
+    )
+    return Splits(tokenizer=tokenizer, training=training, validation=held_out)
 
 
 def _require_possible(documents: str, validation: float, seed: int, jobs: int | None) -> None:
@@ -163,21 +187,15 @@ def pack_corpus(
         UserError: `out` holds something else, a document is malformed or can't be encoded, or the
             disk is full.
     """
-    if found := _complete(out, spec):
+    if found := packed_from(spec, out):
         return found
     _require_free(out)
     folder = out.absolute().with_name(f".{out.absolute().name}.partial")
     with _discarding(folder, out):
-        header = _complete(folder, spec) or _pack(spec, folder, advance, jobs, tokenizer)
+        header = packed_from(spec, folder) or _pack(spec, folder, advance, jobs, tokenizer)
         (folder / PROGRESS).unlink(missing_ok=True)
         publish(folder, out)
     return header
-
-
-def _complete(folder: Path, spec: TextSpec) -> Header | None:
-    """Return the header of a folder that holds all of this text."""
-    header = read_header(folder) if is_packed(folder) else None
-    return header if header and header.spec.fingerprint == spec.fingerprint else None
 
 
 def _pack(
@@ -259,7 +277,7 @@ def _write(
     advance: Advance,
     jobs: int,
 ) -> Header:
-    dtype: Literal["<u2", "<u4"] = "<u2" if tokenizer.size <= 2**16 else "<u4"
+    dtype = id_type(tokenizer)
     held_out = held_out_documents(spec.validation, spec.seed)
     batches = islice(batch_pieces(pieces_of(spec)), progress.batches, None)
     advance("tokens", progress.characters)
@@ -272,9 +290,9 @@ def _write(
         }
         encoded = stack.enter_context(_encoding(tokenizer, folder, batches, jobs, dtype))
         for batch in encoded:
-            held = _held_out(batch, progress.documents - 1, held_out)
-            files["training"].append(batch, ~held)
-            files["validation"].append(batch, held)
+            held = batch.held_out(progress.documents - 1, held_out)
+            files["training"].append(batch.only(~held))
+            files["validation"].append(batch.only(held))
             progress.batches += 1
             progress.characters += batch.characters
             progress.documents += int(batch.begins.sum())
@@ -292,14 +310,6 @@ def _write(
     )
 
 
-def _held_out(
-    batch: EncodedBatch, last: int, held_out: Callable[[int], bool]
-) -> Bool[np.ndarray, " pieces"]:
-    """Whether each piece is held out; `last` is the index of the document before."""
-    indices = last + np.cumsum(batch.begins)
-    return np.array([held_out(int(index)) for index in indices], dtype=bool)
-
-
 class _SplitFiles:
     """The files of a split, which grow by batches; `size` is what they hold."""
 
@@ -308,14 +318,12 @@ class _SplitFiles:
         self._ids = _open_truncated(folder / f"{name}.bin", size.tokens * np.dtype(dtype).itemsize)
         self._starts = _open_truncated(folder / f"{name}.starts", size.documents * 8)
 
-    def append(self, batch: EncodedBatch, chosen: Bool[np.ndarray, " pieces"]) -> None:
-        """Write the chosen pieces of a batch."""
-        lengths = batch.lengths[chosen]
-        places = self.size.tokens + np.cumsum(lengths) - lengths
-        starts = places[batch.begins[chosen]]
-        self._ids.write(batch.ids[np.repeat(chosen, batch.lengths)].tobytes())
+    def append(self, batch: EncodedBatch) -> None:
+        """Write the pieces of a batch."""
+        starts = self.size.tokens + batch.starts
+        self._ids.write(batch.ids.tobytes())
         self._starts.write(starts.astype("<i8").tobytes())
-        self.size.tokens += int(lengths.sum())
+        self.size.tokens += len(batch.ids)
         self.size.documents += len(starts)
 
     def flush(self) -> None:
@@ -364,7 +372,7 @@ def _encoding(
 ) -> Iterator[Iterator[EncodedBatch]]:
     """Yield the encoded batches in their order; few are in memory at any time."""
     if jobs == 1:
-        yield (_encode(tokenizer, batch, dtype) for batch in batches)
+        yield (encode_batch(tokenizer, batch, dtype) for batch in batches)
         return
     pool = ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(folder, dtype)
@@ -407,14 +415,4 @@ def _exit_with_parent() -> None:
 
 def _encode_in_worker(batch: Sequence[Piece]) -> EncodedBatch:
     tokenizer, dtype = _worker["encoding"]
-    return _encode(tokenizer, batch, dtype)
-
-
-def _encode(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> EncodedBatch:
-    rows = encode_batch(tokenizer, batch)
-    return EncodedBatch(
-        ids=np.fromiter((i for row in rows for i in row), dtype),
-        lengths=np.array([len(row) for row in rows], dtype=np.int64),
-        begins=np.array([piece.begins for piece in batch], dtype=bool),
-        characters=sum(len(piece.text) for piece in batch),
-    )
+    return encode_batch(tokenizer, batch, dtype)

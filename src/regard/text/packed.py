@@ -1,11 +1,15 @@
 """Packed corpora: the token ids of documents in files that are mapped into memory.
 
-A folder holds the tokenizer and, for the documents to train on and the held-out ones:
+`regard pack` and `regard train text` write them. A folder holds the tokenizer and, for the
+documents to train on and the held-out ones:
 NAME.bin      the ids of all documents, one after another, little-endian, 16 or 32 bits each
 NAME.starts   the place of the first id of each document, little-endian, 64 bits each
 packed.json   what was packed and how, and the sizes of these files; written last
 """
 
+import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,7 +19,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from regard.errors import UserError
-from regard.text.files import PACKED
+from regard.text.files import COMPRESSED, PACKED, TextFile, inspect_all, inspect_file
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 
@@ -60,7 +64,10 @@ class Header(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class DocumentTokens:
-    """The ids of documents, one after another, and where each document begins."""
+    """The ids of documents, one after another, and where each document begins.
+
+    They are mapped from files, or in memory.
+    """
 
     ids: Integer[np.ndarray, " tokens"]
     starts: Integer[np.ndarray, " documents"]
@@ -75,19 +82,82 @@ class DocumentTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedCorpus:
-    """A packed corpus: its tokenizer, and the documents to train on and to validate with."""
+class Splits:
+    """A tokenizer, and the documents to train on and to validate with."""
 
-    path: Path
-    header: Header
     tokenizer: Tokenizer
     training: DocumentTokens
     validation: DocumentTokens
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.training.starts) + len(self.validation.starts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCorpus(Splits):
+    """A packed corpus."""
+
+    path: Path
+    header: Header
 
 
 def is_packed(path: Path) -> bool:
     """Return whether a folder holds a packed corpus."""
     return (path / PACKED).is_file()
+
+
+def id_type(tokenizer: Tokenizer) -> Literal["<u2", "<u4"]:
+    """Return the type of the ids of a tokenizer."""
+    return "<u2" if tokenizer.size <= 2**16 else "<u4"
+
+
+def packed_from(spec: TextSpec, folder: Path) -> Header | None:
+    """Return the header of a folder, if it holds all of this text."""
+    header = read_header(folder) if is_packed(folder) else None
+    return header if header and header.spec.fingerprint == spec.fingerprint else None
+
+
+def inspect_files(
+    paths: Sequence[Path], folders: Sequence[Path], *, skip_bad: bool = False, hint: str = ""
+) -> tuple[TextFile, ...]:
+    """Inspect files; those unchanged since they were packed to a folder aren't read.
+
+    Raises:
+        UserError: a file can't be read or is no text, and isn't skipped.
+    """
+    specs = [read_header(folder).spec for folder in folders if is_packed(folder)]
+    known = {file.path: file for spec in specs for file in spec.files}
+    return inspect_all(
+        paths,
+        lambda path: _unchanged(known.get(str(path)), path) or inspect_file(path),
+        skip_bad=skip_bad,
+        hint=hint,
+    )
+
+
+def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
+    status = path.stat()
+    same = known and known.modified == status.st_mtime_ns
+    same_size = known and (path.suffix.lower() in COMPRESSED or known.size == status.st_size)
+    return known if same and same_size else None
+
+
+def link_corpus(source: Path, target: Path) -> None:
+    """Give a folder the files of a packed corpus, by hard links where the disk has them."""
+    unfinished = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(source, unfinished, copy_function=_link)
+    shutil.rmtree(target, ignore_errors=True)
+    unfinished.rename(target)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def find_corpora(path: Path) -> list[Path]:

@@ -34,7 +34,7 @@ class LowRankUpdate(nn.Module):
         return weight + (self.scale * self.lora_B @ self.lora_A).to(weight.dtype)
 
 
-def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
+def prepare_model(run: Run, config: TrainingConfig) -> None:
     """Put a run's model into the form that a configuration trains.
 
     Raises:
@@ -45,31 +45,31 @@ def prepare_model(run: Run, config: TrainingConfig, title: str) -> None:
         layers = [module for module in model.modules() if isinstance(module, CheckpointedModule)]
         if not layers:
             raise UserError(
-                f"{title}.gradient_checkpointing: requires a Transformer; leave it out, or set "
+                "training.gradient_checkpointing: requires a Transformer; leave it out, or set "
                 "model.kind=decoder, encoder or encoder-decoder"
             )
         for layer in layers:
             layer.gradient_checkpointing = True
     if config.param_dtype == "bfloat16":
         _cast(model, torch.bfloat16)
-    _adapt(run, config, title)
+    _adapt(run, config)
 
 
-def _adapt(run: Run, config: TrainingConfig, title: str) -> None:
+def _adapt(run: Run, config: TrainingConfig) -> None:
     """Freeze parameters of a run's model and add low-rank updates, as a configuration requires.
 
     Raises:
         UserError: the model wasn't trained before, has no such layer, or nothing would be trained.
     """
-    require_parent(config, title, "parent" in run.origin)
+    require_parent(config, "parent" in run.origin)
     if config.lora:
-        _add_updates(run, config.lora, f"{title}.lora")
+        _add_updates(run, config.lora, "training.lora")
     elif config.freeze:
         _freeze(run.model, config)
     if not any(parameter.requires_grad for parameter in run.model.parameters()):
         raise UserError(
-            f"{title}.freeze={config.freeze}: nothing is left to train: the head is tied to the "
-            f"embeddings, or has no weights; set {title}.freeze=embeddings, or {title}.lora.rank=8"
+            f"training.freeze={config.freeze}: nothing is left to train: the head is tied to the "
+            "embeddings, or has no weights; set training.freeze=embeddings, or training.lora.rank=8"
         )
 
 

@@ -21,10 +21,10 @@ def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str
     Timed are the gradients of one micro-batch and the update of the weights. On a GPU, the memory
     is its own. The updates change the plan's model: don't execute it afterwards.
     """
-    model = plan.run.model.to(environment.device)
-    optimizers = make_optimizers(model, plan.config, environment.dtype)
+    model, config = plan.run.model.to(environment.device), plan.run.recipe.training
+    optimizers = make_optimizers(model, config, environment.dtype)
     batch = plan.sampler.batch(0)
-    parts = batch.split(best_parts(batch, environment, plan.config.accumulation))
+    parts = batch.split(best_parts(batch, environment, config.accumulation))
 
     def update() -> None:
         for optimizer in optimizers:

@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 
 from regard.files import append_line, write_file
 
 Record = dict[str, Any]
+CheckpointReport = Callable[[Record], Record]
+"""Returns more values for the record of a checkpoint, given those of its validation."""
 
 LARGE = 10_000_000
 """Bytes of a text whose tokenization takes long enough to be shown."""
+
+
+def no_report(_: Record) -> Record:
+    """Report nothing more."""
+    return {}
 
 
 class Logger(ABC):
@@ -55,7 +63,7 @@ class Bar(Logger):
     """A progress bar in a terminal: loss, speed, memory and time left."""
 
     def __init__(self, title: str, steps: int, step: int) -> None:
-        self._progress = Progress(
+        self._progress = ProgressBar(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed}/{task.total}"),
@@ -149,7 +157,7 @@ def track_text(size: int) -> Iterator[Callable[[str, int], None]]:
     """
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as progress:
+        with ProgressBar(*columns, console=Console(stderr=True)) as progress:
             tasks: dict[str, TaskID] = {}
 
             def advance(stage: str, characters: int) -> None:

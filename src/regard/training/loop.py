@@ -2,21 +2,16 @@
 
 import signal
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from math import isfinite
 from types import FrameType
 
-import msgspec
 import torch
 
-from regard.attention.kernel import normalizers_checked_together
-from regard.data.batch import Batch, Sampler, move
+from regard.data.batch import Batch, Sampler
 from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
-from regard.dropout import Dropout, dropouts, release_rows, set_row_keys
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
@@ -33,21 +28,18 @@ from regard.training.checkpoint import (
     publish_best,
     remove_unfinished,
 )
-from regard.training.loggers import Logger, Record, make_loggers
-from regard.training.losses import accumulate_gradients, best_parts, sum_losses
-from regard.training.optimizers import clip_gradients, make_optimizers, rate_factor, set_rate
+from regard.training.loggers import (
+    CheckpointReport,
+    Logger,
+    make_loggers,
+    no_report,
+)
+from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
-from regard.training.replica import ParallelKind, Replica, make_replica
-from regard.training.step_batches import StepBatch, StepBatches, batches_kind
-from regard.training.throughput import Throughput
-
-CheckpointReport = Callable[[Record], Record]
-"""Returns more values for the record of a checkpoint, given those of its validation."""
-
-
-def no_report(_: Record) -> Record:
-    """Report nothing more."""
-    return {}
+from regard.training.replica import ParallelKind, make_replica
+from regard.training.step import OptimizerStep, make_batches
+from regard.training.throughput import MetricsLog, Throughput
+from regard.training.validation import Validation
 
 
 class InterruptedTraining(RegardError):
@@ -98,7 +90,6 @@ def train(
     run: Run,
     sampler: Sampler,
     validation: Sequence[Batch],
-    config: TrainingConfig,
     options: ExecutionOptions,
     *,
     title: str,
@@ -114,7 +105,80 @@ def train(
         InterruptedTraining: Ctrl-C; the state is saved.
         LostProcessError: another process of the training ended.
     """
-    processes, environment = join_processes(), options.environment
+    config, parts = run.recipe.training, _open(run, sampler, validation, options, title)
+    progress, processes = parts.progress, parts.processes
+    with (
+        closing(parts.log),
+        closing(parts.step),
+        freed_memory_reused(),
+        _deferred_interrupt() as interrupt,
+        processes.termination_explained(),
+        parts.checkpoints,
+        _compiler_errors_explained(options),
+    ):
+        while progress.step < sampler.steps and not _stops_early(progress, config):
+            try:
+                done = parts.step.take(progress.step, interrupt.wanted)
+            except NonFiniteError as error:
+                everywhere = processes.size == 1 or not isinstance(error, NormalizerError)
+                if progress.step and everywhere:  # for all processes save together
+                    parts.save(progress)  # the weights are still those after the last step
+                raise
+            parts.throughput.add(done.batch, done.seconds)
+            progress, record = done.added_to(progress), done.record()
+            is_last = progress.step == sampler.steps
+            is_checkpoint = is_last or progress.step % config.checkpoint_every == 0
+            if is_checkpoint:
+                progress, validated = parts.validation.measure(progress)
+                record |= validated
+                if processes.is_first:
+                    record |= at_checkpoint(validated)
+            if is_checkpoint or progress.step % config.log_every == 0:
+                progress = parts.log.write(record, progress, sampler.steps)
+            if is_checkpoint:
+                parts.save(progress)  # last, for resuming cuts the metrics back to it
+            stops = done.is_interrupted or (processes.size == 1 and interrupt.wanted)
+            if stops and progress.step < sampler.steps:
+                parts.save(progress)
+                parts.checkpoints.finish()
+                raise InterruptedTraining(
+                    f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
+                    f"{run.path}. To go on, repeat the command with --resume"
+                )
+        parts.checkpoints.finish()
+    if config.changes_model:
+        release(run.model)
+    load_weights(run.path / "model.safetensors", run)
+    run.model.eval()
+    return progress
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    """The parts of a training, and its progress so far."""
+
+    progress: Progress
+    processes: Processes
+    step: OptimizerStep
+    validation: Validation
+    throughput: Throughput
+    log: MetricsLog
+    checkpoints: CheckpointWriter
+    environment: dict[str, str | int]
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint, and the weights, if they are the best, while training continues."""
+        best = progress.best_step == progress.step or not self.validation.batches
+        self.checkpoints.save(
+            self.step.replica, self.step.optimizers, progress, self.environment, best=best
+        )
+
+
+def _open(
+    run: Run, sampler: Sampler, validation: Sequence[Batch], options: ExecutionOptions, title: str
+) -> _Parts:
+    """Bring the run's model to its newest checkpoint, and make the parts of its training."""
+    processes, environment, config = join_processes(), options.environment, run.recipe.training
     publishing: Publishing = nullcontext
     if processes.is_first:
         publishing = options.publishing or Claim.take(run.path / "checkpoints").publishing
@@ -129,89 +193,32 @@ def train(
     if checkpoint is not None:
         load_optimizers(checkpoint, optimizers)
         progress = checkpoint.progress
+    described: dict[str, str | int] = {**environment.describe(), "processes": processes.size}
     loggers: list[Logger] = []
     if processes.is_first:
         with publishing():
             remove_unfinished(run.path)
             if checkpoint is not None:
-                _resume(run, checkpoint, _describe(options, processes), sampler.steps)
-            loggers = make_loggers(
-                run.path,
-                title,
-                sampler.steps,
-                progress.step,
-                quiet=options.quiet,
-                tensorboard=options.tensorboard,
-            )
+                _resume(run, checkpoint, described, sampler.steps)
+            place = (run.path, title, sampler.steps, progress.step)
+            loggers = make_loggers(*place, quiet=options.quiet, tensorboard=options.tensorboard)
             loggers += options.loggers
-    drops = dropouts(replica.model)
-    batches = batches_kind(environment)(
-        sampler,
-        processes,
-        environment,
-        accumulation=config.accumulation,
-        seed=run.recipe.seed,
-        dropouts=len(drops),
-    )
-    checkpoints = CheckpointWriter(
-        run, processes, publishing, progress.step, kept=options.kept_checkpoints
-    )
     throughput = Throughput(run.model, run.recipe.model, environment, processes.size)
-    trainer = _Trainer(
-        run=run,
-        replica=replica,
-        optimizers=optimizers,
-        batches=batches,
-        dropouts=drops,
-        throughput=throughput,
-        validation=validation,
-        config=config,
-        options=options,
-        publishing=publishing,
-        checkpoints=checkpoints,
-        loggers=loggers,
-        at_checkpoint=at_checkpoint,
-    )
+    batches = make_batches(run, replica.model, sampler, processes, environment)
+    schedule = Schedule(config.schedule, sampler, run.recipe.model.context_length)
     replica.model.train()
-    try:
-        with (
-            freed_memory_reused(),
-            _deferred_interrupt() as interrupt,
-            processes.termination_explained(),
-            checkpoints,
-            _compiler_errors_explained(options),
-        ):
-            while progress.step < sampler.steps and not _stops_early(progress, config):
-                progress, stops = trainer.step(progress, sampler, interrupt)
-                if stops and progress.step < sampler.steps:
-                    trainer.save(progress)
-                    checkpoints.finish()
-                    raise InterruptedTraining(
-                        f"stopped after step {progress.step} of {sampler.steps}; all is saved in "
-                        f"{run.path}. To go on, repeat the command with --resume"
-                    )
-            checkpoints.finish()
-    finally:
-        batches.close()
-        release_rows(drops)
-        for logger in loggers:
-            logger.close()
-    if config.changes_model:
-        release(run.model)
-    load_weights(run.path / "model.safetensors", run)
-    run.model.eval()
-    return progress
-
-
-@contextmanager
-def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if options.compile and type(error).__module__.startswith("torch._"):
-            reason = str(error).strip().splitlines()[0]
-            raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
-        raise
+    return _Parts(
+        progress=progress,
+        processes=processes,
+        step=OptimizerStep(replica, optimizers, schedule, batches, environment, config),
+        validation=Validation(run.model, replica, validation, environment),
+        throughput=throughput,
+        log=MetricsLog(loggers, throughput, publishing),
+        checkpoints=CheckpointWriter(
+            run, processes, publishing, progress.step, kept=options.kept_checkpoints
+        ),
+        environment=described,
+    )
 
 
 def check_options(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:
@@ -229,145 +236,15 @@ def check_options(config: TrainingConfig, options: ExecutionOptions, processes: 
         raise UserError("--precision float64: contradicts param_dtype=bfloat16; leave one out")
 
 
-@dataclass(kw_only=True)
-class _Trainer:
-    """The parts that each step needs."""
-
-    run: Run
-    replica: Replica
-    optimizers: list[torch.optim.Optimizer]
-    batches: StepBatches
-    dropouts: Sequence[Dropout]
-    throughput: Throughput
-    validation: Sequence[Batch]
-    config: TrainingConfig
-    options: ExecutionOptions
-    publishing: Publishing
-    checkpoints: CheckpointWriter
-    loggers: Sequence[Logger]
-    at_checkpoint: CheckpointReport
-
-    def __post_init__(self) -> None:
-        self.processes = self.replica.processes
-
-    def step(
-        self, progress: Progress, sampler: Sampler, interrupt: "_Interrupt"
-    ) -> tuple[Progress, bool]:
-        """One optimiser step, with validation, checkpoint and metrics when they are due.
-
-        Returns:
-            The progress, and whether a process was interrupted.
-        """
-        started, model, config = time.perf_counter(), self.replica.model, self.config
-        batch, number = self.batches.get(progress.step), progress.step + 1
-        # A row of the context length has so many targets before the token that may follow it.
-        seen = sampler.rows_before(progress.step) * (self.run.recipe.model.context_length - 1)
-        factor = rate_factor(progress.step, sampler.steps, seen, config.schedule)
-        set_rate(self.optimizers, factor)
-        try:
-            with normalizers_checked_together(model, f"step {number}: "):
-                loss = accumulate_gradients(
-                    self.replica.loss,
-                    self._parts(batch, number),
-                    batch.whole.n_targets,
-                    self.options.environment,
-                )
-            loss, interrupted = self.processes.sum(loss, interrupt.wanted)
-            norm = clip_gradients(model, config.max_grad_norm, loss, number)
-        except NonFiniteError as error:
-            everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
-            if progress.step and everywhere:  # for all processes save together
-                self.save(progress)  # the weights are still those after the last step
-            raise
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        seconds = time.perf_counter() - started
-        self.throughput.add(batch.whole, seconds)
-        progress = msgspec.structs.replace(
-            progress,
-            step=number,
-            tokens=progress.tokens + batch.whole.positions,
-            seconds=progress.seconds + seconds,
-            losses=(*progress.losses, loss),
-        )
-        record = {
-            "step": number,
-            "gradient_norm": norm,
-            "lr": self.optimizers[-1].param_groups[0]["lr"],
-        }
-        last = number == sampler.steps
-        checkpoint_due = last or number % config.checkpoint_every == 0
-        log_due = checkpoint_due or number % config.log_every == 0
-        if checkpoint_due:
-            progress, validated = self._validate(progress)
-            record |= validated
-            if self.processes.is_first:
-                record |= self.at_checkpoint(validated)
-        if log_due:
-            progress = self._log(record, progress, sampler.steps)
-        if checkpoint_due:
-            self.save(progress)  # last, for resuming cuts the metrics back to it
-        return progress, interrupted > 0 or (self.processes.size == 1 and interrupt.wanted)
-
-    def _parts(self, batch: StepBatch, following: int) -> Iterator[Batch]:
-        """Yield this process's share of a batch in parts, each with its own dropout."""
-        device = self.options.environment.device
-        for part, keys in zip(self.replica.each(batch.parts), batch.row_keys, strict=True):
-            set_row_keys(self.dropouts, move(keys, device))
-            yield part
-        # Now that a GPU has its work: before, a thread would take Python from launching it.
-        self.batches.prepare(following)
-
-    def save(self, progress: Progress) -> None:
-        """Write a checkpoint, and the weights, if they are the best, while training continues."""
-        environment = _describe(self.options, self.processes)
-        best = progress.best_step == progress.step or not self.validation
-        self.checkpoints.save(self.replica, self.optimizers, progress, environment, best=best)
-
-    def _validate(self, progress: Progress) -> tuple[Progress, Record]:
-        self.replica.collect()
-        if not self.validation:
-            return msgspec.structs.replace(progress, best_step=progress.step), {}
-        loss = self._validation_loss()
-        if not isfinite(loss):
-            raise NonFiniteError(
-                f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
-            )
-        better = progress.best_loss is None or loss < progress.best_loss
-        if better:
-            changes = {"best_loss": loss, "best_step": progress.step, "checks_since_best": 0}
-        else:
-            changes = {"checks_since_best": progress.checks_since_best + 1}
-        return msgspec.structs.replace(progress, **changes), {"validation_loss": loss}
-
-    def _validation_loss(self) -> float:
-        """The mean loss per target; each process takes its turn of batches, on the whole model."""
-        environment = self.options.environment
-        own = self.validation[self.processes.rank :: self.processes.size]
-        parts = [part for batch in own for part in batch.split(best_parts(batch, environment))]
-        (loss,) = self.processes.sum(sum_losses(self.run.model, parts, environment))
-        return loss / sum(batch.n_targets for batch in self.validation)
-
-    def _log(self, record: Record, progress: Progress, steps: int) -> Progress:
-        """Write to all loggers; the loss is the mean since the last record."""
-        record |= {
-            "loss": sum(progress.losses) / len(progress.losses),
-            "tokens": progress.tokens,
-            "seconds": round(progress.seconds, 3),
-            **self.throughput.record(),
-            "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
-        }
-        if self.loggers:
-            with self.publishing():
-                for logger in self.loggers:
-                    logger.log(record)
-        return msgspec.structs.replace(progress, losses=())
-
-
-def _describe(options: ExecutionOptions, processes: Processes) -> dict[str, str | int]:
-    """Return everything that exact repetition depends on."""
-    return options.environment.describe() | {"processes": processes.size}
+@contextmanager
+def _compiler_errors_explained(options: ExecutionOptions) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if options.compile and type(error).__module__.startswith("torch._"):
+            reason = str(error).strip().splitlines()[0]
+            raise RegardError(f"--compile: doesn't work here ({reason}); leave it out") from error
+        raise
 
 
 def _resume(

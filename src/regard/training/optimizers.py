@@ -1,10 +1,12 @@
 """Optimizers, the learning rate of a step, and the norm of gradients."""
 
+from collections.abc import Sequence
 from math import cos, isfinite, pi
 
 import torch
 from torch import nn
 
+from regard.data.batch import Sampler
 from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.models.recurrent import LinearRNN
@@ -49,13 +51,27 @@ def make_optimizers(
     return [muon, adamw]
 
 
-def rate_factor(step: int, steps: int, seen: int, schedule: ScheduleConfig) -> float:
-    """The learning rate of a step, before which so many positions were seen, over the highest."""
-    match schedule:
-        case CosineConfig():
-            return _cosine(step, steps, schedule)
-        case MinGPTConfig(positions=positions, final=final):
-            return max(final, _half_cosine(seen / positions))
+class Schedule:
+    """The learning rate of each step, as a factor of the highest."""
+
+    def __init__(self, config: ScheduleConfig, sampler: Sampler, context_length: int) -> None:
+        """`context_length` is that of each row of the sampler."""
+        self._config, self._sampler, self._context_length = config, sampler, context_length
+
+    def factor(self, step: int) -> float:
+        """Return the learning-rate multiplier of a step in 0..steps-1."""
+        match self._config:
+            case CosineConfig():
+                return _cosine(step, self._sampler.steps, self._config)
+            case MinGPTConfig(positions=positions, final=final):
+                # A row has so many targets before the token that may follow it.
+                seen = self._sampler.rows_before(step) * (self._context_length - 1)
+                return mingpt_factor(seen, positions, final)
+
+
+def mingpt_factor(seen: int, positions: int, final: float = 0.1) -> float:
+    """Return minGPT's factor after so many positions; beyond `positions`, it rises again."""
+    return max(final, _half_cosine(seen / positions))
 
 
 def _cosine(step: int, steps: int, config: CosineConfig) -> float:
@@ -71,8 +87,8 @@ def _half_cosine(progress: float) -> float:
     return (1 + cos(pi * progress)) / 2
 
 
-def set_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
-    """Scale each optimiser's learning rate from its highest."""
+def set_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
+    """Scale each optimizer's learning rate from its highest."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group.setdefault("highest_lr", optimizer.defaults["lr"]) * factor

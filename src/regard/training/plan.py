@@ -1,60 +1,39 @@
-"""Plans of training on text and on questions: pretraining, finetuning, or from scratch.
+"""Plans of training: a run with its data, built and checked before a single step or file."""
 
-A plan is built and checked before a single step or file.
-"""
-
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numpy as np
+import msgspec
 
-from regard.config import to_toml
-from regard.corpus.index import RUN_INDEX, can_index, index_documents, save_index
-from regard.data.batch import Batch, Dataset, Sampler, WeightedDataset, sequential_batches
-from regard.data.causal import Documents, Questions, Windows
+from regard.config import override, to_toml
+from regard.corpus.index import RUN_INDEX, index_documents, save_index
+from regard.data.batch import Batch, Sampler, sequential_batches
 from regard.device import ExecutionEnvironment
-from regard.errors import UserError, alternatives
+from regard.errors import UserError
 from regard.files import write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.runs.recipe import (
-    Recipe,
-    TrainingConfig,
-    require_continuing,
-    require_no_task,
-    require_objective,
-)
-from regard.runs.recipes import TASKS
-from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_with, require_same, shown_names, stage_recipe, start_recipe
-from regard.tasks.examples import (
-    Example,
-    Examples,
-    answered_examples,
-    encode_pairs,
-    texts_of,
-    with_ascii_questions,
-)
-from regard.tasks.registry import TEXT_TASKS
-from regard.text.corpus import Corpus, Document, read_documents
-from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.runs.recipe import Recipe
+from regard.runs.run import Run, load_weights
+from regard.runs.start import begin_with, shown_names
+from regard.text.tokenizer import Tokenizer
 from regard.training.adaptation import prepare_model
-from regard.training.checkpoint import Progress, copy_checkpoint, newest_checkpoint
-from regard.training.loop import (
-    CheckpointReport,
-    ExecutionOptions,
-    check_options,
-    no_report,
-    train,
+from regard.training.checkpoint import (
+    Checkpoint,
+    Progress,
+    copy_checkpoint,
+    newest_checkpoint,
+    require_checkpoint,
 )
+from regard.training.loop import ExecutionOptions, check_options, train
 from regard.training.losses import mean_loss
-from regard.training.objectives import objective_datasets, text_datasets
 from regard.training.processes import is_restart, join_processes
 from regard.training.resume_checks import check_resumable, require_free
-
-T = TypeVar("T")
+from regard.training.sources.base import Datasets, Source
+from regard.training.sources.text import stored_text, window_datasets
 
 
 @dataclass(frozen=True)
@@ -62,20 +41,12 @@ class Plan:
     """A run with its data, ready to be trained."""
 
     run: Run
+    data: Datasets
     sampler: Sampler
     validation: list[Batch]
-    config: TrainingConfig
     title: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Facts about the data, by their names."""
-    files: dict[str, bytes] = field(default_factory=dict)
-    """More files of the run, by their names."""
-    at_checkpoint: CheckpointReport = no_report
-    """Returns more values for the record of a checkpoint."""
     continued: Path | None = None
     """Folder of a run whose newest checkpoint is the start of this training."""
-    indexed: Sequence[Document] = ()
-    """Text to index in the run's folder after the training."""
 
     def describe(self) -> dict[str, Any]:
         """Return sizes, and the loss of a uniform guess, in nats; the model isn't run."""
@@ -83,7 +54,7 @@ class Plan:
         all_trained = trained == self.run.n_parameters
         return (
             self._parent_facts()
-            | self.facts
+            | self.data.facts
             | {
                 "parameters": self.run.n_parameters,
                 **({} if all_trained else {"trained_parameters": trained}),
@@ -95,7 +66,8 @@ class Plan:
 
     def loss_before(self) -> dict[str, float]:
         """Return the loss before training on the first micro-batch, in nats, on a CPU."""
-        first, *_ = self.sampler.batch(0).split(self.config.accumulation)  # which fits the memory
+        parts = self.run.recipe.training.accumulation  # of which each fits the memory
+        first, *_ = self.sampler.batch(0).split(parts)
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return {name: mean_loss(self.run.model, [first], ExecutionEnvironment.choose("cpu"))}
 
@@ -127,20 +99,19 @@ class Plan:
             UserError: the folder holds something else, or a run and `resume` is off.
         """
         processes = join_processes()
-        check_options(self.config, options, processes)
+        check_options(self.run.recipe.training, options, processes)
         processes.require_equal(**self._identity(options))
         processes.alone(lambda: self._prepare_folder(resume=resume or is_restart()))
         progress = train(
             self.run,
             self.sampler,
             self.validation,
-            self.config,
             options,
             title=self.title,
-            at_checkpoint=self.at_checkpoint,
+            at_checkpoint=self.data.at_checkpoint,
         )
-        if self.indexed and processes.is_first:
-            save_index(self.run.path / RUN_INDEX, index_documents(self.indexed))
+        if self.data.indexed and processes.is_first:
+            save_index(self.run.path / RUN_INDEX, index_documents(self.data.indexed))
         return progress
 
     def _identity(self, options: ExecutionOptions) -> dict[str, str]:
@@ -162,7 +133,7 @@ class Plan:
         else:
             require_free(path)
             path.mkdir(parents=True, exist_ok=True)
-            for name, content in self.files.items():
+            for name, content in self.data.files.items():
                 write_file(path / name, content)
             self.run.save_description()
         if self.continued and newest_checkpoint(path) is None:
@@ -170,279 +141,137 @@ class Plan:
 
 
 def plan_training(
-    task: str,
-    data: Corpus | Examples | None = None,
-    *,
+    source: Source,
+    recipe: Recipe | str | None,
     out: str | Path,
-    recipe: Recipe | str | None = None,
+    start: Run | None = None,
+    *,
     settings: Sequence[str] = (),
     tokenizer: Tokenizer | None = None,
-    test: Path | None = None,
-    start: Run | None = None,
-    more_steps: int | None = None,
-    mix: str | None = None,
 ) -> Plan:
-    """Plan training on "questions", on "text", or for a task of `regard tasks`.
+    """Plan training on a source, from scratch or with the weights and tokenizer of `start`.
 
-    A task generates its own examples if no data are given; `tokenizer` isn't trained here, `test`
-    is a file for `regard evaluate`, instead of held-out rows. With `start`, training begins with
-    the body, the tokenizer and the template of that run, and by default has its finetuning
-    configuration; its head is kept if kind, shape and labels are the same. With `more_steps`, the
-    training of `start` continues on the same data. `mix` is the weights of packed corpora.
+    `recipe` is a name, a TOML file or a `Recipe`, by default the usual one for source and start;
+    `settings` such as "model.n_layers=6" override it. `tokenizer` isn't trained on the source.
 
     Raises:
-        UserError: the task is unknown, or doesn't fit the recipe or the data.
+        UserError: source, recipe and start don't fit together, or the source can't be read.
     """
-    known = ["questions", "text", *TASKS]
-    if task not in known:
-        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
-    if more_steps is not None:
-        from regard.training.more_steps import plan_more_steps  # made of the parts of this module
-
-        if start is None or recipe is not None or tokenizer is not None or more_steps < 1:
-            raise UserError(
-                f"more steps ({more_steps}): expected 1 or more, a run as start, and no recipe or "
-                "tokenizer"
-            )
-        return plan_more_steps(task, data, out, start, more_steps, settings, test, mix)
-    if data is None and task not in TASKS:
-        raise UserError(f"train {task}: there is no file to train on; name one")
-    if test is not None and (task not in TEXT_TASKS or not isinstance(data, str | Path)):
-        raise UserError(f"train {task}: --test is for a task trained on a file; leave it out")
-    if mix is not None and task != "text":
-        raise UserError("--mix: is for `train text` on packed corpora; leave it out")
     if start is not None and tokenizer is not None:
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
-    if task == "text":
-        from regard.training.plan_text import plan_text  # made of the parts of this module
-
-        texts = cast("Corpus", data)
-        return plan_text(texts, out, recipe, settings, tokenizer=tokenizer, start=start, mix=mix)
-    if task == "questions":
-        questions = cast("Examples", data)
-        return plan_questions(questions, out, recipe, settings, tokenizer=tokenizer, start=start)
-    from regard.training.plan_rows import plan_named_task  # made of the parts of this module
-
-    return plan_named_task(task, data, out, recipe, settings, tokenizer, test, start)
-
-
-def plan_pretraining(
-    corpus: Corpus,
-    out: str | Path,
-    recipe: Recipe | str = "default",
-    settings: Sequence[str] = (),
-    *,
-    questions: Examples = (),
-    tokenizer: Tokenizer | Path | None = None,
-    index: bool = True,
-    mix: str | None = None,
-) -> Plan:
-    """Plan pretraining on text, with questions mixed in if the objective has a share for them.
-
-    `recipe` is a name, a TOML file or a `Recipe`, overridden by `settings`; `tokenizer` may be the
-    folder of a run whose tokenizer to use. With `index`, the text is indexed for `regard ask`, if
-    pydivsufsort is installed. The corpus may be packed ones, whose weights are `mix`, such as
-    "web=0.7,code=0.3".
-
-    Raises:
-        UserError: the objective, the model and the data don't fit together, or a text can't be
-            encoded.
-    """
-    recipe = stage_recipe(recipe, settings, "pretraining")
-    from regard.training.plan_packed import find_packed, plan_packed  # made of this module's parts
-
-    if packed := find_packed(corpus, mix, settings):
-        if questions:
-            raise UserError("--questions: can't be mixed into packed corpora; leave them out")
-        require_no_task(recipe)
-        require_objective(recipe)
-        known = _loaded(tokenizer)
-        config = recipe.pretraining
-        return plan_packed(packed, Path(out), recipe, config, "pretraining", tokenizer=known)
-    objective, data = recipe.objective, recipe.data
-    if data.documents == "auto":
-        raise UserError(
-            "data.documents=auto: is for `regard train text`; set lines, files, paragraphs or "
-            "records"
-        )
-    documents = read_documents(
-        corpus, data.documents, field=data.table.text or "text", blank_lines=data.blank_lines
-    )
-    asked = answered_examples(questions) if questions else ()
-    if bool(asked) != (objective.questions > 0):
-        raise UserError(
-            "objective.questions is 0, but questions are given: set objective.questions=0.2, say"
-            if asked
-            else "objective.questions is above 0, but there are no questions: give --questions FILE"
-        )
-    require_no_task(recipe)
-    require_objective(recipe)
-    tokenizer = _loaded(tokenizer) or corpus_tokenizer(documents, recipe, asked)
-    ids = encode_documents(tokenizer, documents)
-    indexed = documents if index and can_index() else ()
-    run = Run.new(Path(out), recipe, tokenizer, describe_origin("pretraining", documents, asked))
-    if data.documents == "files":
-        if objective.total > objective.next_token:
-            raise UserError(
-                "data.documents=files is read in windows, which only objective.next_token can use; "
-                "set the other shares to 0, or data.documents=lines"
-            )
-        plan = _plan_windows(run, ids, documents, recipe.pretraining, "pretraining")
-        return replace(plan, indexed=indexed)
-    training, held_out = hold_out(ids, recipe)
-    kept, _ = hold_out(documents, recipe)
-    pairs = _encode_questions(run, asked) if asked else ()
-    datasets = objective_datasets(run, kept, training, Questions(pairs, run.row_format.whole_rows))
-    checks = [one.dataset for one in text_datasets(run, held_out)]
-    plan = make_plan(run, datasets, checks, recipe.pretraining, "pretraining")
-    return replace(plan, indexed=indexed)
-
-
-def plan_questions(
-    questions: Examples,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-    *,
-    tokenizer: Tokenizer | Path | None = None,
-    start: Run | None = None,
-) -> Plan:
-    """Plan training on questions, without any text, from scratch or with the weights of `start`.
-
-    Raises:
-        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
-    """
-    recipe = (
-        start_recipe(start, "default", recipe, settings)
-        if start
-        else stage_recipe(recipe or "default", settings, "training")
-    )
-    questions = answered_examples(questions)
-    require_no_task(recipe)
-    require_continuing(recipe)
-    known = start.tokenizer if start else _loaded(tokenizer)
-    tokenizer = known or train_tokenizer(recipe.tokenizer, texts_of(questions))
-    origin = describe_origin("questions", (), questions)
-    run = Run.new(Path(out), recipe, tokenizer, origin)
+    chosen = source.choose_recipe(recipe, settings, start)
+    known = start.tokenizer if start else tokenizer
+    prepared = source.prepare(chosen, known, Path(out), start)
+    run = Run.new(Path(out), prepared.recipe, prepared.tokenizer, prepared.origin)
     if start:
         begin_with(start, run)
-    return _plan_questions(run, questions, recipe.training, "training")
+    return plan_run(run, prepared.datasets(run), source.stage)
 
 
-def plan_finetuning(
-    parent: Run,
-    questions: Examples,
-    out: str | Path,
-    recipe: Recipe | str | None = None,
-    settings: Sequence[str] = (),
-) -> Plan:
-    """Plan training of a pretrained model on questions, by default with its own recipe.
-
-    Raises:
-        UserError: a question can't be encoded or is too long, or the model doesn't continue texts.
-    """
-    recipe = stage_recipe(recipe or parent.recipe, settings, "finetuning")
-    questions = answered_examples(questions)
-    require_continuing(parent.recipe)
-    require_same(parent, recipe, ("model", "head", "tokenizer"))
-    origin = describe_origin("finetuning", (), questions)
-    run = Run.new(Path(out), recipe, parent.tokenizer, origin)
-    begin_with(parent, run)
-    return _plan_questions(run, questions, recipe.finetuning, "finetuning")
-
-
-def make_plan(
-    run: Run,
-    datasets: Sequence[WeightedDataset],
-    checks: Sequence[Dataset],
-    config: TrainingConfig,
-    title: str,
-) -> Plan:
-    """Plan training on `datasets`, with the validation loss measured on `checks`.
+def plan_run(run: Run, data: Datasets, title: str) -> Plan:
+    """Plan training of a run on datasets.
 
     Raises:
         UserError: training is to stop by a validation loss, and nothing is held out.
     """
+    config, seed = run.recipe.training, run.recipe.seed
     sampler = Sampler(
-        datasets,
+        data.training,
         batch_size=config.batch,
-        seed=run.recipe.seed,
+        seed=seed,
         steps=config.steps,
         epochs=config.epochs,
         shuffle=config.shuffle,
     )
     run.origin["steps"] = sampler.steps
     if config.changes_model:
-        prepare_model(run, config, title)
-    rows, seed = -(-config.batch // config.accumulation), run.recipe.seed
-    measured = [sequential_batches(check, rows, seed=seed) for check in checks if len(check)]
+        prepare_model(run, config)
+    rows = -(-config.batch // config.accumulation)
+    measured = [sequential_batches(check, rows, seed=seed) for check in data.held_out if len(check)]
     validation = [batch for batches in measured for batch in batches]
     if config.patience and not validation:
         raise UserError(
-            f"{title}.patience: nothing is held out to measure; raise data.validation, or set 0"
+            "training.patience: nothing is held out to measure; raise data.validation, or set 0"
         )
-    return Plan(run, sampler, validation, config, title)
+    return Plan(run, data, sampler, validation, title)
 
 
-def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
-    """Split items into those to train on and the share that is held out, drawn by the seed."""
-    n = int(recipe.data.validation * len(items))
-    order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))
-    held_out = set(order[:n].tolist())
-    return (
-        [item for i, item in enumerate(items) if i not in held_out],
-        [item for i, item in enumerate(items) if i in held_out],
-    )
-
-
-def corpus_tokenizer(
-    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
-) -> Tokenizer:
-    """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
-    texts = [document.text for document in corpus]
-    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
-
-
-def _loaded(tokenizer: Tokenizer | Path | None) -> Tokenizer | None:
-    return Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else tokenizer
-
-
-def _plan_windows(
-    run: Run,
-    ids: list[list[int]],
-    documents: Sequence[Document],
-    config: TrainingConfig,
-    title: str,
+def plan_more_steps(
+    source: Source, out: str | Path, start: Run, more_steps: int, settings: Sequence[str] = ()
 ) -> Plan:
-    """Train on windows of long texts; the last share of each is held out."""
-    share, format = run.recipe.data.validation, run.row_format
-    cuts = [len(text) - int(share * len(text)) for text in ids]
-    joined = [i for text, cut in zip(ids, cuts, strict=True) for i in text[:cut]]
-    held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
-    if len(joined) < 2:
-        raise UserError(f"{documents[0].where}: is too short to learn from")
-    windows = WeightedDataset(Windows(joined, format))
-    return make_plan(run, [windows], [Documents(held_out, format)], config, title)
+    """Plan more steps of a finished run, on the same source, in a new folder.
 
-
-def _plan_questions(
-    run: Run, questions: Sequence[Example], config: TrainingConfig, title: str
-) -> Plan:
-    pairs = _encode_questions(run, questions)
-    training, held_out = (
-        Questions(part, run.row_format.whole_rows) for part in hold_out(pairs, run.recipe)
-    )
-    return make_plan(run, [WeightedDataset(training)], [held_out], config, title)
-
-
-def _encode_questions(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], ...]]:
-    """Return prompts and completions to train on.
+    Training continues from the newest checkpoint of `start`: its weights, the state of its
+    optimizers, and the next batch of its data. The learning-rate schedule is that of all steps.
 
     Raises:
-        UserError: there are none, or one can't be encoded.
+        UserError: `start` isn't finished or has no checkpoint; source or a setting differs; or
+            `out` is the folder of `start`.
     """
-    if not questions:
-        raise UserError("there are no questions to train on; give at least one")
-    if run.recipe.data.ascii_questions:
-        questions = list(map(with_ascii_questions, questions))
-    return encode_pairs(run.template, questions, run.recipe.model.context_length)
+    if more_steps < 1:
+        raise UserError(f"more steps ({more_steps}): expected 1 or more")
+    if Path(out).resolve() == start.path.resolve():
+        raise UserError(f"--out {out}: is the run to continue; choose another folder")
+    checkpoint = require_checkpoint(start.path)
+    _require_finished(start, checkpoint)
+    _require_same_stage(start, source)
+    _require_unchanged(start, settings)
+    done = checkpoint.progress.step
+    recipe = with_steps(start.recipe, done + more_steps)
+    made = plan_training(source, recipe, out, start)
+    was, found = start.origin.get("fingerprint"), made.run.origin["fingerprint"]
+    if found != was:
+        raise UserError(
+            f"{start.path}/origin.json: fingerprint is {was}, not {found}: the data differs; give "
+            "the data of the run, or leave --steps out and set training.steps"
+        )
+    load_weights(checkpoint.path / "model.safetensors", made.run)
+    data = dataclasses.replace(made.data, facts=made.data.facts | {"steps_before": done})
+    return dataclasses.replace(made, data=data, continued=start.path)
+
+
+def plan_converted(run: Run, steps: int) -> Plan:
+    """Plan training of a converted run in its folder, on the text that came along.
+
+    Raises:
+        UserError: there is none.
+    """
+    text = stored_text(run)
+    run.recipe = with_steps(run.recipe, steps)
+    made = plan_run(run, window_datasets(run, text), "training")
+    run.save_description()
+    return made
+
+
+def with_steps(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe with a number of steps."""
+    training = msgspec.structs.replace(recipe.training, epochs=None, steps=steps)
+    return msgspec.structs.replace(recipe, training=training)
+
+
+def _require_finished(start: Run, checkpoint: Checkpoint) -> None:
+    progress, patience = checkpoint.progress, start.recipe.training.patience
+    steps = start.origin.get("steps", 0)
+    if progress.step < steps and not 0 < patience <= progress.checks_since_best:
+        raise UserError(
+            f"{start.path}: is unfinished, at step {progress.step} of {steps}; repeat its "
+            "training command with --resume first"
+        )
+
+
+def _require_same_stage(start: Run, source: Source) -> None:
+    stage = start.origin.get("stage")
+    if stage != source.stage:
+        raise UserError(
+            f"{start.path}/origin.json: stage is {stage}, not {source.stage}: the task differs; "
+            "give the task of the run, or leave --steps out and set training.steps"
+        )
+
+
+def _require_unchanged(start: Run, settings: Sequence[str]) -> None:
+    for setting in settings:
+        if override(start.recipe, [setting]) != start.recipe:
+            raise UserError(
+                f"{setting}: --steps continues the training of {start.path} as it was; leave it "
+                "out, or leave --steps out and set training.steps"
+            )

@@ -1,4 +1,6 @@
-"""Speed and memory of a training: tokens a second, model FLOPs utilization, peak memory.
+"""Speed and memory of a training, and the log of its metrics.
+
+Tokens a second, model FLOPs utilization, peak memory.
 
 Model FLOPs utilization (MFU) is the number of operations that the model needs for the tokens of a
 second, over those that the GPU does at most. A token needs 6·N + 12·L·H·Q·T in training, for N
@@ -8,10 +10,12 @@ head's weights count for the tokens that are scored.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -20,6 +24,8 @@ from regard.data.batch import Batch
 from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.models.builders import Model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig
+from regard.training.checkpoint import Progress, Publishing
+from regard.training.loggers import Logger, Record
 
 PEAKS = {
     "A10": 125e12,
@@ -112,3 +118,36 @@ class Throughput:
             record["mfu"] = round(self._operations / seconds / self._peak, 4)
         self._tokens, self._operations, self._seconds = 0, 0, 0.0
         return record
+
+
+class MetricsLog:
+    """Writes the metrics of steps to all loggers."""
+
+    def __init__(
+        self, loggers: Sequence[Logger], throughput: Throughput, publishing: Publishing
+    ) -> None:
+        self._loggers, self._throughput, self._publishing = loggers, throughput, publishing
+
+    def write(self, record: Record, progress: Progress, steps: int) -> Progress:
+        """Write a record; its loss is the mean since the one before.
+
+        Returns:
+            The progress without these losses.
+        """
+        record |= {
+            "loss": sum(progress.losses) / len(progress.losses),
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            **self._throughput.record(),
+            "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
+        }
+        if self._loggers:
+            with self._publishing():
+                for logger in self._loggers:
+                    logger.log(record)
+        return msgspec.structs.replace(progress, losses=())
+
+    def close(self) -> None:
+        """Finish writing."""
+        for logger in self._loggers:
+            logger.close()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from regard.runs.run import Run
 from regard.studies.knowledge.bare_facts import KINDS, NAMES, draw_facts, read_facts, token_losses
 
-SMALL = ("model.n_layers=1", "model.d_model=8", "pretraining.batch=4")
+SMALL = ("model.n_layers=1", "model.d_model=8", "training.batch=4")
 
 
 @pytest.fixture

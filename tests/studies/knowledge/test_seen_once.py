@@ -82,7 +82,7 @@ def test_documents_are_drawn_from_the_model(
         draw_facts(4, ["place", "profession"], 0),
         1,
         0,
-        *("model.n_layers=1", "model.d_model=8", "pretraining.batch=4"),
+        *("model.n_layers=1", "model.d_model=8", "training.batch=4"),
     )
     made = generated(run, 0)
     assert made.shape == (SAMPLES, 4)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_task
 from regard.metrics import Interval
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
@@ -15,7 +16,6 @@ from regard.studies.trained_models.different_widths import (
     judged,
 )
 from regard.studies.trained_models.task_models import PAIR, recipe_for
-from regard.training.plan_task import plan_task
 
 CHANGED = [f"layers.{i}.cross_attention.kv_proj.weight" for i in range(LAYERS)]
 

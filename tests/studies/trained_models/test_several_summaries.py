@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from plans import plan_task
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.several_summaries import (
     BEAMS,
@@ -22,7 +23,6 @@ from regard.studies.trained_models.several_summaries import (
 )
 from regard.studies.trained_models.task_models import PAIR, recipe_for
 from regard.tasks.examples import Example
-from regard.training.plan_task import plan_task
 
 SCORES = {
     BEAMS: Score(rouge=0.8, best=0.7, different=5),

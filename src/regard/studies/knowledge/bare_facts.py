@@ -5,7 +5,6 @@ Short documents are cheap, so that models can read thousands of people a thousan
 
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import torch
@@ -22,7 +21,8 @@ from regard.studies.model_cache import cached_run
 from regard.tasks import names
 from regard.tasks.rng import choice, shuffled
 from regard.text.tokenizer import train_tokenizer
-from regard.training.plan import plan_pretraining
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
 
 KINDS = {
     "place": names.PLACES,
@@ -37,7 +37,7 @@ NAME_TOKENS = 2
 
 _SETTINGS = (
     *("model.context_length=8", "data.validation=0", "objective.questions=0"),
-    *("objective.next_token=1", "pretraining.checkpoint_every=100000"),
+    *("objective.next_token=1", "training.checkpoint_every=100000"),
 )
 
 
@@ -51,12 +51,12 @@ def draw_facts(people: int, kinds: Sequence[str], seed: int) -> list[str]:
 def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) -> Run:
     """Return a model trained on the documents; its vocabulary has all names and values."""
     recipe = override(
-        RECIPES["demo"], [*_SETTINGS, f"pretraining.steps={steps}", f"seed={seed}", *settings]
+        RECIPES["demo"], [*_SETTINGS, f"training.steps={steps}", f"seed={seed}", *settings]
     )
     words = [" ".join(values) for values in (NAMES, *KINDS.values())]
     tokenizer = train_tokenizer(recipe.tokenizer, words)
     return cached_run(
-        plan_pretraining(documents, Path("unused"), recipe, tokenizer=tokenizer, index=False)
+        plan_training(DocumentSource(documents, index=False), recipe, "unused", tokenizer=tokenizer)
     )
 
 

@@ -24,7 +24,7 @@ FEW = 100
 BATCH = 256
 MODEL = (
     *("model.n_layers=1", "model.d_model=16"),
-    *(f"pretraining.batch={BATCH}", "pretraining.lr=1e-2"),
+    *(f"training.batch={BATCH}", "training.lr=1e-2"),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import torch
 from jaxtyping import Float
 from msgspec import Meta
+from msgspec.structs import replace
 from torch import Tensor
 
 from regard.config import override
@@ -26,7 +27,9 @@ from regard.studies.recall import text_only
 from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.training.plan import plan_finetuning, plan_pretraining, plan_questions
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
+from regard.training.sources.questions import QuestionSource
 
 Correlation = Annotated[
     float, Meta(ge=0, le=1, description="probability of birth at the home of the last name")
@@ -40,8 +43,7 @@ PLACES, SKEW, ABSENT = 20, 1.0, 200
 
 _SMALLER = (
     *("model.context_length=48", "model.d_model=64", "data.validation=0"),
-    *("pretraining.batch=32", "objective.question_batch=64", "pretraining.lr=2e-3"),
-    *("training.epochs=24", "training.lr=1e-3", "finetuning.epochs=8"),
+    *("training.batch=32", "objective.question_batch=64", "training.lr=2e-3"),
 )
 """Settings for a smaller model than that of the demo."""
 
@@ -60,7 +62,7 @@ def small_world(people: int, correlation: float, seed: int, **text: Any) -> Worl
 
 def small_recipe(steps: int, seed: int) -> Recipe:
     """Return the demo's recipe with a smaller model."""
-    settings = [*_SMALLER, f"pretraining.steps={steps}", f"seed={seed}"]
+    settings = [*_SMALLER, f"training.steps={steps}", f"seed={seed}"]
     return override(RECIPES["demo"], settings)
 
 
@@ -78,9 +80,10 @@ def without_them(world: World, recipe: Recipe) -> Run:
 
 def text_first(world: World, recipe: Recipe) -> Run:
     """Return a model trained on as much text as in `pretrained`, and then on the questions."""
-    recipe = text_only(recipe, recipe.pretraining.steps or 0)
+    recipe = text_only(recipe, recipe.training.steps or 0)
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
-    parent = plan_pretraining(world.documents, _UNUSED, recipe, tokenizer=tokenizer, index=False)
+    source = DocumentSource(world.documents, index=False)
+    parent = plan_training(source, recipe, _UNUSED, tokenizer=tokenizer)
     return finetuned(cached_run(parent), qa_train(world))
 
 
@@ -96,11 +99,8 @@ def on_text(
     The tokenizer is trained on `vocabulary` and the questions.
     """
     tokenizer = _tokenizer(vocabulary, recipe, questions)
-    return cached_run(
-        plan_pretraining(
-            documents, _UNUSED, recipe, questions=questions, tokenizer=tokenizer, index=False
-        )
-    )
+    source = DocumentSource(documents, questions, index=False)
+    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
 
 
 def not_pretrained(world: World, recipe: Recipe) -> Run:
@@ -111,12 +111,16 @@ def not_pretrained(world: World, recipe: Recipe) -> Run:
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
     """Return a model trained on some questions alone."""
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
-    return cached_run(plan_questions(questions, _UNUSED, recipe, tokenizer=tokenizer))
+    recipe = replace(recipe, training=RECIPES["demo-questions"].training)
+    recipe = override(recipe, ["training.epochs=24", "training.lr=1e-3"])
+    source = QuestionSource(questions)
+    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
     """Return a model finetuned on questions."""
-    return cached_run(plan_finetuning(parent, questions, _UNUSED, parent.recipe))
+    source, settings = QuestionSource(questions, "finetuning"), ["training.epochs=8"]
+    return cached_run(plan_training(source, None, _UNUSED, parent, settings=settings))
 
 
 def qa_train(world: World) -> list[Example]:

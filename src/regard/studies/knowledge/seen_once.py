@@ -36,7 +36,7 @@ DELTA = 0.05
 BATCH = 64
 MODEL = (
     *("model.d_model=64", "model.n_layers=2"),
-    *(f"pretraining.batch={BATCH}", "pretraining.lr=2e-3"),
+    *(f"training.batch={BATCH}", "training.lr=2e-3"),
 )
 
 

@@ -1,7 +1,6 @@
 """Attention of low rank by singular values."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -10,9 +9,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax, truncate
-from regard.config import override
 from regard.explorer.intercept import capture_attention
-from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.costs import multiplications
 from regard.studies.figure import Line, chart, series
@@ -22,7 +19,8 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import normal, relative_error
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training.plan import plan_pretraining
+from regard.training.plan import plan_training
+from regard.training.sources.documents import DocumentSource
 
 Maps = Float[Tensor, "maps n n"]
 TOKENS = 128
@@ -166,10 +164,10 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
         "tokenizer.kind=characters",
         f"model.context_length={TOKENS}",
         *("model.n_layers=2", "model.n_heads=2", "model.d_model=64"),
-        f"pretraining.steps={steps}",
+        f"training.steps={steps}",
         f"seed={seed}",
     ]
-    plan = plan_pretraining(corpus, Path("unused"), override(RECIPES["masked"], settings))
+    plan = plan_training(DocumentSource(corpus), "masked", "unused", settings=settings)
     untrained = model_maps(plan.run, test)
     return {"untrained": untrained, "trained": model_maps(cached_run(plan), test)}
 

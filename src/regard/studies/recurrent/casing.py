@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import torch
@@ -23,8 +22,8 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_checkpoints
 from regard.tasks.casing import CASES, CasingConfig, Place
 from regard.tasks.examples import Example
-from regard.training.plan import Plan
-from regard.training.plan_task import plan_task
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.choose import own_source
 
 CellKind: TypeAlias = Literal["vanilla", "gru", "lstm"]
 Cell: TypeAlias = Annotated[CellKind, Meta(description="type of the recurrent cells")]
@@ -80,7 +79,8 @@ class Setup:
             f"training.optimizer.muon_lr={10 * RATE}",
             *(["model.attention.kind=softmax"] if self.attention else []),
         ]
-        return plan_task(Path("unused"), override(RECIPES["casing"], settings))
+        recipe = override(RECIPES["casing"], settings)
+        return plan_training(own_source(recipe), recipe, "unused")
 
     def runs(self) -> dict[int, Run]:
         """Return the network after each checkpoint, by step; trained on the first call."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +24,8 @@ from regard.studies.trained_models.task_models import (
     recipe_for,
 )
 from regard.tasks.split import Scores as TaskScores
-from regard.training.plan_task import plan_task
+from regard.training.plan import plan_training
+from regard.training.sources.choose import own_source
 
 FAMILIES = {
     "summaries": (PAIR, DECODER),
@@ -139,7 +139,7 @@ def _refused(task: str, family: str, width: int) -> bool:
     """Return whether a family can't be trained for a task."""
     recipe = recipe_for(task, family, 1, width, 0)
     with_head = msgspec.structs.replace(recipe, head=RECIPES[task].head)
-    return refused(lambda: plan_task(Path("unused"), with_head), UserError)
+    return refused(lambda: plan_training(own_source(with_head), with_head, "unused"), UserError)
 
 
 def _share(scores: TaskScores, task: str) -> Interval:

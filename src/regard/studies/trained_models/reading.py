@@ -12,7 +12,8 @@ from regard.explorer.intercept import capture_attention
 from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
-from regard.training.plan import Plan, plan_pretraining
+from regard.training.plan import Plan, plan_training
+from regard.training.sources.documents import DocumentSource
 
 TEXTS = 4000
 LAYERS, HEADS, WIDTH = 2, 4, 64
@@ -25,7 +26,7 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="training steps")]
 def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
     """Return the plan to train the encoder."""
     masks = ("template.prompt={question}", "objective.masking=0.25")
-    sizes = (f"model.n_heads={heads}", f"pretraining.steps={steps}")
+    sizes = (f"model.n_heads={heads}", f"training.steps={steps}")
     return plan_texts("masked", seed, [*masks, *sizes])
 
 
@@ -42,12 +43,13 @@ def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
         f"seed={seed}",
     )
     corpus = [text.text for text in labeled_texts(seed, "training", TEXTS)]
-    return plan_pretraining(corpus, "unused", recipe, [*small, *settings])
+    settings = [*small, *settings]
+    return plan_training(DocumentSource(corpus), recipe, "unused", settings=settings)
 
 
 def plan_decoder(steps: int, seed: int) -> Plan:
     """Return the plan to train a decoder of the same size on the same texts."""
-    return plan_texts("default", seed, [f"pretraining.steps={steps}"])
+    return plan_texts("default", seed, [f"training.steps={steps}"])
 
 
 def trained_reader(steps: int, seed: int, *, heads: int = HEADS) -> Run:

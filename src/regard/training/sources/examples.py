@@ -1,16 +1,13 @@
-"""Plans of training for a task: its examples, as the model of the recipe reads them."""
+"""Examples of a task, as the model of the recipe reads them."""
 
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
-import numpy as np
-from jaxtyping import Int
 
 from regard.data import IGNORE
-from regard.data.batch import Dataset, RowFormat, WeightedDataset
+from regard.data.batch import Dataset, WeightedDataset
 from regard.data.causal import Questions
 from regard.data.supervised import (
     ContrastivePairs,
@@ -31,12 +28,11 @@ from regard.models.config import (
     EmbeddingHeadConfig,
     HeadConfig,
     LMHeadConfig,
-    ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
 )
 from regard.runs.recipe import Recipe, require_objective
+from regard.runs.recipes import TASKS
 from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_with
 from regard.tasks.encoding import (
     encode_answers,
     encode_joined,
@@ -45,92 +41,107 @@ from regard.tasks.encoding import (
     max_prompt_length,
 )
 from regard.tasks.examples import Example, texts_of
-from regard.tasks.mad import CompressionConfig
-from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe, draw_probe_test
-from regard.tasks.registry import (
-    TaskConfig,
-    TextTask,
-    check_examples,
-)
+from regard.tasks.registry import TaskConfig, check_examples
+from regard.tasks.split import TextTaskConfig
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Document
-from regard.text.tokenizer import (
-    Tokenizer,
-    encode_documents,
-    number_tokenizer,
-    train_tokenizer,
-)
-from regard.training.objectives import objective_datasets
-from regard.training.plan import Plan, hold_out, make_plan
-
-Rows: TypeAlias = Int[np.ndarray, "rows length"]
-
-PROBE_ROWS = 100_000
-"""Rows that a probe trains on; each is drawn by itself."""
+from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
+from regard.training.sources.base import Datasets, Prepared, Source, hold_out
+from regard.training.sources.documents import objective_datasets
 
 SHOWN_LABELS = 20
 
 
-def plan_task(
-    out: Path,
-    recipe: Recipe,
-    examples: Sequence[Example] | None = None,
-    *,
-    tokenizer: Tokenizer | None = None,
-    start: Run | None = None,
-) -> Plan:
-    """Plan training for the recipe's task, by default on the task's own examples.
+class TaskSource(Source):
+    """The base of sources for a task."""
 
-    `start` is a run with this body, whose weights and tokenizer are used.
+    def __init__(self, task: str) -> None:
+        self.stage, self.usual = task, TASKS[task]
+
+    def task_of(self, recipe: Recipe) -> TaskConfig:
+        """Return the task of a recipe.
+
+        Raises:
+            UserError: it isn't that of the source.
+        """
+        kind = recipe.task and task_kind(recipe.task)
+        if recipe.task is None or kind != self.stage:
+            found = f"task.kind={kind}" if kind else "no task"
+            raise UserError(
+                f"train {self.stage}: the recipe has {found}; set task.kind={self.stage}, or leave "
+                "--recipe out"
+            )
+        return recipe.task
+
+
+class ExampleSource(TaskSource):
+    """Examples of a task."""
+
+    def __init__(self, task: str, examples: Sequence[Example] | None = None) -> None:
+        """Default: the task's own `examples`."""
+        super().__init__(task)
+        self._examples = examples
+
+    def prepare(
+        self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
+    ) -> Prepared:
+        """Make or check the examples; a tokenizer is trained on their texts."""
+        task = self.task_of(recipe)
+        assert isinstance(task, TextTaskConfig)
+        check_head(recipe, task)
+        if self._examples is not None:
+            return prepare_examples(recipe, self._examples, tokenizer)
+        return prepare_examples(
+            recipe, task.make(recipe.seed).training, tokenizer, task.documents()
+        )
+
+
+def check_head(recipe: Recipe, task: TextTaskConfig) -> None:
+    """Raise unless the model of a recipe can learn a task.
 
     Raises:
-        UserError: the recipe has no task, the model can't learn it, an example is unusable, or
-            the task makes its own rows.
+        UserError: names what to set instead.
+    """
+    _check_head(task, recipe.head)
+    if task.documents():
+        require_objective(recipe)
+
+
+def prepare_examples(
+    recipe: Recipe,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer | None,
+    documents: Sequence[Document] = (),
+) -> Prepared:
+    """Return examples for the task of a recipe, and documents for its objectives.
+
+    Raises:
+        UserError: there are no examples, or one is unusable.
     """
     task = recipe.task
-    if task is None:
-        raise UserError("the recipe has no task: set task.kind (`regard tasks` lists them)")
-    if isinstance(task, ProbeConfig):
-        if examples is not None or tokenizer is not None or start is not None:
-            raise UserError(
-                f"task.kind={_kind(task)}: is a probe, which makes its own rows of tokens of its "
-                "own; leave files, --tokenizer and --from out"
-            )
-        check_model(recipe, task)
-        return _plan_probe(out, recipe, task)
-    check_model(recipe, task)
-    documents = task.documents() if examples is None else ()
-    chosen = task.make(recipe.seed).training if examples is None else examples
-    return _plan_examples(out, recipe, task, chosen, documents, tokenizer, start)
-
-
-def _plan_examples(
-    out: Path,
-    recipe: Recipe,
-    task: TextTask,
-    examples: Sequence[Example],
-    documents: Sequence[Document],
-    tokenizer: Tokenizer | None,
-    start: Run | None,
-) -> Plan:
+    assert isinstance(task, TextTaskConfig)
+    kind = task_kind(task)
     if not examples:
-        raise UserError(f"task.kind={_kind(task)}: there are no examples to train on; give some")
+        raise UserError(f"task.kind={kind}: there are no examples to train on; give some")
     check_examples(task, examples)
-    known = start.tokenizer if start else tokenizer
     texts = [document.text for document in documents] + _read_or_written(recipe, examples)
-    tokenizer = known or train_tokenizer(recipe.tokenizer, texts)
-    recipe = msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples))
-    run = Run.new(out, recipe, tokenizer, describe_origin(_kind(task), documents, examples))
-    if start:
-        begin_with(start, run)
-    training, held_out = hold_out(examples, recipe)
-    checks = [task_dataset(run, held_out)] if held_out else []
+    return Prepared(
+        recipe=msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples)),
+        tokenizer=tokenizer or train_tokenizer(recipe.tokenizer, texts),
+        origin=describe_origin(kind, documents, examples),
+        datasets=lambda run: _datasets(run, examples, documents),
+    )
+
+
+def _datasets(run: Run, examples: Sequence[Example], documents: Sequence[Document]) -> Datasets:
+    training, held_out = hold_out(examples, run.recipe)
     questions = task_dataset(run, training)
     datasets = [WeightedDataset(questions)]
     if documents:
-        ids = encode_documents(tokenizer, documents)
+        ids = encode_documents(run.tokenizer, documents)
         datasets = objective_datasets(run, documents, ids, questions)
-    return make_plan(run, datasets, checks, recipe.training, "training")
+    checks = [task_dataset(run, held_out)] if held_out else []
+    return Datasets(training=datasets, held_out=checks)
 
 
 def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
@@ -176,7 +187,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
     raise TypeError(f"{type(run.model).__name__} doesn't answer")
 
 
-def _check_head(task: TextTask, head: HeadConfig) -> None:
+def _check_head(task: TextTaskConfig, head: HeadConfig) -> None:
     """Raise unless the head answers."""
     kind = head.__struct_config__.tag
     if isinstance(task, TaggingConfig):
@@ -237,53 +248,6 @@ def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
     return numbers[label]
 
 
-def check_model(recipe: Recipe, task: TaskConfig) -> None:
-    """Raise unless a recipe's kind of model can learn a task, and reads rows of its length.
-
-    Raises:
-        UserError: names what to set instead.
-    """
-    if not isinstance(task, ProbeConfig):
-        _check_head(task, recipe.head)
-        if task.documents():
-            require_objective(recipe)
-        return
-    if isinstance(task, CompressionConfig):
-        if not isinstance(recipe.head, ReconstructionHeadConfig):
-            raise UserError(
-                "task.kind=compression: is for one hidden state: set head.kind=reconstruction"
-            )
-    elif not recipe.continues_texts:
-        raise UserError(
-            f"task.kind={_kind(task)}: is for a model that can be asked at each position: set "
-            "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
-        )
-    rows = draw_probe(task, recipe.seed, 1), draw_probe_test(task, recipe.seed, 1)
-    longest = max(ids.shape[1] for ids, _ in rows)
-    if longest > recipe.model.context_length:
-        raise UserError(
-            f"task.kind={_kind(task)}: its rows take {longest} tokens, but "
-            f"model.context_length is {recipe.model.context_length}; ask for a shorter task, or "
-            "for a larger model.context_length"
-        )
-
-
-def _plan_probe(out: Path, recipe: Recipe, task: ProbeConfig) -> Plan:
-    """Rows of ids, each of which is a token."""
-    run = Run.new(
-        out, recipe, number_tokenizer(task.vocabulary), describe_origin(_kind(task), (), ())
-    )
-    ids, labels = as_tokens(draw_probe(task, recipe.seed, PROBE_ROWS), run.tokenizer)
-    return plan_labeled_rows(run, ids, labels, "training")
-
-
-def plan_labeled_rows(run: Run, ids: Rows, labels: Rows, title: str) -> Plan:
-    """Plan training on rows of one length that have a label at each position; none is held out."""
-    format = RowFormat(ids.shape[1], run.tokenizer.special.padding)
-    dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
-    return make_plan(run, [WeightedDataset(dataset)], [], run.recipe.training, title)
-
-
 def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
     """The head with the labels of the examples, where it has none yet."""
     match head:
@@ -296,7 +260,8 @@ def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
     return msgspec.structs.replace(head, labels=tuple(sorted(labels)))
 
 
-def _kind(task: TaskConfig) -> str:
+def task_kind(task: TaskConfig) -> str:
+    """Return the name of a task."""
     return str(task.__struct_config__.tag)
 
 

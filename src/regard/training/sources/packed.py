@@ -1,28 +1,32 @@
-"""Plans of training on packed corpora."""
+"""Packed corpora, mixed by weights."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from math import exp
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from regard.data.batch import Dataset, WeightedDataset
-from regard.data.causal import VALIDATION_TOKENS
 from regard.data.packing import Mixture
+from regard.data.windows import VALIDATION_TOKENS
 from regard.errors import UserError, alternatives
 from regard.models.transformer import Decoder
-from regard.runs.packed_rows import packed_rows
-from regard.runs.recipe import Documents, Recipe, TrainingConfig
+from regard.runs.corpora import packed_rows
+from regard.runs.recipe import (
+    Documents,
+    Recipe,
+    require_continuing,
+    require_no_task,
+    require_objective,
+)
 from regard.runs.run import Run, describe_origin
-from regard.runs.start import begin_with
 from regard.text.packed import PackedCorpus, find_corpora, open_packed
 from regard.text.tokenizer import Tokenizer
-from regard.training.loggers import Record
-from regard.training.plan import Plan, make_plan
+from regard.training.sources.base import Datasets, Prepared, Source
+from regard.training.sources.text import perplexity_record
 
 CHOSEN_BY_PACKING = (
     "tokenizer.",
@@ -34,23 +38,57 @@ CHOSEN_BY_PACKING = (
 """Settings that a packed corpus has made already."""
 
 
-def find_packed(
-    corpus: object, mix: str | None = None, settings: Sequence[str] = ()
-) -> dict[Path, float]:
+@dataclass(frozen=True)
+class PackedSource(Source):
+    """Packed corpora with their weights; those of weight 0 are joined."""
+
+    weights: Mapping[Path, float]
+    stage: str
+    """That of other sources for the same command: pretraining, or training."""
+    usual: Recipe | str
+
+    def choose_recipe(
+        self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
+    ) -> Recipe:
+        """Return a recipe; settings that the packing has made already raise."""
+        for setting in settings:
+            if setting.startswith(CHOSEN_BY_PACKING):
+                path = next(iter(self.weights))
+                raise UserError(f"{setting}: {path} is packed already; leave it out, or pack anew")
+        return super().choose_recipe(recipe, settings, start)
+
+    def prepare(
+        self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
+    ) -> Prepared:
+        """Open the corpora; `tokenizer` is one that must be theirs."""
+        require_no_task(recipe)
+        if self.stage == "pretraining":
+            require_objective(recipe)
+            _require_next_token(recipe)
+        else:
+            require_continuing(recipe)
+        corpora = [open_packed(path) for path in self.weights]
+        known = packed_tokenizer(corpora, tokenizer)
+        return Prepared(
+            recipe=replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0]))),
+            tokenizer=known,
+            origin=_origin(self.stage, corpora, self.weights),
+            datasets=lambda run: _datasets(run, corpora, self.weights),
+        )
+
+
+def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
     """Return the packed corpora that paths name, with their weights; none if they are texts.
 
-    A path is a packed corpus, or a folder of packed corpora. `settings` override the recipe.
+    A path is a packed corpus, or a folder of packed corpora.
 
     Raises:
-        UserError: some are packed, and others aren't; or `mix` or a setting doesn't fit.
+        UserError: some are packed, and others aren't; or `mix` doesn't fit.
     """
     paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
     packed = _packed_among(paths) if isinstance(paths, Sequence) else []
     if mix is not None and not packed:
         raise UserError("--mix: is for packed corpora; make them by regard pack, or leave it out")
-    for setting in settings:
-        if packed and setting.startswith(CHOSEN_BY_PACKING):
-            raise UserError(f"{setting}: {packed[0]} is packed already; leave it out, or pack anew")
     return choose_weights(packed, mix)
 
 
@@ -126,42 +164,28 @@ def packed_tokenizer(corpora: Sequence[PackedCorpus], known: Tokenizer | None) -
     return first.tokenizer
 
 
-def plan_packed(
-    weights: Mapping[Path, float],
-    out: Path,
-    recipe: Recipe,
-    config: TrainingConfig,
-    title: str,
-    *,
-    tokenizer: Tokenizer | None = None,
-    start: Run | None = None,
-) -> Plan:
-    """Plan training on packed corpora, mixed by weights; those of weight 0 are joined.
+def _datasets(run: Run, corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]) -> Datasets:
+    """Return rows of the corpora, mixed by weights.
 
     Raises:
-        UserError: a corpus is damaged or of another tokenizer, or the model doesn't support
-            packing.
+        UserError: a corpus has nothing to learn from, or the model doesn't support packing.
     """
-    _require_next_token(recipe, title)
-    corpora = [open_packed(path) for path in weights]
-    known = packed_tokenizer(corpora, start.tokenizer if start else tokenizer)
-    recipe = replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0])))
-    run = Run.new(out, recipe, known, _origin(title, corpora, weights))
-    if start:
-        begin_with(start, run)
-    if recipe.data.packing:
+    packing = run.recipe.data.packing
+    if packing:
         _require_packing(run)
-    packing = recipe.data.packing
     training = [packed_rows(run, corpus.training, packing=packing) for corpus in corpora]
     for corpus, made in zip(corpora, training, strict=True):
         if not len(made):
             raise UserError(f"{corpus.path}: has no document of two tokens to learn from")
     held_out = [packed_rows(run, corpus.validation, packing=packing) for corpus in corpora]
-    checks = [made.spread(VALIDATION_TOKENS // len(corpora)) for made in held_out if len(made)]
     shares = list(weights.values()) if all(weights.values()) else [len(made) for made in training]
     mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
-    plan = make_plan(run, [WeightedDataset(mixed)], checks, config, title)
-    return dataclasses.replace(plan, facts=_facts(corpora, weights), at_checkpoint=_perplexity)
+    return Datasets(
+        training=[WeightedDataset(mixed)],
+        held_out=[made.spread(VALIDATION_TOKENS // len(corpora)) for made in held_out if len(made)],
+        facts=_facts(corpora, weights),
+        at_checkpoint=perplexity_record,
+    )
 
 
 def _documents(corpus: PackedCorpus) -> Documents:
@@ -170,8 +194,8 @@ def _documents(corpus: PackedCorpus) -> Documents:
     return "records" if kind == "files" else cast("Documents", kind)
 
 
-def _require_next_token(recipe: Recipe, title: str) -> None:
-    if title == "pretraining" and recipe.objective.total > recipe.objective.next_token:
+def _require_next_token(recipe: Recipe) -> None:
+    if recipe.objective.total > recipe.objective.next_token:
         raise UserError(
             "packed corpora are for objective.next_token alone; set the other shares to 0, or "
             "train on the text itself"
@@ -192,12 +216,12 @@ def _require_packing(run: Run) -> None:
 
 
 def _origin(
-    title: str, corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]
+    stage: str, corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]
 ) -> dict[str, Any]:
     """Return how a run is made; its fingerprint depends on the order and weights of the corpora."""
     made_of = [[corpus.header.fingerprint, weights[corpus.path]] for corpus in corpora]
     sizes = [corpus.header.sizes for corpus in corpora]
-    return describe_origin(title, (), ()) | {
+    return describe_origin(stage, (), ()) | {
         "inputs": [str(corpus.path.resolve()) for corpus in corpora],
         "packed": [corpus.header.fingerprint for corpus in corpora],
         "fingerprint": hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
@@ -218,8 +242,3 @@ def _facts(corpora: Sequence[PackedCorpus], weights: Mapping[Path, float]) -> di
         facts[f"{name}_documents"] = sum(size.documents for size in sizes)
         facts[f"{name}_tokens"] = sum(size.tokens for size in sizes)
     return facts
-
-
-def _perplexity(validated: Record) -> Record:
-    loss = validated.get("validation_loss")
-    return {} if loss is None else {"perplexity": exp(loss)}

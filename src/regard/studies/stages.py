@@ -1,0 +1,47 @@
+"""Recipes of trainings that a study compares: on text, on questions alone, and on both in turn."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from regard.config import override
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES, find_recipe
+
+
+class Stages(NamedTuple):
+    """Recipes with one model, which differ in their training."""
+
+    pretraining: Recipe
+    questions: Recipe
+    """For training from scratch on questions."""
+    finetuning: Recipe
+    """For training on questions after pretraining."""
+
+
+def choose_stages(recipe: str, settings: Sequence[str] = ()) -> Stages:
+    """Return the recipes that belong to one, with settings.
+
+    Settings such as training.steps=600 are for pretraining, questions.epochs=3 and
+    finetuning.epochs=3 for the training of the others; model.n_layers=6 is for all.
+
+    Raises:
+        UserError: there is no such recipe, or a setting is invalid.
+    """
+    groups: dict[str, list[str]] = {"questions": [], "finetuning": [], "": []}
+    for setting in settings:
+        section, _, rest = setting.partition(".")
+        of_stage = section in groups and bool(rest)
+        groups[section if of_stage else ""].append(f"training.{rest}" if of_stage else setting)
+    pretraining = find_recipe(recipe, groups[""])
+    questions = f"{recipe}-questions"
+    trained_by = {
+        "questions": questions if questions in RECIPES else "questions",
+        "finetuning": pretraining.finetuning,
+    }
+    others = {
+        stage: override(replace(pretraining, training=find_recipe(name).training), groups[stage])
+        for stage, name in trained_by.items()
+    }
+    return Stages(pretraining, **others)

@@ -1,0 +1,1 @@
+"""Sources: what a run is trained on, a module each."""

@@ -1,0 +1,94 @@
+"""The contract of sources, and the split of examples that several of them share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from regard.data.batch import Dataset, WeightedDataset
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import find_recipe
+from regard.runs.run import Run
+from regard.runs.start import require_same, with_start
+from regard.text.corpus import Document
+from regard.text.tokenizer import Tokenizer
+from regard.training.loggers import CheckpointReport, no_report
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datasets:
+    """What a model is trained on and validated with."""
+
+    training: Sequence[WeightedDataset]
+    held_out: Sequence[Dataset] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Facts about the data, by their names."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """More files of the run, by their names."""
+    at_checkpoint: CheckpointReport = no_report
+    """Returns more values for the record of a checkpoint."""
+    indexed: Sequence[Document] = ()
+    """Text to index in the run's folder after the training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A source that is read as far as a new run depends on it."""
+
+    recipe: Recipe
+    """The recipe with what the data determine, such as labels."""
+    tokenizer: Tokenizer
+    origin: dict[str, Any]
+    """How the run is made: stage, inputs and their fingerprint."""
+    datasets: Callable[[Run], Datasets]
+
+
+class Source(ABC):
+    """What a run is trained on."""
+
+    stage: str
+    """Name of the training, for origin.json and the progress bar."""
+    usual: Recipe | str = "default"
+    """The recipe if none is chosen."""
+
+    def choose_recipe(
+        self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
+    ) -> Recipe:
+        """Return a recipe with settings, by default the usual one for this source and start.
+
+        Raises:
+            UserError: the recipe doesn't fit the source or the start.
+        """
+        if recipe is None:
+            usual = find_recipe(self.usual)
+            recipe = with_start(usual, start) if start else usual
+        chosen = find_recipe(recipe, settings)
+        if start:
+            require_same(start, chosen, ("model", "tokenizer"))
+        return chosen
+
+    @abstractmethod
+    def prepare(
+        self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
+    ) -> Prepared:
+        """Check the recipe and read the source; `tokenizer` is one that isn't trained on it.
+
+        Raises:
+            UserError: recipe, source and start don't fit together.
+        """
+
+
+def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
+    """Split items into those to train on and the share that is held out, drawn by the seed."""
+    n = int(recipe.data.validation * len(items))
+    order = np.random.default_rng([recipe.seed, 3]).permutation(len(items))
+    held_out = set(order[:n].tolist())
+    return (
+        [item for i, item in enumerate(items) if i not in held_out],
+        [item for i, item in enumerate(items) if i in held_out],
+    )

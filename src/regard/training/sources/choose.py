@@ -1,0 +1,104 @@
+"""The source of a training, by the name of its task."""
+
+from pathlib import Path
+from typing import cast
+
+from regard.errors import UserError, alternatives
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import TASKS
+from regard.tasks.examples import Examples, require_answers
+from regard.tasks.probes import ProbeConfig
+from regard.tasks.registry import TEXT_TASKS, TaskConfig
+from regard.text.corpus import Corpus
+from regard.training.sources.base import Source
+from regard.training.sources.documents import DocumentSource
+from regard.training.sources.examples import ExampleSource, check_head, task_kind
+from regard.training.sources.packed import PackedSource, find_packed
+from regard.training.sources.probe import ProbeSource, check_probe, own_rows_only
+from regard.training.sources.questions import QuestionSource
+from regard.training.sources.rows import RowSource
+from regard.training.sources.text import TextSource
+
+
+def choose_source(
+    task: str,
+    data: Corpus | Examples | None = None,
+    *,
+    test: Path | None = None,
+    mix: str | None = None,
+) -> Source:
+    """Return the source of `regard train`: "questions", "text", or a task of `regard tasks`.
+
+    A task generates its own examples if no data are given; `test` is a file for `regard evaluate`,
+    instead of held-out rows. `mix` is the weights of packed corpora: "web=0.7,code=0.3".
+
+    Raises:
+        UserError: the task is unknown, or doesn't fit the data.
+    """
+    known = ["questions", "text", *TASKS]
+    if task not in known:
+        raise UserError(f"train {task}: there is no such task; {alternatives(task, known)}")
+    if data is None and task not in TASKS:
+        raise UserError(f"train {task}: there is no file to train on; name one")
+    if test is not None and (task not in TEXT_TASKS or not isinstance(data, str | Path)):
+        raise UserError(f"train {task}: --test is for a task trained on a file; leave it out")
+    if mix is not None and task != "text":
+        raise UserError("--mix: is for `train text` on packed corpora; leave it out")
+    if task == "text":
+        if packed := find_packed(data, mix):
+            return PackedSource(packed, "training", "text")
+        return TextSource(cast("Corpus", data))
+    if task == "questions":
+        return QuestionSource(cast("Examples", data))
+    return _task_source(task, cast("Examples | None", data), test)
+
+
+def _task_source(task: str, data: Examples | None, test: Path | None) -> Source:
+    if isinstance(TASKS[task].task, ProbeConfig):
+        if data is not None:
+            raise own_rows_only(task)
+        return ProbeSource(task)
+    if isinstance(data, str | Path):
+        return RowSource(task, Path(data), test)
+    given = None if data is None else list(data)
+    return ExampleSource(task, require_answers(given) if given else given)
+
+
+def choose_text(
+    corpus: Corpus, questions: Examples = (), *, index: bool = True, mix: str | None = None
+) -> Source:
+    """Return the source of `regard pretrain`: documents with questions, or packed corpora.
+
+    With `index`, the text is indexed for `regard ask`, if pydivsufsort is installed.
+
+    Raises:
+        UserError: packed corpora are given with questions, or `mix` doesn't fit.
+    """
+    if packed := find_packed(corpus, mix):
+        if questions:
+            raise UserError("--questions: can't be mixed into packed corpora; leave them out")
+        return PackedSource(packed, DocumentSource.stage, DocumentSource.usual)
+    return DocumentSource(corpus, questions, index)
+
+
+def own_source(recipe: Recipe) -> Source:
+    """Return the examples that the task of a recipe generates.
+
+    Raises:
+        UserError: the recipe has no task.
+    """
+    if recipe.task is None:
+        raise UserError("the recipe has no task: set task.kind (`regard tasks` lists them)")
+    return choose_source(task_kind(recipe.task))
+
+
+def check_task(recipe: Recipe, task: TaskConfig) -> None:
+    """Raise unless the model of a recipe can learn a task, and reads its rows.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    if isinstance(task, ProbeConfig):
+        check_probe(recipe, task)
+    else:
+        check_head(recipe, task)

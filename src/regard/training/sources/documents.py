@@ -1,0 +1,198 @@
+"""Documents in memory, for the objectives of pretraining, with questions mixed in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.corpus.index import can_index
+from regard.data.batch import Dataset, WeightedDataset
+from regard.data.causal import Clozes, Documents, Questions, SpanCorruption
+from regard.data.masked import MaskedAutoencoding, MaskedTokens
+from regard.data.windows import TokenStream, Windows
+from regard.errors import UserError
+from regard.runs.recipe import Recipe, require_no_task, require_objective
+from regard.runs.run import Run, describe_origin
+from regard.tasks.examples import Example, Examples, answered_examples, texts_of
+from regard.text.clozes import clozes as find_clozes
+from regard.text.corpus import Corpus, Document, read_documents
+from regard.text.tokenizer import (
+    OutOfVocabularyError,
+    Tokenizer,
+    encode_documents,
+    train_tokenizer,
+)
+from regard.training.sources.base import Datasets, Prepared, Source, hold_out
+from regard.training.sources.questions import encode_training
+
+
+@dataclass(frozen=True)
+class DocumentSource(Source):
+    """Documents, and questions if the objective has a share for them."""
+
+    corpus: Corpus
+    questions: Examples = ()
+    index: bool = True
+    """Whether the text is indexed for `regard ask`, if pydivsufsort is installed."""
+    stage = "pretraining"
+
+    def prepare(
+        self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
+    ) -> Prepared:
+        """Read the documents; a tokenizer is trained on them and the questions."""
+        if recipe.data.documents == "auto":
+            raise UserError(
+                "data.documents=auto: is for `regard train text`; set lines, files, paragraphs or "
+                "records"
+            )
+        documents = read_documents(
+            self.corpus,
+            recipe.data.documents,
+            field=recipe.data.table.text or "text",
+            blank_lines=recipe.data.blank_lines,
+        )
+        questions = answered_examples(self.questions) if self.questions else ()
+        _check(recipe, questions)
+        known = tokenizer or corpus_tokenizer(documents, recipe, questions)
+        indexed = documents if self.index and can_index() else ()
+        ids = encode_documents(known, documents)
+        return Prepared(
+            recipe=recipe,
+            tokenizer=known,
+            origin=describe_origin(self.stage, documents, questions),
+            datasets=lambda run: _datasets(run, documents, ids, questions, indexed),
+        )
+
+
+def _check(recipe: Recipe, questions: Sequence[Example]) -> None:
+    """Raise unless questions, documents, objective and model fit together.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    objective = recipe.objective
+    if bool(questions) != (objective.questions > 0):
+        raise UserError(
+            "objective.questions is 0, but questions are given: set objective.questions=0.2, say"
+            if questions
+            else "objective.questions is above 0, but there are no questions: give --questions FILE"
+        )
+    require_no_task(recipe)
+    require_objective(recipe)
+    if recipe.data.documents == "files" and objective.total > objective.next_token:
+        raise UserError(
+            "data.documents=files is read in windows, which only objective.next_token can use; "
+            "set the other shares to 0, or data.documents=lines"
+        )
+
+
+def corpus_tokenizer(
+    corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
+) -> Tokenizer:
+    """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
+    texts = [document.text for document in corpus]
+    return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
+
+
+def _datasets(
+    run: Run,
+    documents: Sequence[Document],
+    ids: Sequence[list[int]],
+    questions: Sequence[Example],
+    indexed: Sequence[Document],
+) -> Datasets:
+    if run.recipe.data.documents == "files":
+        training, held_out = _file_windows(run, documents, ids)
+    else:
+        kept, others = hold_out(ids, run.recipe)
+        texts, _ = hold_out(documents, run.recipe)
+        pairs = encode_training(run, questions) if questions else ()
+        training = objective_datasets(run, texts, kept, Questions(pairs, run.row_format.whole_rows))
+        held_out = [one.dataset for one in text_datasets(run, others)]
+    return Datasets(training=training, held_out=held_out, indexed=indexed)
+
+
+def _file_windows(
+    run: Run, documents: Sequence[Document], ids: Sequence[list[int]]
+) -> tuple[list[WeightedDataset], list[Dataset]]:
+    """Return windows of whole files, and the last share of each, which is held out."""
+    share, format = run.recipe.data.validation, run.row_format
+    cuts = [len(text) - int(share * len(text)) for text in ids]
+    joined = [i for text, cut in zip(ids, cuts, strict=True) for i in text[:cut]]
+    held_out = [text[cut:] for text, cut in zip(ids, cuts, strict=True) if len(text) - cut > 1]
+    if len(joined) < 2:
+        raise UserError(f"{documents[0].where}: is too short to learn from")
+    windows = Windows(TokenStream(np.array(joined), np.zeros(1, int)), format)
+    return [WeightedDataset(windows)], [Documents(held_out, format)]
+
+
+def objective_datasets(
+    run: Run, documents: Sequence[Document], ids: Sequence[list[int]], questions: Dataset
+) -> list[WeightedDataset]:
+    """Return documents, their clozes and questions, with their shares of the objective.
+
+    Raises:
+        UserError: the documents have no clozes.
+    """
+    objective = run.recipe.objective
+    datasets, size = text_datasets(run, ids), objective.question_batch
+    if objective.clozes:
+        clozes = cloze_dataset(run, documents)
+        datasets.append(WeightedDataset(clozes, objective.clozes, size))
+    if objective.questions:
+        datasets.append(WeightedDataset(questions, objective.questions, size))
+    return datasets
+
+
+def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
+    """Return what is made of documents alone, each objective with its share."""
+    objective, format = run.recipe.objective, run.row_format
+    n, share, special = format.max_tokens, objective.masking, run.tokenizer.special
+    parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
+    datasets: list[WeightedDataset] = []
+    if objective.next_token:
+        texts = Documents(ids, format, end=run.template.document.suffix)
+        datasets.append(WeightedDataset(texts, objective.next_token))
+    if objective.span_corruption:
+        corrupted = SpanCorruption(ids, format, mask=special.require("mask"))
+        datasets.append(WeightedDataset(corrupted, objective.span_corruption))
+    if objective.masked_tokens:
+        mask, regular_ids = special.require("mask"), run.tokenizer.regular_ids
+        masked = MaskedTokens(parts, format, mask=mask, share=share, regular_ids=regular_ids)
+        datasets.append(WeightedDataset(masked, objective.masked_tokens))
+    if objective.masked_autoencoding:
+        masked = MaskedAutoencoding(parts, format, mask=special.require("mask"), share=share)
+        datasets.append(WeightedDataset(masked, objective.masked_autoencoding))
+    return datasets
+
+
+def cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
+    """All prompts of each cloze, with its completion.
+
+    Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
+    one where «Leeds» is none.
+
+    Raises:
+        UserError: there are no clozes.
+    """
+    fewest, most = run.recipe.objective.cloze_words
+    encode, template, encoded = run.tokenizer.encode, run.template, []
+    context_length = run.recipe.model.context_length
+    for cloze in (cloze for document in corpus for cloze in find_clozes(document.text, most)):
+        shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
+        try:
+            completion = template.completion.around(encode(cloze.answer))
+            prompts = [template.prompt.around(encode(cloze.question(words))) for words in shown]
+        except OutOfVocabularyError:
+            continue
+        fitting = [p for p in prompts if len(p) + len(completion) <= context_length + 1]
+        if fitting:
+            encoded.append((fitting, completion))
+    if not encoded:
+        raise UserError(
+            f"objective.clozes is above 0, but no document, as {corpus[0].where}, yields one: each "
+            "must begin with its title and a full stop, as in «Ada Finch. Born in Leeds», and fit "
+            f"model.context_length={context_length}; or set objective.clozes=0"
+        )
+    return Clozes(encoded, run.row_format.whole_rows)

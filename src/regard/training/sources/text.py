@@ -1,0 +1,258 @@
+"""Text of any size, read in windows: files, folders, or documents in memory."""
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jaxtyping import Integer
+from numpy import ndarray
+
+from regard.data.batch import WeightedDataset
+from regard.data.windows import HeldOutWindows, Windows
+from regard.decoding import Sampling, generate_ids
+from regard.errors import UserError
+from regard.files import write_file
+from regard.runs.corpora import TOKENS, text_streams
+from regard.runs.recipe import Recipe, require_continuing, require_no_task, require_parent
+from regard.runs.run import Run, describe_origin
+from regard.text.corpus import Corpus, read_documents
+from regard.text.files import PACKED, TextFile, detect_documents, find_files, has_records
+from regard.text.pack import pack_corpus, pack_documents
+from regard.text.packed import (
+    Header,
+    Splits,
+    inspect_files,
+    is_packed,
+    link_corpus,
+    open_packed,
+    packed_from,
+    read_header,
+)
+from regard.text.tokenize import TextSpec
+from regard.text.tokenizer import Tokenizer
+from regard.training.loggers import Record, track_text
+from regard.training.processes import join_processes
+from regard.training.resume_checks import require_free
+from regard.training.sources.base import Datasets, Prepared, Source
+
+SAMPLE_TOKENS = 64
+_ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSource(Source):
+    """A text; the tokens of files are packed to the run's folder, or read from there."""
+
+    corpus: Corpus
+    stage = "training"
+    usual = "text"
+
+    def prepare(
+        self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
+    ) -> Prepared:
+        """Tokenize the text."""
+        require_no_task(recipe)
+        require_continuing(recipe)
+        require_parent(recipe.training, start is not None)  # before a long tokenization
+        corpus = self.corpus
+        parts: list[Any] = [Path(corpus)] if isinstance(corpus, str | Path) else list(corpus)
+        if paths := [part for part in parts if isinstance(part, Path)]:
+            return _prepare_files(paths, recipe, tokenizer, out, start)
+        documents = read_documents(parts)
+        text = pack_documents(
+            documents,
+            tokenizer or recipe.tokenizer,
+            validation=recipe.data.validation,
+            seed=recipe.seed,
+        )
+        return Prepared(
+            recipe=_with_documents(recipe, "files"),
+            tokenizer=text.tokenizer,
+            origin=describe_origin(self.stage, documents, ()),
+            datasets=lambda run: window_datasets(run, text),
+        )
+
+
+def _prepare_files(
+    paths: Sequence[Path], recipe: Recipe, known: Tokenizer | None, out: Path, start: Run | None
+) -> Prepared:
+    """Pack files to the folder of the run, unless they are packed there or in that of its start."""
+    if not (out / "config.toml").exists():
+        require_free(out)
+    source = start.path / TOKENS if start else None
+    files = inspect_files(
+        find_files(paths),
+        [source, out / TOKENS] if source else [out / TOKENS],
+        skip_bad=recipe.data.table.skip_bad,
+        hint="; or leave such files out with --skip-bad",
+    )
+    kind = recipe.data.documents
+    documents = detect_documents(files) if kind == "auto" else kind
+    kinds = _kinds(files, documents)
+    if (field := recipe.data.table.text) and "records" not in kinds:
+        raise UserError(
+            f"{files[0].path}: has no records with a field {field!r}; leave --text out, or convert "
+            "the text to JSONL or Parquet"
+        )
+    spec = TextSpec(
+        files=files,
+        documents=documents,
+        text_field=recipe.data.table.text or "text",
+        tokenizer=recipe.tokenizer,
+        known=None if known is None else known.fingerprint,
+        validation=recipe.data.validation,
+        seed=recipe.seed,
+    )
+    text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
+    detected = " (detected; --documents chooses)" if kind == "auto" else ""
+    encodings = {_ENCODINGS.get(file.encoding, file.encoding) for file in files}
+    facts = {
+        "files": len(files),
+        "encoding": ", ".join(sorted(encodings)),
+        "documents": f"{text.documents:,} {' and '.join(kinds)}{detected}",
+    }
+    origin = describe_origin(TextSource.stage, (), ()) | {
+        "inputs": [str(Path(file.path).resolve()) for file in files],
+        "fingerprint": msgspec.structs.replace(spec, known=None).fingerprint,
+        "documents": text.documents,
+    }
+    return Prepared(
+        recipe=_with_documents(recipe, documents),
+        tokenizer=text.tokenizer,
+        origin=origin,
+        datasets=lambda run: window_datasets(run, text, facts),
+    )
+
+
+def _packed(spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | None) -> Splits:
+    """Return the tokens of a text, after packing it to the folder of a run if needed.
+
+    Raises:
+        UserError: another run is there, or a document is malformed or can't be encoded.
+    """
+    folder, is_new = out / TOKENS, not out.exists()
+    if not packed_from(spec, folder):
+        if (out / "config.toml").exists():
+            raise UserError(
+                f"{out}: holds a run of other texts or settings; choose another --out, or resume "
+                "with the same command and data"
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            if source and (header := _same_text(spec, source)):
+                link_corpus(source, folder)
+                header = msgspec.structs.replace(header, spec=spec)
+                write_file(folder / PACKED, msgspec.json.encode(header))
+            else:
+                with track_text(spec.bytes) as advance:
+                    pack_corpus(spec, folder, advance, tokenizer=known)
+        except UserError:
+            if is_new:
+                with suppress(OSError):
+                    out.rmdir()
+            raise
+    return _open(folder)
+
+
+def _open(folder: Path) -> Splits:
+    """Map the packed text of a run.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        return open_packed(folder)
+    except UserError as error:
+        raise UserError(f"{folder}: is damaged ({error}); delete it") from None
+
+
+def _same_text(spec: TextSpec, folder: Path) -> Header | None:
+    """Return the header of a folder with the same text and a known tokenizer.
+
+    The tokenizer may have been trained on that text.
+    """
+    if spec.known is None or not is_packed(folder):
+        return None
+    header = read_header(folder)
+    theirs = msgspec.structs.replace(header.spec, known=spec.known, tokenizer=spec.tokenizer)
+    same = theirs.fingerprint == spec.fingerprint and header.tokenizer == spec.known
+    return header if same else None
+
+
+def _kinds(files: Sequence[TextFile], documents: str) -> list[str]:
+    """Return the kinds of documents in files; JSONL and Parquet always hold records."""
+    found = {"records" if has_records(file.path) else documents for file in files}
+    return sorted(found, key=lambda kind: kind == "records")
+
+
+def _with_documents(recipe: Recipe, documents: str) -> Recipe:
+    return msgspec.structs.replace(
+        recipe, data=msgspec.structs.replace(recipe.data, documents=documents)
+    )
+
+
+def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None) -> Datasets:
+    """Return windows of a text, with a sample of the model's own text at each checkpoint.
+
+    Raises:
+        UserError: it is too short.
+    """
+    training, held_out = text_streams(run, text)
+    if len(training) < 2:
+        raise UserError(f"{text.training.path}: is too short to learn from")
+    format = run.row_format.whole_rows  # windows begin anywhere
+    n = run.recipe.model.context_length
+    prompt = (held_out if len(held_out) else training).read(0, max(n // 8, 1))
+
+    def report(validated: Record) -> Record:
+        sample = sample_text(run, prompt, min(SAMPLE_TOKENS, n - len(prompt)))
+        return perplexity_record(validated) | {"sample": sample}
+
+    return Datasets(
+        training=[WeightedDataset(Windows(training, format))],
+        held_out=[HeldOutWindows(held_out, format)],
+        facts=(facts or {})
+        | {"training_tokens": len(training), "validation_tokens": len(held_out)},
+        at_checkpoint=report,
+    )
+
+
+def perplexity_record(validated: Record) -> Record:
+    """Return the perplexity for the record of a checkpoint, given its validation loss."""
+    loss = validated.get("validation_loss")
+    return {} if loss is None else {"perplexity": exp(loss)}
+
+
+def stored_text(run: Run) -> Splits:
+    """Return the tokens of the text that a run was trained on.
+
+    Raises:
+        UserError: there are none.
+    """
+    folder = run.path / TOKENS
+    if not folder.is_dir():
+        raise UserError(
+            f"{run.path}: has no tokens of a text to train on; leave --steps out, and train the "
+            "new run by regard train"
+        )
+    return _open(folder)
+
+
+def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: int) -> str:
+    """Return a prompt with its continuation, sampled at temperature 0.8."""
+    training, ids = run.model.training, prompt.tolist()
+    run.model.eval()
+    (sample,) = generate_ids(
+        run.language_model,
+        [ids],
+        max_new_tokens=max_new_tokens,
+        sampling=Sampling(temperature=0.8, seed=run.recipe.seed),
+        device=run.device,
+    )
+    run.model.train(training)
+    return run.tokenizer.decode([*ids, *sample.ids])

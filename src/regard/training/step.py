@@ -1,0 +1,229 @@
+"""A step of training: its batch, its gradients, and the update of the weights.
+
+A batch is a function of seed and step (`Sampler`), so making it earlier changes nothing: for a GPU,
+it is made while the step before runs.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.attention.kernel import normalizers_checked_together
+from regard.data.batch import Batch, Sampler, move
+from regard.device import ExecutionEnvironment
+from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
+from regard.models.builders import Model
+from regard.runs.recipe import TrainingConfig
+from regard.runs.run import Run
+from regard.training.checkpoint import Progress
+from regard.training.losses import accumulate_gradients, best_parts
+from regard.training.optimizers import Schedule, clip_gradients, set_rate
+from regard.training.processes import Processes
+from regard.training.replica import Replica, share
+
+
+@dataclass(frozen=True, eq=False)
+class StepBatch:
+    """The batch of a step."""
+
+    whole: Batch
+    """That of all processes, which stays on the CPU."""
+    parts: Sequence[Batch]
+    """This process's share."""
+    row_keys: Sequence[Int[Tensor, "modules rows 2"]]
+    """The keys of each part's rows, for dropout."""
+
+    def pin_memory(self) -> "StepBatch":
+        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        parts = [part.pin_memory() for part in self.parts]
+        return replace(self, parts=parts, row_keys=[keys.pin_memory() for keys in self.row_keys])
+
+
+class StepBatches:
+    """The batches of a training's steps, each made when it is asked for."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        processes: Processes,
+        environment: ExecutionEnvironment,
+        *,
+        accumulation: int,
+        seed: int,
+        dropouts: Sequence[Dropout],
+    ) -> None:
+        self._sampler, self._processes, self._environment = sampler, processes, environment
+        self._accumulation, self._seed, self.dropouts = accumulation, seed, dropouts
+
+    def get(self, step: int) -> StepBatch:
+        """Return the batch of a step."""
+        batch = self._sampler.batch(step)
+        n = best_parts(batch, self._environment, self._accumulation, self._processes.size)
+        parts = share(batch, n, self._processes)
+        numbers = [part.row_numbers for part in parts]
+        keys = [make_row_keys(len(self.dropouts), self._seed, step, rows) for rows in numbers]
+        return StepBatch(batch, parts, keys)
+
+    def prepare(self, step: int) -> None:
+        """Begin to make the batch of a step, if it is to be made ahead."""
+
+    def close(self) -> None:
+        """Stop making batches."""
+
+
+class PrefetchedBatches(StepBatches):
+    """Batches that a thread makes ahead, for a GPU in pinned memory."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        processes: Processes,
+        environment: ExecutionEnvironment,
+        **choices: Any,
+    ) -> None:
+        super().__init__(sampler, processes, environment, **choices)
+        self._on_gpu = environment.device.type == "cuda"
+        begin = None  # otherwise a thread's current GPU is the first of the machine
+        if self._on_gpu:
+            begin = partial(torch.cuda.set_device, torch.cuda.current_device())
+        self._thread = ThreadPoolExecutor(1, "batches", initializer=begin)
+        self._ahead: dict[int, Future[StepBatch]] = {}
+
+    def get(self, step: int) -> StepBatch:
+        self.prepare(step)
+        return self._ahead.pop(step).result()
+
+    def prepare(self, step: int) -> None:
+        if step not in self._ahead and step < self._sampler.steps:
+            self._ahead[step] = self._thread.submit(self._make, step)
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def _make(self, step: int) -> StepBatch:
+        made = super().get(step)
+        return made.pin_memory() if self._on_gpu else made
+
+
+def batches_kind(environment: ExecutionEnvironment) -> type[StepBatches]:
+    """Return how batches are best made: beside a CPU's own work, a thread has nothing to gain."""
+    return StepBatches if environment.device.type == "cpu" else PrefetchedBatches
+
+
+def make_batches(
+    run: Run,
+    model: Model,
+    sampler: Sampler,
+    processes: Processes,
+    environment: ExecutionEnvironment,
+) -> StepBatches:
+    """Return the batches of a run's training."""
+    return batches_kind(environment)(
+        sampler,
+        processes,
+        environment,
+        accumulation=run.recipe.training.accumulation,
+        seed=run.recipe.seed,
+        dropouts=dropouts(model),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What a step did."""
+
+    step: int
+    """Its number, from 1."""
+    loss: float
+    norm: float
+    """That of the gradient, before clipping."""
+    rate: float
+    seconds: float
+    batch: Batch
+    """That of all processes."""
+    is_interrupted: bool
+    """Whether another process was interrupted, or this one before the gradients were summed."""
+
+    def added_to(self, progress: Progress) -> Progress:
+        """Return the progress after this step."""
+        return msgspec.structs.replace(
+            progress,
+            step=self.step,
+            tokens=progress.tokens + self.batch.positions,
+            seconds=progress.seconds + self.seconds,
+            losses=(*progress.losses, self.loss),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return what the metrics say of this step alone."""
+        return {"step": self.step, "gradient_norm": self.norm, "lr": self.rate}
+
+
+class OptimizerStep:
+    """Takes steps: the gradients of a batch, and an update of the weights by the optimizers."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        optimizers: Sequence[torch.optim.Optimizer],
+        schedule: Schedule,
+        batches: StepBatches,
+        environment: ExecutionEnvironment,
+        config: TrainingConfig,
+    ) -> None:
+        self.replica, self.optimizers = replica, optimizers
+        self._schedule, self._batches = schedule, batches
+        self._environment, self._config = environment, config
+
+    def take(self, done: int, interrupted: bool) -> StepResult:
+        """Take the step after `done` steps; `interrupted` is whether this process is to stop.
+
+        Raises:
+            NonFiniteError: the loss or a gradient is NaN or infinite; the weights are as before.
+        """
+        started, number, model = time.perf_counter(), done + 1, self.replica.model
+        batch = self._batches.get(done)
+        set_rate(self.optimizers, self._schedule.factor(done))
+        with normalizers_checked_together(model, f"step {number}: "):
+            loss = accumulate_gradients(
+                self.replica.loss,
+                self._parts(batch, number),
+                batch.whole.n_targets,
+                self._environment,
+            )
+        loss, stopping = self.replica.processes.sum(loss, interrupted)
+        norm = clip_gradients(model, self._config.max_grad_norm, loss, number)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return StepResult(
+            step=number,
+            loss=loss,
+            norm=norm,
+            rate=self.optimizers[-1].param_groups[0]["lr"],
+            seconds=time.perf_counter() - started,
+            batch=batch.whole,
+            is_interrupted=stopping > 0,
+        )
+
+    def close(self) -> None:
+        """Stop making batches, and forget the keys of their rows."""
+        self._batches.close()
+        release_rows(self._batches.dropouts)
+
+    def _parts(self, batch: StepBatch, following: int) -> Iterator[Batch]:
+        """Yield this process's share of a batch in parts, each with its own dropout."""
+        device = self._environment.device
+        for part, keys in zip(self.replica.each(batch.parts), batch.row_keys, strict=True):
+            set_row_keys(self._batches.dropouts, move(keys, device))
+            yield part
+        # Prefetch after kernels are queued, to avoid contending for the GIL.
+        self._batches.prepare(following)
