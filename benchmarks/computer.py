@@ -21,10 +21,11 @@ from regard.device import ExecutionEnvironment, processor_name
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training.losses import accumulate_gradients, best_parts, sum_losses
 from regard.training.optimizers import clip_gradients, make_optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.documents import DocumentSource
+from regard.training.step import accumulate_gradients, best_parts
+from regard.training.validation import sum_losses
 
 SIZES = {"cpu": 512, "cuda": 8192}
 """Rows and columns of the large products. Emulated ones take a quarter of a second on a CPU."""

@@ -46,8 +46,8 @@ from regard.dropout import dropouts, make_row_keys, set_row_keys
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig
-from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.optimizers import clip_gradients, make_optimizers
+from regard.training.step import accumulate_gradients, best_parts
 
 OURS, COMPILED, PRODUCTS = "Regard", "Regard, compiled", "products alone"
 DROPOUT = 0.1

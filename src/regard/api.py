@@ -34,6 +34,7 @@ from regard.tasks.examples import Examples
 from regard.text.corpus import Corpus
 from regard.text.pack import pack_files
 from regard.text.packed import PackedCorpus, open_packed
+from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import track_text
 from regard.training.loop import ExecutionOptions
@@ -85,18 +86,17 @@ def pack(
         ([], tokenizer) if isinstance(tokenizer, Tokenizer) else choose_tokenizer(tokenizer)
     )
     paths = [corpus] if isinstance(corpus, str | Path) else corpus
-    pack_files(
-        [Path(path) for path in paths],
-        Path(out),
-        track_text,
-        tokenizer=known or find_recipe(Recipe(), settings).tokenizer,
+    spec = TextSpec(
         documents=documents,
-        field=text,
+        text_field=text,
+        tokenizer=find_recipe(Recipe(), settings).tokenizer,
+        known=None if known is None else known.fingerprint,
         validation=validation,
         seed=seed,
-        jobs=jobs,
     )
-    return open_packed(Path(out))
+    out = Path(out)
+    pack_files([Path(path) for path in paths], out, track_text, spec, tokenizer=known, jobs=jobs)
+    return open_packed(out)
 
 
 def pretrain(

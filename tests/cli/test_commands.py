@@ -26,7 +26,7 @@ from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig
 from regard.training import plan
-from regard.training.losses import mean_loss
+from regard.training.validation import mean_loss
 from tiny import (
     BIOGRAPHIES,
     BLOCK,

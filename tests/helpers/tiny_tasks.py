@@ -15,7 +15,7 @@ from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.loop import ExecutionOptions
-from regard.training.losses import accumulate_gradients
+from regard.training.step import accumulate_gradients
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
 SETTINGS = ExecutionOptions(environment=CPU, quiet=True)

@@ -17,16 +17,8 @@ from regard.text.config import (
     TokenizerConfig,
     WordsConfig,
 )
-from regard.text.files import (
-    Piece,
-    cut_pieces,
-    detect_documents,
-    find_files,
-    inspect_all,
-    inspect_file,
-    open_bytes,
-    read_pieces,
-)
+from regard.text.corpus import Piece, cut_pieces, detect_documents, read_pieces
+from regard.text.files import find_files, inspect_all, inspect_file, open_bytes
 from regard.text.tokenizer import train_tokenizer
 
 KINDS: dict[str, TokenizerConfig] = {

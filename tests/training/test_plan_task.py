@@ -22,9 +22,9 @@ from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
 from regard.training import optimizers, step
-from regard.training.losses import mean_loss
 from regard.training.plan import Plan
 from regard.training.sources import probe
+from regard.training.validation import mean_loss
 from tiny import MASK
 from tiny_tasks import (
     CONTINUING,

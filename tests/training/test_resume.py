@@ -19,7 +19,7 @@ from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
-from regard.training import losses, optimizers, step
+from regard.training import optimizers, step
 from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
@@ -240,7 +240,7 @@ def test_bad_numbers_stop_before_they_do_harm(
 ) -> None:
     made = plan(corpus, tmp_path / "run")
     before: dict[str, torch.Tensor] = {}
-    original = losses.accumulate_gradients
+    original = step.accumulate_gradients
 
     def poisoned(*args: Any, **kwargs: Any) -> float:
         loss = original(*args, **kwargs)

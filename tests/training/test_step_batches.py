@@ -11,13 +11,13 @@ from regard.data.batch import Batch, RowFormat, Sampler, WeightedDataset, move
 from regard.data.causal import CausalExample, Documents
 from regard.device import ExecutionEnvironment
 from regard.dropout import Dropout, dropouts, set_row_keys
-from regard.training.losses import best_parts
 from regard.training.processes import Processes
 from regard.training.step import (
     PrefetchedBatches,
     StepBatch,
     StepBatches,
     batches_kind,
+    best_parts,
 )
 from tiny_families import MODELS, tiny, tiny_batch
 from tiny_models import tiny_model

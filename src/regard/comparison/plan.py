@@ -26,9 +26,9 @@ from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe
-from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.plan import plan_training
 from regard.training.sources.choose import own_source
+from regard.training.step import accumulate_gradients, best_parts
 
 TIMED_STEPS = 3
 """Steps that an estimate times, after one that isn't."""

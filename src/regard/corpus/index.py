@@ -29,8 +29,8 @@ from safetensors.numpy import save
 
 from regard.errors import UserError
 from regard.files import write_file
-from regard.text.corpus import Document, read_whole
-from regard.text.files import detect_documents, find_files, has_records, inspect_all
+from regard.text.corpus import Document, detect_documents, read_whole
+from regard.text.files import find_files, has_records, inspect_all
 
 FORMAT = "regard corpus index 1"
 RUN_INDEX = "corpus.index"

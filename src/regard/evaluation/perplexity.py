@@ -26,8 +26,8 @@ from regard.runs.corpora import (
     training_corpora,
 )
 from regard.runs.run import Run
-from regard.text.corpus import Document, read_corpus
-from regard.text.files import detect_documents, find_files, inspect_all
+from regard.text.corpus import Document, detect_documents, read_corpus
+from regard.text.files import find_files, inspect_all
 from regard.text.packed import PackedCorpus, open_packed
 from regard.text.tokenizer import encode_documents
 

@@ -36,11 +36,17 @@ from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
-from regard.runs.transformers_files import TOKENIZER_CONFIG, transformers_files
+from regard.runs.transformers_files import (
+    TOKENIZER_CONFIG,
+    TRANSFORMERS_FILES,
+    transformers_files,
+)
 from regard.tasks.examples import Example
 from regard.tasks.probes import ProbeConfig
+from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
+from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from regard.text.tokenizer import Tokenizer
 
 
@@ -294,3 +300,17 @@ def _metadata(path: Path) -> dict[str, Any]:
 def shown_shape(shape: torch.Size | None) -> str:
     """Return a shape as text."""
     return "no shape (there is none)" if shape is None else "×".join(map(str, shape))
+
+
+def require_free(path: Path) -> None:
+    """Raise unless a new run can be written to a folder, which may hold the first files of one.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    first = {*TOKENIZER_FILES, *TRANSFORMERS_FILES, "origin.json", "tokens", HELD_OUT}
+    if path.exists() and not (
+        path.is_dir()
+        and all(p.name in first or p.name.endswith(".partial") for p in path.iterdir())
+    ):
+        raise UserError(f"{path}: exists but is not a run folder; choose another --out")

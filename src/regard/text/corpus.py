@@ -1,20 +1,37 @@
-"""Reading text: documents and where each of them stands."""
+"""Documents of text files: where each begins, in pieces of bounded size, or whole."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from regard.errors import UserError
 from regard.text.files import (
     TextFile,
+    content_suffix,
     find_files,
     has_records,
     inspect_all,
     inspect_file,
+    open_parquet,
     open_text,
-    read_pieces,
 )
+
+PIECE = 2**16
+"""Characters of a piece, at least, unless its document is shorter."""
+
+
+class Piece(NamedTuple):
+    """A document, or a part of one."""
+
+    text: str
+    begins: bool
+    """Whether a document begins here."""
+    where: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,158 @@ class Document:
 
 Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str] | Sequence[Document]
 """A file or folder, several of them, or the documents themselves."""
+
+
+def detect_documents(files: Sequence[TextFile]) -> str:
+    """Return what a document is in these files, by a sample of them.
+
+    Records of JSONL and Parquet, whatever stands beside them. Of other files: lines where no line
+    is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
+    ends are a part of the text there.
+    """
+    plain = [file for file in files if not has_records(file.path)]
+    if not plain:
+        return "records"
+    chosen = plain[:: -(-len(plain) // 16)]
+    lines: list[str] = []
+    for file in chosen:
+        with open_text(file) as opened:
+            lines += opened.read(PIECE).split("\n")[:-1]
+    blank = [not line.strip() for line in lines]
+    if len(lines) - sum(blank) < 2 * len(chosen):
+        return "files"
+    if not any(blank):
+        return "lines"
+    in_blocks = sum(not (a or b) for a, b in pairwise(blank))
+    return "paragraphs" if in_blocks < 0.05 * (len(lines) - sum(blank)) else "files"
+
+
+def read_pieces(
+    files: Iterable[TextFile], documents: str, field: str = "text", size: int = PIECE
+) -> Iterator[Piece]:
+    """Return the documents of files, long ones in pieces that begin with a word.
+
+    `documents` is lines, files, paragraphs or records, whose text stands in `field`; JSONL and
+    Parquet always hold records.
+
+    Raises:
+        UserError: a record is malformed or lacks the field, or pyarrow is missing for Parquet.
+    """
+    for file in files:
+        if content_suffix(file.path) == ".parquet":
+            parts = _parquet(file, field)
+        elif documents == "records" or has_records(file.path):
+            parts = _records(file, field)
+        else:
+            parts = _PARTS[documents](file, size)
+        yield from cut_pieces(parts, size)
+
+
+def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
+    """Cut documents, given in parts, into pieces of size..2·size characters; drop blank ones.
+
+    Where words are separated, a piece begins with the space or line end before a word, so that its
+    tokens are those of the whole document.
+    """
+    rest = Piece("", True, "")
+    for part in parts:
+        if part.begins:
+            if rest.text and not (rest.begins and not rest.text.strip()):
+                yield rest
+            rest = part
+        else:
+            rest = Piece(rest.text + part.text, rest.begins, rest.where)
+        while len(rest.text) >= 2 * size:
+            found = _WORD_START.search(rest.text, size, 2 * size)
+            place = found.start() if found else size
+            yield Piece(rest.text[:place], rest.begins, rest.where)
+            rest = Piece(rest.text[place:], False, rest.where)
+    if rest.text and not (rest.begins and not rest.text.strip()):
+        yield rest
+
+
+_WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
+
+
+def _whole(file: TextFile, size: int) -> Iterator[Piece]:
+    with open_text(file) as opened:
+        begins = True
+        while text := opened.read(size):
+            yield Piece(text, begins, file.path)
+            begins = False
+
+
+def _lines(file: TextFile, size: int) -> Iterator[Piece]:
+    with open_text(file) as opened:
+        begins, number = True, 1
+        while part := opened.readline(size):
+            yield Piece(part.removesuffix("\n"), begins, f"{file.path}:{number}")
+            begins = part.endswith("\n")
+            number += begins
+
+
+def _paragraphs(file: TextFile, size: int) -> Iterator[Piece]:
+    """Lines, of which those after a blank one begin."""
+    blank = line_begins = True
+    for text, begins, where in _lines(file, size):
+        line_begins = begins
+        if begins and not text.strip():
+            blank = True
+            continue
+        joined = "\n" if line_begins and not blank else ""
+        yield Piece(joined + text, blank and line_begins, where)
+        blank = False
+
+
+_PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
+    "files": _whole,
+    "lines": _lines,
+    "paragraphs": _paragraphs,
+}
+
+
+def _records(file: TextFile, field: str) -> Iterator[Piece]:
+    hint = (
+        "" if has_records(file.path) else "; choose lines, paragraphs or files for other documents"
+    )
+    with open_text(file) as opened:
+        for number, line in enumerate(opened, start=1):
+            if line.strip():
+                where = f"{file.path}:{number}"
+                yield Piece(_field_of(line, field, where, hint), True, where)
+
+
+def _field_of(line: str, field: str, where: str, hint: str) -> str:
+    try:
+        record = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise UserError(f'{where}: {error}; expected {{"{field}": …}}{hint}') from None
+    text = record.get(field)
+    if field in record and not isinstance(text, str):
+        raise UserError(f"{where}: the field {field!r} is not a string; correct the line")
+    if not isinstance(text, str):
+        names = ", ".join(record) or "none"
+        raise UserError(
+            f"{where}: has no text in the field {field!r}; its fields: {names}; choose one by "
+            "--text NAME or data.table.text=NAME"
+        )
+    return text
+
+
+def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
+    with open_parquet(Path(file.path)) as opened:
+        names = opened.schema_arrow.names
+        if field not in names:
+            raise UserError(
+                f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
+                "one by --text NAME or data.table.text=NAME"
+            )
+        row = 0
+        for batch in opened.iter_batches(batch_size=1024, columns=[field]):
+            for text in batch.column(0).to_pylist():
+                row += 1
+                if text is not None:
+                    yield Piece(str(text), True, f"{file.path}:{row}")
 
 
 def read_lines(path: Path, *, blank: bool = False) -> list[Document]:

@@ -1,21 +1,16 @@
-"""Text files of users: which there are, how they are encoded, and where documents begin.
-
-Files are read in pieces of bounded size, so that memory doesn't grow with them.
-"""
+"""Text files of users: which there are, how they are compressed and encoded."""
 
 import bz2
 import codecs
 import gzip
 import hashlib
 import lzma
-import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader, RawIOBase, TextIOWrapper
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 import msgspec
 
@@ -33,8 +28,6 @@ COMPRESSED = {*_OPENERS, ".zst"}
 """Suffixes of compressed files, after that of their content: web.jsonl.gz."""
 PACKED = "packed.json"
 """The file that makes a folder a packed corpus."""
-PIECE = 2**16
-"""Characters of a piece, at least, unless its document is shorter."""
 BLOCK = 2**20
 _NAMED = 20
 """Bad files that a message names."""
@@ -51,18 +44,6 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str
     """Empty for Parquet."""
     sha256: str
-
-
-class Piece(NamedTuple):
-    """A document, or a part of one."""
-
-    text: str
-    begins: bool
-    """Whether a document begins here."""
-    where: str
-
-
-# Files
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -284,33 +265,6 @@ class _EncodingDetector:
         self._lines += block.count(b"\n")
 
 
-# Documents
-
-
-def detect_documents(files: Sequence[TextFile]) -> str:
-    """Return what a document is in these files, by a sample of them.
-
-    Records of JSONL and Parquet, whatever stands beside them. Of other files: lines where no line
-    is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
-    ends are a part of the text there.
-    """
-    plain = [file for file in files if not has_records(file.path)]
-    if not plain:
-        return "records"
-    chosen = plain[:: -(-len(plain) // 16)]
-    lines: list[str] = []
-    for file in chosen:
-        with open_text(file) as opened:
-            lines += opened.read(PIECE).split("\n")[:-1]
-    blank = [not line.strip() for line in lines]
-    if len(lines) - sum(blank) < 2 * len(chosen):
-        return "files"
-    if not any(blank):
-        return "lines"
-    in_blocks = sum(not (a or b) for a, b in pairwise(blank))
-    return "paragraphs" if in_blocks < 0.05 * (len(lines) - sum(blank)) else "files"
-
-
 def has_records(path: str) -> bool:
     """Return whether a file holds records, whatever documents are elsewhere."""
     return content_suffix(path) in RECORDS
@@ -322,134 +276,6 @@ def open_text(file: TextFile) -> TextIO:
     if path.suffix.lower() not in COMPRESSED:
         return path.open(encoding=file.encoding, newline=None)
     return TextIOWrapper(open_bytes(path), encoding=file.encoding, newline=None)
-
-
-def read_pieces(
-    files: Iterable[TextFile], documents: str, field: str = "text", size: int = PIECE
-) -> Iterator[Piece]:
-    """Return the documents of files, long ones in pieces that begin with a word.
-
-    `documents` is lines, files, paragraphs or records, whose text stands in `field`; JSONL and
-    Parquet always hold records.
-
-    Raises:
-        UserError: a record is malformed or lacks the field, or pyarrow is missing for Parquet.
-    """
-    for file in files:
-        if content_suffix(file.path) == ".parquet":
-            parts = _parquet(file, field)
-        elif documents == "records" or has_records(file.path):
-            parts = _records(file, field)
-        else:
-            parts = _PARTS[documents](file, size)
-        yield from cut_pieces(parts, size)
-
-
-def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
-    """Cut documents, given in parts, into pieces of size..2·size characters; drop blank ones.
-
-    Where words are separated, a piece begins with the space or line end before a word, so that its
-    tokens are those of the whole document.
-    """
-    rest = Piece("", True, "")
-    for part in parts:
-        if part.begins:
-            if rest.text and not (rest.begins and not rest.text.strip()):
-                yield rest
-            rest = part
-        else:
-            rest = Piece(rest.text + part.text, rest.begins, rest.where)
-        while len(rest.text) >= 2 * size:
-            found = _WORD_START.search(rest.text, size, 2 * size)
-            place = found.start() if found else size
-            yield Piece(rest.text[:place], rest.begins, rest.where)
-            rest = Piece(rest.text[place:], False, rest.where)
-    if rest.text and not (rest.begins and not rest.text.strip()):
-        yield rest
-
-
-_WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
-
-
-def _whole(file: TextFile, size: int) -> Iterator[Piece]:
-    with open_text(file) as opened:
-        begins = True
-        while text := opened.read(size):
-            yield Piece(text, begins, file.path)
-            begins = False
-
-
-def _lines(file: TextFile, size: int) -> Iterator[Piece]:
-    with open_text(file) as opened:
-        begins, number = True, 1
-        while part := opened.readline(size):
-            yield Piece(part.removesuffix("\n"), begins, f"{file.path}:{number}")
-            begins = part.endswith("\n")
-            number += begins
-
-
-def _paragraphs(file: TextFile, size: int) -> Iterator[Piece]:
-    """Lines, of which those after a blank one begin."""
-    blank = line_begins = True
-    for text, begins, where in _lines(file, size):
-        line_begins = begins
-        if begins and not text.strip():
-            blank = True
-            continue
-        joined = "\n" if line_begins and not blank else ""
-        yield Piece(joined + text, blank and line_begins, where)
-        blank = False
-
-
-_PARTS: dict[str, Callable[[TextFile, int], Iterator[Piece]]] = {
-    "files": _whole,
-    "lines": _lines,
-    "paragraphs": _paragraphs,
-}
-
-
-def _records(file: TextFile, field: str) -> Iterator[Piece]:
-    hint = (
-        "" if has_records(file.path) else "; choose lines, paragraphs or files for other documents"
-    )
-    with open_text(file) as opened:
-        for number, line in enumerate(opened, start=1):
-            if line.strip():
-                where = f"{file.path}:{number}"
-                yield Piece(_field_of(line, field, where, hint), True, where)
-
-
-def _field_of(line: str, field: str, where: str, hint: str) -> str:
-    try:
-        record = msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.DecodeError as error:
-        raise UserError(f'{where}: {error}; expected {{"{field}": …}}{hint}') from None
-    text = record.get(field)
-    if field in record and not isinstance(text, str):
-        raise UserError(f"{where}: the field {field!r} is not a string; correct the line")
-    if not isinstance(text, str):
-        names = ", ".join(record) or "none"
-        raise UserError(
-            f"{where}: has no text in the field {field!r}; its fields: {names}; choose one by "
-            "--text NAME or data.table.text=NAME"
-        )
-    return text
-
-
-def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
-    with open_parquet(Path(file.path)) as opened:
-        names = opened.schema_arrow.names
-        if field not in names:
-            raise UserError(
-                f"{file.path}: has no column {field!r}; its columns: {', '.join(names)}; choose "
-                "one by --text NAME or data.table.text=NAME"
-            )
-        row = 0
-        for batch in opened.iter_batches(batch_size=1024, columns=[field]):
-            for text in batch.column(0).to_pylist():
-                row += 1
-                if text is not None:
-                    yield Piece(str(text), True, f"{file.path}:{row}")
 
 
 def open_parquet(path: Path) -> Any:

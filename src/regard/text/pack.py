@@ -25,9 +25,9 @@ import numpy as np
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import hold_lock, publish, write_file
 from regard.operating_system import process_cpu_count
-from regard.text.config import BytePairsConfig, TokenizerConfig
-from regard.text.corpus import Document
-from regard.text.files import PACKED, Piece, cut_pieces, detect_documents, find_files
+from regard.text.config import TokenizerConfig
+from regard.text.corpus import Document, Piece, cut_pieces
+from regard.text.files import PACKED
 from regard.text.packed import (
     SPLITS,
     DocumentTokens,
@@ -36,9 +36,9 @@ from regard.text.packed import (
     Sizes,
     Splits,
     id_type,
-    inspect_files,
     is_packed,
     packed_from,
+    read_spec,
 )
 from regard.text.tokenize import (
     Advance,
@@ -71,41 +71,30 @@ class PackProgress(msgspec.Struct, kw_only=True):
 
 
 def pack_files(
-    paths: Iterable[Path],
+    paths: Sequence[Path],
     out: Path,
     track: Callable[[int], AbstractContextManager[Advance]],
+    spec: TextSpec,
     *,
-    tokenizer: Tokenizer | TokenizerConfig,
-    documents: str = "auto",
-    field: str = "text",
-    validation: float = 0.02,
-    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
     jobs: int | None = None,
 ) -> Header:
-    """Pack files and folders, with a tokenizer or one that is trained on them.
+    """Pack files and folders as a spec says, whose files are found here.
 
-    `track` takes the size of the text in bytes, and reports the progress; `jobs` is one per core by
-    default.
+    `track` takes the size of the text in bytes, and reports the progress; `tokenizer` is one that
+    isn't trained on the text; `jobs` is one per core by default.
 
     Raises:
         UserError: as `pack_corpus`; a file can't be read, an option is impossible, or another
             process packs to `out`.
     """
-    _require_possible(documents, validation, seed, jobs)
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else None
+    _require_possible(spec, jobs)
     with _held_alone(out):
-        files = inspect_files(find_files(paths), [out])
-        spec = TextSpec(
-            files=files,
-            documents=detect_documents(files) if documents == "auto" else documents,
-            text_field=field,
-            tokenizer=BytePairsConfig() if isinstance(tokenizer, Tokenizer) else tokenizer,
-            known=None if known is None else known.fingerprint,
-            validation=validation,
-            seed=seed,
-        )
-        with track(spec.bytes) as report:
-            return pack_corpus(spec, out, report, jobs=jobs or process_cpu_count(), tokenizer=known)
+        read = read_spec(spec, paths, [out])
+        with track(read.bytes) as report:
+            return pack_corpus(
+                read, out, report, jobs=jobs or process_cpu_count(), tokenizer=tokenizer
+            )
 
 
 def pack_documents(
@@ -132,13 +121,13 @@ def pack_documents(
     return Splits(tokenizer=tokenizer, training=training, validation=held_out)
 
 
-def _require_possible(documents: str, validation: float, seed: int, jobs: int | None) -> None:
-    if documents not in DOCUMENTS:
-        raise UserError(f"documents={documents}: {alternatives(documents, DOCUMENTS)}")
-    if not 0 <= validation < 1:
-        raise UserError(f"validation={validation}: expected a share from 0 to below 1")
-    if seed < 0:
-        raise UserError(f"seed={seed}: expected 0 or more")
+def _require_possible(spec: TextSpec, jobs: int | None) -> None:
+    if spec.documents not in DOCUMENTS:
+        raise UserError(f"documents={spec.documents}: {alternatives(spec.documents, DOCUMENTS)}")
+    if not 0 <= spec.validation < 1:
+        raise UserError(f"validation={spec.validation}: expected a share from 0 to below 1")
+    if spec.seed < 0:
+        raise UserError(f"seed={spec.seed}: expected 0 or more")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs={jobs}: expected 1 or more")
 

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from regard.errors import UserError
-from regard.text.files import COMPRESSED, PACKED, TextFile, inspect_all, inspect_file
+from regard.text.corpus import detect_documents
+from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 
@@ -119,22 +120,31 @@ def packed_from(spec: TextSpec, folder: Path) -> Header | None:
     return header if header and header.spec.fingerprint == spec.fingerprint else None
 
 
-def inspect_files(
-    paths: Sequence[Path], folders: Sequence[Path], *, skip_bad: bool = False, hint: str = ""
-) -> tuple[TextFile, ...]:
-    """Inspect files; those unchanged since they were packed to a folder aren't read.
+def read_spec(
+    spec: TextSpec,
+    paths: Sequence[Path],
+    folders: Sequence[Path],
+    *,
+    skip_bad: bool = False,
+    hint: str = "",
+) -> TextSpec:
+    """Return a spec with the files of paths, and with their documents if these are "auto".
+
+    Files that are unchanged since they were packed to one of the folders aren't read.
 
     Raises:
         UserError: a file can't be read or is no text, and isn't skipped.
     """
     specs = [read_header(folder).spec for folder in folders if is_packed(folder)]
     known = {file.path: file for spec in specs for file in spec.files}
-    return inspect_all(
-        paths,
+    files = inspect_all(
+        find_files(paths),
         lambda path: _unchanged(known.get(str(path)), path) or inspect_file(path),
         skip_bad=skip_bad,
         hint=hint,
     )
+    documents = detect_documents(files) if spec.documents == "auto" else spec.documents
+    return msgspec.structs.replace(spec, files=files, documents=documents)
 
 
 def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:

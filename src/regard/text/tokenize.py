@@ -12,7 +12,8 @@ from jaxtyping import Bool, Integer
 
 from regard.errors import UserError
 from regard.text.config import TokenizerConfig
-from regard.text.files import Piece, TextFile, read_pieces
+from regard.text.corpus import Piece, read_pieces
+from regard.text.files import TextFile
 from regard.text.tokenizer import Tokenizer, locate_unknown
 
 SAMPLE_BYTES = 100_000_000
@@ -27,8 +28,9 @@ Advance = Callable[[str, int], None]
 class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the tokens of a text depend on."""
 
-    files: tuple[TextFile, ...]
+    files: tuple[TextFile, ...] = ()
     documents: str
+    """What a document is; "auto" until the files are read."""
     text_field: str
     tokenizer: TokenizerConfig
     known: str | None = None

@@ -7,9 +7,9 @@ from math import isfinite
 import torch
 
 from regard.device import ExecutionEnvironment, peak_memory_mb
-from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
+from regard.training.step import accumulate_gradients, best_parts
 
 TIMED = 2
 """Calls that are timed, after one that isn't: memory is allocated there."""

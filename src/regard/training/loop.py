@@ -37,7 +37,7 @@ from regard.training.loggers import (
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind, make_replica
-from regard.training.step import OptimizerStep, make_batches
+from regard.training.step import OptimizerStep, StepResult, make_batches
 from regard.training.throughput import MetricsLog, Throughput
 from regard.training.validation import Validation
 
@@ -117,14 +117,7 @@ def train(
         _compiler_errors_explained(options),
     ):
         while progress.step < sampler.steps and not _stops_early(progress, config):
-            try:
-                done = parts.step.take(progress.step, interrupt.wanted)
-            except NonFiniteError as error:
-                everywhere = processes.size == 1 or not isinstance(error, NormalizerError)
-                if progress.step and everywhere:  # for all processes save together
-                    parts.save(progress)  # the weights are still those after the last step
-                raise
-            parts.throughput.add(done.batch, done.seconds)
+            done = parts.take_step(progress, interrupt.wanted)
             progress, record = done.added_to(progress), done.record()
             is_last = progress.step == sampler.steps
             is_checkpoint = is_last or progress.step % config.checkpoint_every == 0
@@ -165,6 +158,18 @@ class _Parts:
     log: MetricsLog
     checkpoints: CheckpointWriter
     environment: dict[str, str | int]
+
+    def take_step(self, progress: Progress, interrupted: bool) -> StepResult:
+        """Take the next step; where it raises, the weights of the last one are saved first."""
+        try:
+            done = self.step.take(progress.step, interrupted)
+        except NonFiniteError as error:
+            everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
+            if progress.step and everywhere:  # for all processes save together
+                self.save(progress)
+            raise
+        self.throughput.add(done.batch, done.seconds)
+        return done
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, and the weights, if they are the best, while training continues."""

@@ -14,10 +14,10 @@ from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data.batch import Batch, Sampler, sequential_batches
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
-from regard.runs.recipe import Recipe
-from regard.runs.run import Run, load_weights
+from regard.runs.recipe import Recipe, load_recipe
+from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
 from regard.text.tokenizer import Tokenizer
 from regard.training.adaptation import prepare_model
@@ -29,11 +29,10 @@ from regard.training.checkpoint import (
     require_checkpoint,
 )
 from regard.training.loop import ExecutionOptions, check_options, train
-from regard.training.losses import mean_loss
 from regard.training.processes import is_restart, join_processes
-from regard.training.resume_checks import check_resumable, require_free
 from regard.training.sources.base import Datasets, Source
 from regard.training.sources.text import stored_text, window_datasets
+from regard.training.validation import mean_loss
 
 
 @dataclass(frozen=True)
@@ -275,3 +274,34 @@ def _require_unchanged(start: Run, settings: Sequence[str]) -> None:
                 f"{setting}: --steps continues the training of {start.path} as it was; leave it "
                 "out, or leave --steps out and set training.steps"
             )
+
+
+def check_resumable(run: Run, *, resume: bool) -> None:
+    """Raise unless the run's folder holds the same run, and it is to be resumed.
+
+    Raises:
+        UserError: another run is there, or the same and `resume` is off.
+    """
+    path = run.path
+    if not resume:
+        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
+    here, there = to_toml(run.recipe), to_toml(load_recipe(path))
+    if here != there:
+        changed = sorted(set(here.splitlines()) ^ set(there.splitlines()))
+        raise UserError(
+            f"{path}/config.toml: is another recipe ({'; '.join(changed)}); "
+            "resume with the same recipe, or choose another --out"
+        )
+    origin = read_table(path / "origin.json")
+    for name in ("stage", "fingerprint", "parent_weights", "code"):
+        if origin.get(name) != run.origin.get(name):
+            raise UserError(
+                f"{path}/origin.json: {name} was {origin.get(name)} and is {run.origin.get(name)}; "
+                "resume with the same command and data, or choose another --out"
+            )
+    saved = path / "tokenizer.json"
+    if saved.exists() and Tokenizer.load(path).fingerprint != run.tokenizer.fingerprint:
+        raise UserError(
+            f"{saved}: isn't the tokenizer of these files, so they have changed "
+            "since; choose another --out"
+        )

@@ -5,7 +5,7 @@ it is made while the step before runs.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard import device
 from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
 from regard.device import ExecutionEnvironment
@@ -24,7 +25,6 @@ from regard.models.builders import Model
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run
 from regard.training.checkpoint import Progress
-from regard.training.losses import accumulate_gradients, best_parts
 from regard.training.optimizers import Schedule, clip_gradients, set_rate
 from regard.training.processes import Processes
 from regard.training.replica import Replica, share
@@ -227,3 +227,33 @@ class OptimizerStep:
             yield part
         # Prefetch after kernels are queued, to avoid contending for the GIL.
         self._batches.prepare(following)
+
+
+def best_parts(
+    batch: Batch, environment: ExecutionEnvironment, at_least: int = 1, processes: int = 1
+) -> int:
+    """Return the number of parts in which each process is fastest through its share of a batch."""
+    if environment.device.type != "cpu":
+        return at_least
+    tokens = device.PART_BYTES // environment.dtype.itemsize
+    return max(at_least, round(batch.positions / processes / tokens))
+
+
+def accumulate_gradients(
+    loss: Callable[[Batch], Tensor],
+    parts: Iterable[Batch],
+    n_targets: int,
+    environment: ExecutionEnvironment,
+) -> float:
+    """Add up the gradients of a loss that is summed over targets, divided by their number.
+
+    Returns:
+        That mean loss, in nats.
+    """
+    means = []
+    for part in parts:
+        with environment.autocast():
+            mean = loss(part.to(environment.device)) / n_targets
+        mean.backward()
+        means.append(mean.detach())
+    return sum(mean.item() for mean in means)  # after all parts: each read synchronizes a GPU

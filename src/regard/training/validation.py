@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 import msgspec
+import torch
 
 from regard.data.batch import Batch
 from regard.device import ExecutionEnvironment
@@ -11,8 +12,8 @@ from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.training.checkpoint import Progress
 from regard.training.loggers import Record
-from regard.training.losses import best_parts, sum_losses
 from regard.training.replica import Replica
+from regard.training.step import best_parts
 
 
 class Validation:
@@ -59,3 +60,18 @@ class Validation:
         parts = [part for batch in own for part in batch.split(best_parts(batch, environment))]
         (loss,) = processes.sum(sum_losses(self._model, parts, environment))
         return loss / sum(batch.n_targets for batch in self.batches)
+
+
+def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
+    """Return the mean loss per target in evaluation mode, in nats."""
+    return sum_losses(model, batches, environment) / sum(batch.n_targets for batch in batches)
+
+
+@torch.no_grad()
+def sum_losses(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
+    """Return the loss in evaluation mode, summed over the targets, in nats."""
+    model.eval()
+    with environment.autocast():
+        losses = [model.loss(batch.to(environment.device)) for batch in batches]
+    model.train()
+    return sum(loss.item() for loss in losses)

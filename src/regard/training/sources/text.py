@@ -19,25 +19,24 @@ from regard.errors import UserError
 from regard.files import write_file
 from regard.runs.corpora import TOKENS, text_streams
 from regard.runs.recipe import Recipe, require_continuing, require_no_task, require_parent
-from regard.runs.run import Run, describe_origin
+from regard.runs.run import Run, describe_origin, require_free
 from regard.text.corpus import Corpus, read_documents
-from regard.text.files import PACKED, TextFile, detect_documents, find_files, has_records
+from regard.text.files import PACKED, has_records
 from regard.text.pack import pack_corpus, pack_documents
 from regard.text.packed import (
     Header,
     Splits,
-    inspect_files,
     is_packed,
     link_corpus,
     open_packed,
     packed_from,
     read_header,
+    read_spec,
 )
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import Record, track_text
 from regard.training.processes import join_processes
-from regard.training.resume_checks import require_free
 from regard.training.sources.base import Datasets, Prepared, Source
 
 SAMPLE_TOKENS = 64
@@ -85,31 +84,30 @@ def _prepare_files(
     if not (out / "config.toml").exists():
         require_free(out)
     source = start.path / TOKENS if start else None
-    files = inspect_files(
-        find_files(paths),
-        [source, out / TOKENS] if source else [out / TOKENS],
-        skip_bad=recipe.data.table.skip_bad,
-        hint="; or leave such files out with --skip-bad",
-    )
-    kind = recipe.data.documents
-    documents = detect_documents(files) if kind == "auto" else kind
-    kinds = _kinds(files, documents)
-    if (field := recipe.data.table.text) and "records" not in kinds:
-        raise UserError(
-            f"{files[0].path}: has no records with a field {field!r}; leave --text out, or convert "
-            "the text to JSONL or Parquet"
-        )
-    spec = TextSpec(
-        files=files,
-        documents=documents,
-        text_field=recipe.data.table.text or "text",
+    data = recipe.data
+    unread = TextSpec(
+        documents=data.documents,
+        text_field=data.table.text or "text",
         tokenizer=recipe.tokenizer,
         known=None if known is None else known.fingerprint,
-        validation=recipe.data.validation,
+        validation=data.validation,
         seed=recipe.seed,
     )
+    spec = read_spec(
+        unread,
+        paths,
+        [source, out / TOKENS] if source else [out / TOKENS],
+        skip_bad=data.table.skip_bad,
+        hint="; or leave such files out with --skip-bad",
+    )
+    files, kinds = spec.files, _kinds(spec)
+    if data.table.text and "records" not in kinds:
+        raise UserError(
+            f"{files[0].path}: has no records with a field {data.table.text!r}; leave --text out, "
+            "or convert the text to JSONL or Parquet"
+        )
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
-    detected = " (detected; --documents chooses)" if kind == "auto" else ""
+    detected = " (detected; --documents chooses)" if data.documents == "auto" else ""
     encodings = {_ENCODINGS.get(file.encoding, file.encoding) for file in files}
     facts = {
         "files": len(files),
@@ -122,7 +120,7 @@ def _prepare_files(
         "documents": text.documents,
     }
     return Prepared(
-        recipe=_with_documents(recipe, documents),
+        recipe=_with_documents(recipe, spec.documents),
         tokenizer=text.tokenizer,
         origin=origin,
         datasets=lambda run: window_datasets(run, text, facts),
@@ -184,9 +182,9 @@ def _same_text(spec: TextSpec, folder: Path) -> Header | None:
     return header if same else None
 
 
-def _kinds(files: Sequence[TextFile], documents: str) -> list[str]:
+def _kinds(spec: TextSpec) -> list[str]:
     """Return the kinds of documents in files; JSONL and Parquet always hold records."""
-    found = {"records" if has_records(file.path) else documents for file in files}
+    found = {"records" if has_records(file.path) else spec.documents for file in spec.files}
     return sorted(found, key=lambda kind: kind == "records")
 
 
