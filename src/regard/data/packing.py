@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int64, Integer
 
 from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat, interleave
@@ -26,8 +26,8 @@ LONGEST = 10**8
 class Part(NamedTuple):
     """Tokens of a document that the model reads and predicts, and the labels of the predictions."""
 
-    ids: Sequence[int]
-    labels: Sequence[int]
+    ids: Int64[np.ndarray, " n"]
+    labels: Int64[np.ndarray, " n"]
 
 
 class PackedDocuments(Dataset):
@@ -56,7 +56,7 @@ class PackedDocuments(Dataset):
         `path` is the file, for messages.
         """
         self._ids, self._starts, self._packing = ids, starts, packing
-        self._prefix, self._suffix = list(prefix), list(suffix)
+        self._prefix, self._suffix = np.array(prefix, int), np.array(suffix, int)
         self._vocabulary, self._path = vocabulary, path
         n = format.context_length
         lengths = np.diff(starts, append=len(ids))
@@ -91,13 +91,12 @@ class PackedDocuments(Dataset):
     def collate(self, examples: Sequence[list[Part]]) -> Batch:
         """Make a batch; with packing, `document_ids` are the parts that tokens belong to."""
         n, pad = self.format.context_length, self.format.pad
-        rows = [[i for part in parts for i in part.ids] for parts in examples]
-        labels = [[i for part in parts for i in part.labels] for parts in examples]
+        rows = [np.concatenate([part.ids for part in parts]) for parts in examples]
+        labels = [np.concatenate([part.labels for part in parts]) for parts in examples]
         inputs = {"input_ids": PaddedIds.of(rows, pad, limit=n)}
         if self._packing:
-            places = [
-                [place for place, part in enumerate(parts) for _ in part.ids] for parts in examples
-            ]
+            sizes = ([len(part.ids) for part in parts] for parts in examples)
+            places = [np.repeat(np.arange(len(each)), each) for each in sizes]
             inputs["document_ids"] = PaddedIds.of(places, PADDING, limit=n)
         return Batch(inputs, PaddedIds.of(labels, IGNORE, limit=n).ids)
 
@@ -112,11 +111,11 @@ class PackedDocuments(Dataset):
         document = int(np.searchsorted(self._first_part, part, side="right")) - 1
         first = (part - int(self._first_part[document])) * self.format.context_length
         row = self._read(document, first, first + int(self._sizes[part]) + 1)
-        given = max(len(self._prefix) - first, 0)  # a prefix is never predicted
-        labels = [IGNORE if place < given else i for place, i in enumerate(row)]
+        labels = row.copy()
+        labels[: max(len(self._prefix) - first, 0)] = IGNORE  # a prefix is never predicted
         return Part(row[:-1], labels[1:])
 
-    def _read(self, document: int, first: int, last: int) -> list[int]:
+    def _read(self, document: int, first: int, last: int) -> Int64[np.ndarray, " n"]:
         """Return ids first..last-1 of a document with its prefix and suffix."""
         start = int(self._starts[document])
         end = int(
@@ -130,7 +129,9 @@ class PackedDocuments(Dataset):
                 f"{self._vocabulary} ids; pack the corpus again"
             )
         behind = [max(place - before - size, 0) for place in (first, last)]
-        return [*self._prefix[first:last], *ids.tolist(), *self._suffix[slice(*behind)]]
+        return np.concatenate(
+            [self._prefix[first:last], ids.astype(int), self._suffix[slice(*behind)]]
+        )
 
 
 def _part_sizes(
