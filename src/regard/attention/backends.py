@@ -39,13 +39,14 @@ class Call(NamedTuple):
     """A bias by position, or its numbers."""
     dropout: Dropout | None
     """The dropout of weights, if it is active."""
-    device: str
 
 
 class Row(NamedTuple):
     """A row of the table."""
 
     backend: Backend
+    device: str | None
+    """The kind of device that it is for; None: all."""
     applies: Callable[[Call], bool]
     reason: str
 
@@ -53,37 +54,41 @@ class Row(NamedTuple):
 BACKENDS = (
     Row(
         Backend.WEIGHTS,
+        None,
         lambda call: call.bias is not None and adds_vectors(call.bias),
         "vectors are added to the values by weight, and no kernel returns its weights",
     ),
     Row(
         Backend.EAGER,
+        None,
         lambda call: call.dropout is not None,
         "the mask of dropout is a function of seed, step and row, which no kernel draws",
     ),
     Row(
         Backend.FLEX,
-        lambda call: call.device == "cuda" and flex.can_run(call.query, call.mask, call.bias),
+        "cuda",
+        lambda call: flex.can_run(call.query, call.mask, call.bias),
         "a window, documents, blocks or a bias, without an n × n tensor",
     ),
     Row(
         Backend.EAGER,
-        lambda call: call.device == "cpu" and call.query.size(-1) != call.value.size(-1),
+        "cpu",
+        lambda call: call.query.size(-1) != call.value.size(-1),
         "a CPU's fused kernel requires values as wide as keys",
     ),
     Row(
         Backend.EAGER,
-        lambda call: (
-            call.device == "cpu" and isinstance(call.bias, Tensor) and call.bias.requires_grad
-        ),
+        "cpu",
+        lambda call: isinstance(call.bias, Tensor) and call.bias.requires_grad,
         "a CPU's fused kernel has no gradient for a bias",
     ),
     Row(
         Backend.EAGER,
-        lambda call: call.device == "cpu" and prefers_eager(call.query, call.value),
+        "cpu",
+        lambda call: prefers_eager(call.query, call.value),
         "faster on a CPU for short rows in bfloat16 and for one query of a large cache",
     ),
-    Row(Backend.SDPA, lambda _: True, "the fastest in all other cases"),
+    Row(Backend.SDPA, None, lambda _: True, "the fastest in all other cases"),
 )
 """The back ends of softmax attention; the first row that applies decides."""
 
@@ -104,9 +109,9 @@ def choose_backend(
     """
     if device is None:
         device = "cuda" if query.is_cuda else query.device.type
-    call = Call(query, value, mask, bias, dropout, device)
-    for backend, applies, _ in BACKENDS:
-        if applies(call):
+    call = Call(query, value, mask, bias, dropout)
+    for backend, kind, applies, _ in BACKENDS:
+        if (kind is None or kind == device) and applies(call):
             return backend
     raise AssertionError("the last row applies to every call")
 

@@ -214,6 +214,7 @@ class Attention(nn.Module, ABC):
         raise NotImplementedError
 
     def _extend(self, *args: Any, **gates: Any) -> tuple[Tensor, State]:
+        self.require_support("decoding")
         raise NotImplementedError
 
     def _extend_last(
@@ -255,7 +256,6 @@ class Attention(nn.Module, ABC):
     def _validate_extend(
         self, query: Tensor, key: Tensor, value: Tensor, bias: AnyBias | None, gates: Gates
     ) -> None:
-        self.require_support("decoding")
         self._validate(query, key, None, bias)
         self._validate_values(key, value)
         self._validate_gates(gates, key, value)

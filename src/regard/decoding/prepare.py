@@ -1,13 +1,14 @@
 """Copies of models for decoding, which compute the same with less work per token.
 
-At one token a step, the matrix products are only part of the time. An attribute of an `nn.Module`
-that is a parameter or a module is found after failed look-ups in its class and its instance; under
-autocast, each step converts all weights anew; and GELU of few numbers has a faster kernel.
+At one token a step, the matrix products are only part of the time. A call of an `nn.Module` checks
+hooks first; its parameters and modules are found after failed look-ups in its class and its
+instance; under autocast, each step converts all weights anew; and GELU of few numbers has a faster
+kernel.
 docs/speed.md states the gain of each.
 """
 
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,8 +34,7 @@ def prepare(model: T) -> T:
     if not isinstance(model, nn.Module) or is_hooked(model):
         return model
     kind = type_before_parametrizations(model)
-    fast: Any = SmallGELU if kind is nn.GELU else kind
-    prepared: T = object.__new__(fast)
+    prepared: T = object.__new__(cast("type[T]", DIRECT.get(kind, kind)))
     modules = {name: prepare(module) for name, module in model._modules.items()}
     tensors = {**model._parameters, **model._buffers}
     if is_parametrized(model):
@@ -58,6 +58,24 @@ def is_hooked(module: nn.Module) -> bool:
     )
 
 
+class DirectLinear(nn.Linear):
+    """A linear layer without hooks."""
+
+    __call__ = nn.Linear.forward
+
+
+class DirectLayerNorm(nn.LayerNorm):
+    """A layer norm without hooks."""
+
+    __call__ = nn.LayerNorm.forward
+
+
+class DirectRMSNorm(nn.RMSNorm):
+    """An RMS norm without hooks."""
+
+    __call__ = nn.RMSNorm.forward
+
+
 class SmallGELU(nn.GELU):
     """GELU, of few numbers by torch's own kernel: on a CPU, oneDNN's takes contiguous tensors."""
 
@@ -67,3 +85,14 @@ class SmallGELU(nn.GELU):
         if not few or not x.is_cpu or self.approximate != "none":
             return F.gelu(x, approximate=self.approximate)
         return F.gelu(x.as_strided((half, 2), (1, half))).as_strided(x.shape, x.stride())
+
+    __call__ = forward
+
+
+DIRECT: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: DirectLinear,
+    nn.LayerNorm: DirectLayerNorm,
+    nn.RMSNorm: DirectRMSNorm,
+    nn.GELU: SmallGELU,
+}
+"""Modules whose call takes as long as a small product, with a subclass that only computes."""

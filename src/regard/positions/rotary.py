@@ -14,20 +14,19 @@ Rotation: TypeAlias = tuple[Float[Tensor, "rows 1 n r"], Float[Tensor, "rows 1 n
 class Rotary(nn.Module):
     """Rotate coordinates i and i + r/2 by position · frequency i (Su et al., 2021, eq. 15)."""
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
+    """Cosines and signed sines of all positions: (2, length, r)."""
 
     def __init__(self, frequencies: Float64[Tensor, " half"], *, length: int) -> None:
         """For `length` positions, and r = 2 · half coordinates."""
         super().__init__()
         angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
-        cos, signed_sin = _cos_sin(angles)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", signed_sin, persistent=False)
+        self.register_buffer("turns", torch.stack(_cos_sin(angles)), persistent=False)
 
     def forward(self, positions: Int[Tensor, "rows n"], dtype: torch.dtype) -> Rotation:
         """Return the rotation of each position, which is below `length`."""
-        return self.cos[positions][:, None].to(dtype), self.sin[positions][:, None].to(dtype)
+        cos, signed_sin = self.turns[:, positions].unsqueeze(2).to(dtype)
+        return cos, signed_sin
 
 
 class DynamicRotary(nn.Module):
