@@ -38,7 +38,7 @@ from torch import Tensor
 
 from regard.decoding import generate_ids, search_ids
 from regard.device import ExecutionEnvironment, Precision
-from regard.evaluation.evaluate import Answer, answer_questions
+from regard.evaluation.answers import Answer, answer
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
@@ -48,6 +48,7 @@ from regard.tasks.examples import Example
 from regard.tasks.world import make_world
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import train_tokenizer
+from regard.uncertainty.signals import quick_signals
 
 PROMPT, NEW = 32, 64
 """Tokens given, and tokens generated."""
@@ -242,7 +243,9 @@ def evaluation(
     )
 
     def together() -> list[Answer]:
-        return answer_questions(run, questions, environment, max_new_tokens=CHARACTERS)
+        return answer(
+            run, questions, environment, signals=quick_signals(), max_new_tokens=CHARACTERS
+        )
 
     def one_by_one() -> list[str]:
         return [answer_alone(run, question, device) for question in questions[:sample]]

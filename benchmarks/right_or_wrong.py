@@ -17,39 +17,35 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from regard.corpus.evidence import AnswerNames, find_evidence, learn_relation
+from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import CorpusIndex, index_files
-from regard.evaluation.ask import SAMPLES, SUBJECTS
-from regard.metrics import Interval, auroc, auroc_interval, exact_match
+from regard.evaluation.answers import answer
+from regard.metrics import Interval, auroc, auroc_interval
 from regard.runs.run import Run, load
 from regard.tasks.examples import Example, read_answered, subject_of
 from regard.uncertainty.abstention import fit_combination
-from regard.uncertainty.calibration import signal_matrix
+from regard.uncertainty.calibration import SAMPLES, SUBJECTS, signal_matrix
 from regard.uncertainty.metrics import augrc, paired_difference, prr
-from regard.uncertainty.signals import Measured, SignalConfig, corpus_signals, measure
+from regard.uncertainty.signals import SignalConfig, corpus_signals
 
 FOLDS, DRAWS = 5, 5
-LOOKED_UP = (*corpus_signals(0, 0, 0), "statement")
+LOOKED_UP = ("exposure", "support", "statement")
 
 
 def look_up(
     index: CorpusIndex,
     trained: Sequence[Example],
     asked: Sequence[Example],
-    given: Sequence[Measured],
+    given: Sequence[str],
 ) -> list[dict[str, float]]:
     """Return the signals of the corpus for each answer given."""
     known = [(subject_of(one.text), one.answer) for one in trained if one.answer]
     names = AnswerNames.of(answer for _, answer in known)
     relation = learn_relation(index, known, names)
-    signals = []
-    for question, found in zip(asked, given, strict=True):
-        subject = subject_of(question.text)
-        seen = find_evidence(index, subject, found.answer, names=names, relation=relation)
-        others = sum(seen.others.values())
-        counts = corpus_signals(seen.documents, len(seen.passages), others)
-        signals.append(counts | ({"statement": seen.lead} if relation else {}))
-    return signals
+    return [
+        corpus_signals(index, question.text, answer, names, relation)
+        for question, answer in zip(asked, given, strict=True)
+    ]
 
 
 def cross_fitted(
@@ -74,12 +70,12 @@ def measured(
     """Return each signal of all answers, and which answers are right."""
     subjects = tuple(dict.fromkeys(subject_of(one.text) for one in trained))[:SUBJECTS]
     config = SignalConfig(subjects=subjects, wordings=tuple(wordings), samples=SAMPLES)
-    given = measure(run, [one.text for one in asked], run.environment(), config)
-    signals = [one.signals for one in given]
+    answers = answer(run, asked, run.environment(), signals=config)
+    signals = [one.signals for one in answers]
     if index is not None:
-        found = look_up(index, trained, asked, given)
+        found = look_up(index, trained, asked, [one.answered for one in answers])
         signals = [own | looked_up for own, looked_up in zip(signals, found, strict=True)]
-    right = [exact_match(one.answer, q.answer or "") for one, q in zip(given, asked, strict=True)]
+    right = [one.correct for one in answers]
     columns = signal_matrix(signals, list(signals[0])).T
     return dict(zip(signals[0], columns, strict=True)), np.array(right)
 

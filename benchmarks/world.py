@@ -21,7 +21,7 @@ import torch
 
 from regard.config import override
 from regard.device import ExecutionEnvironment, peak_memory_mb
-from regard.evaluation.evaluate import answer_questions
+from regard.evaluation.answers import answer
 from regard.metrics import accuracy
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
@@ -29,6 +29,7 @@ from regard.text.corpus import Document
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
+from regard.uncertainty.signals import quick_signals
 
 SETTINGS: dict[str, list[str]] = {
     "softmax": [],
@@ -62,7 +63,7 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
         source = DocumentSource(corpus, world.questions("qa_train", QUESTIONS))
         plan = plan_training(source, recipe, Path(folder) / kind)
         progress = plan.execute(ExecutionOptions(environment=environment, quiet=True))
-    answers = answer_questions(plan.run, world.questions("text_only"), environment)
+    answers = answer(plan.run, world.questions("text_only"), environment, signals=quick_signals())
     states = plan.run.language_model.init_state(1, recipe.model.context_length)
     right = accuracy([answer.correct for answer in answers])
     return {

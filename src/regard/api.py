@@ -5,7 +5,7 @@ recipe. `plan_training` builds and checks everything; `Plan.execute` writes the 
 trains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,8 +21,9 @@ from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.decoding.package import compile as compile
 from regard.device import ExecutionEnvironment, Precision, TrainingPrecision
-from regard.errors import UserError
-from regard.evaluation.evaluate import answer as answer
+from regard.errors import UserError, require_list
+from regard.evaluation import answers
+from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
 from regard.huggingface.folder import choose_tokenizer, load_start
@@ -30,7 +31,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.runs.start import convert as convert
-from regard.tasks.examples import Examples
+from regard.tasks.examples import Example, Examples
 from regard.text.corpus import Corpus
 from regard.text.pack import pack_files
 from regard.text.packed import PackedCorpus, open_packed
@@ -41,6 +42,8 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import plan_more_steps, plan_training
 from regard.training.sources.choose import choose_source, choose_text
 from regard.training.sources.questions import QuestionSource
+from regard.uncertainty.calibration import require_wordings
+from regard.uncertainty.signals import quick_signals
 
 
 def load(
@@ -180,6 +183,28 @@ def train(
         plan = plan_more_steps(source, out, begun, more_steps, settings)
     plan.execute(ExecutionOptions.choose(device, precision), resume=resume)
     return plan.run
+
+
+def answer(
+    run: Run,
+    questions: Iterable[str],
+    *,
+    paraphrases: Sequence[str] = (),
+    precision: Precision = "float32",
+) -> list[Answer]:
+    """Answer questions, with the signals that may tell recall from invention.
+
+    `paraphrases` are other wordings, with {} for the subject. Of a question that can't be read
+    the answer is None.
+
+    Raises:
+        UserError: the run doesn't write text, or a paraphrase has no {}.
+    """
+    require_list(questions, "questions")
+    require_wordings(paraphrases)
+    asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
+    signals = quick_signals(paraphrases)
+    return answers.answer(run, asked, run.environment(precision), signals=signals)
 
 
 @overload

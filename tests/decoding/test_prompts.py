@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from regard import api
 from regard.decoding.generate import encode_prompts, generate_answers
 from regard.errors import UserError
-from regard.evaluation.evaluate import answer_questions
+from regard.evaluation.answers import answer
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training.sources import probe
+from regard.uncertainty.signals import quick_signals
 from tiny import MASK, PAD
 from tiny_tasks import CONTINUING, CPU, EMBEDDING, LABELING, WRITING, sharp_run, task_recipe
 
@@ -142,9 +143,9 @@ def test_an_answer_depends_on_no_other_row(family: str, n: int | None) -> None:
     together = generate_answers(run, rows, max_new_tokens=n)
     alone = [generate_answers(run, [row], max_new_tokens=n)[0] for row in rows]
     assert [answer.ids for answer in together] == [answer.ids for answer in alone]
-    for row, answer in zip(rows, together, strict=True):
+    for row, one in zip(rows, together, strict=True):
         room = 24 + 1 - len(row) - 1
-        assert answer.stopped or len(answer.ids) == min(room, n or room)
+        assert one.stopped or len(one.ids) == min(room, n or room)
 
 
 @pytest.mark.parametrize(("family", "longest", "new"), [("decoder", 22, 1), ("decoder", 20, 3)])
@@ -173,7 +174,9 @@ def test_a_run_of_questions_answers_in_its_template_and_continues_only_raw() -> 
     raw = encode_prompts(run, PROMPTS, CPU.device, raw=True)
     assert raw.starts == [[MASK, *encode(p)] for p in PROMPTS]
     assert raw.text(0, encode("ab"), None) == f"{PROMPTS[0]} ab"
-    (found,) = answer_questions(run, [Example(text=PROMPTS[0])], CPU, max_new_tokens=4)
+    (found,) = answer(
+        run, [Example(text=PROMPTS[0])], CPU, signals=quick_signals(), max_new_tokens=4
+    )
     (text,) = api.generate(run, [PROMPTS[0]], max_new_tokens=4)
     assert text.strip() == found.answered
     assert api.generate(run, [PROMPTS[0]], max_new_tokens=4, raw=True)[0].startswith(PROMPTS[0])

@@ -9,9 +9,10 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+from made_answers import made_answer
 from regard.config import override
 from regard.device import ExecutionEnvironment
-from regard.evaluation.evaluate import Answer
+from regard.evaluation.answers import Answer
 from regard.evaluation.report import (
     LONGEST,
     AnswerTable,
@@ -30,13 +31,8 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def answer(**changes: object) -> Answer:
-    fields = {
-        "question": QUESTION,
-        "expected": "Ilmoford",
-        "answered": HOSTILE,
-        "signals": {"probability": 0.25},
-    }
-    return Answer(**(fields | changes))  # type: ignore[arg-type]
+    fields = {"answered": HOSTILE, "expected": "Ilmoford"} | changes
+    return made_answer(**({"question": QUESTION} | fields), confidence=0.25)  # type: ignore[arg-type]
 
 
 def run(*settings: str) -> Run:
@@ -64,7 +60,7 @@ def report() -> Report:
     return Report(
         title="A report",
         summary="What was found.",
-        signal="probability",
+        signal="confidence",
         results={"accuracy": "50.0%"},
         figures=[Figure(svg="<svg></svg>", caption="A drawing")],
         attention=view(),

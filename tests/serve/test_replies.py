@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from regard.corpus.evidence import VERDICTS
 from regard.corpus.index import RUN_INDEX
-from regard.evaluation.ask import ask, calibrate_run, open_run_index
+from regard.evaluation.answers import answer, open_run_index
 from regard.runs.run import Run
 from regard.serve.replies import SHOWN
 from regard.serve.schemas import MAX_CHARACTERS
 from regard.tasks.examples import Example, encode_questions
-from regard.uncertainty.calibration import load_calibration, save_calibration
+from regard.uncertainty.calibration import calibrate_run, load_calibration, save_calibration
 from regard.uncertainty.signals import SIGNALS
 from tiny import BLOCK, PEOPLE, Command, succeeded
 from tiny_served import client, save_run
@@ -55,7 +55,7 @@ def calibrate(run: Path) -> None:
 
 def replied(run: Path, examples: Sequence[Example]) -> object:
     loaded = Run.load(run)
-    (reply,) = ask(
+    (reply,) = answer(
         loaded,
         examples,
         loaded.environment(),

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 import torch
 
+from made_answers import made_answer
 from regard.cli import main
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
-from regard.evaluation.evaluate import Answer, Evaluation
+from regard.evaluation.evaluate import Evaluation
 from regard.studies.birthplaces import (
     ARMS,
     NOT_PRETRAINED,
@@ -184,7 +185,7 @@ def test_mistakes_are_told_apart() -> None:
     corpus = [Document(f"{n}. {n} was born in Oslo and lives in Bergen .", "") for n in names]
     given = ("Oslo", "Bergen", "Rome", "Paris", "")
     answers = [
-        Answer(question=q.text, expected=q.answer, answered=answered, signals={})
+        made_answer(q.text, answered, q.answer)
         for q, answered in zip(text_only, given, strict=True)
     ]
     evaluation = Evaluation(answers=answers, accuracy=None, confidence=None)

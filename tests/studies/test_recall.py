@@ -11,9 +11,9 @@ import pytest
 import torch
 from msgspec import structs
 
+from made_answers import made_answer
 from regard.cli import main
 from regard.device import ExecutionEnvironment
-from regard.evaluation.evaluate import Answer
 from regard.runs.run import Run
 from regard.studies.recall import (
     FINETUNED,
@@ -139,12 +139,12 @@ def test_the_report_tells_all_that_was_asked(found: Recall) -> None:
 
 def test_right_answers_are_ranked_against_wrong_ones(found: Recall) -> None:
     half = [
-        structs.replace(answer, answered=answer.expected if i % 2 else "nowhere")
+        structs.replace(answer, best_guess=answer.expected if i % 2 else "nowhere")
         for i, answer in enumerate(found.text_only)
     ]
     results = recall_report(found._replace(text_only=half), ENVIRONMENT).results
     areas = {name: text for name, text in results.items() if "right / wrong" in name}
-    assert {name.split(", ")[1] for name in areas} == set(half[0].signals)
+    assert {name.split(", ")[1] for name in areas} == set(half[0].scores)
     assert all(re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", text) for text in areas.values())
 
 
@@ -170,12 +170,7 @@ def test_a_model_abstains_where_signals_tell_nothing(tells: bool) -> None:
     right = rng.random(400) < 0.5
     sure = right + 0.1 * rng.normal(size=400) if tells else rng.normal(size=400)
     answers = [
-        Answer(
-            question=str(i),
-            expected="Rome",
-            answered="Rome" if right[i] else "Oslo",
-            signals={"probability": float(sure[i])},
-        )
+        made_answer(str(i), "Rome" if right[i] else "Oslo", "Rome", confidence=float(sure[i]))
         for i in range(400)
     ]
     found = abstain(answers, seed=1, max_error=0.2).answers
@@ -199,7 +194,7 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
     """Where every answer is a place of a namesake, the report says so."""
     known = {p.name.split()[1]: p.place for p in found.world.people if p.statements}
     absent = [
-        structs.replace(answer, answered=known[person.name.split()[1]])
+        structs.replace(answer, best_guess=known[person.name.split()[1]])
         for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
     results = recall_report(found._replace(absent=absent), ENVIRONMENT).results

@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logits import LargestLogits, with_large_vocabulary
+from regard.corpus.evidence import AnswerNames
+from regard.corpus.index import index_documents
+from regard.evaluation.answers import Answer, answer
 from regard.models.builders import LOGIT_BYTES
 from regard.runs.run import Run, load
-from regard.tasks.examples import subject_of
+from regard.tasks.examples import Example, subject_of
+from regard.text.corpus import Document
 from regard.uncertainty.signals import (
     SignalConfig,
     agreement,
     corpus_signals,
-    measure,
     sample_answers,
     score_tokens,
     self_consistency,
@@ -57,13 +60,18 @@ def log_probability(run: Run, question: str, answer: str) -> tuple[list[float], 
     return scores, leads
 
 
+def answers(run: Run, questions: list[str], config: SignalConfig) -> list[Answer]:
+    asked = [Example(text=question) for question in questions]
+    return answer(run, asked, run.environment(), signals=config)
+
+
 def test_log_probabilities_equal_the_definition(loaded: Run) -> None:
-    found = measure(loaded, ASKED, loaded.environment(), CONFIG)
+    found = answers(loaded, ASKED, CONFIG)
     for question, one in zip(ASKED, found, strict=True):
-        scores, leads = log_probability(loaded, question, one.answer)
+        scores, leads = log_probability(loaded, question, one.answered)
         subject = subject_of(question)
         others = [
-            sum(log_probability(loaded, question.replace(subject, other), one.answer)[0])
+            sum(log_probability(loaded, question.replace(subject, other), one.answered)[0])
             for other in CONFIG.subjects
         ]
         # float32 and float64, other shapes: some 1e-6 for each of at most 20 tokens
@@ -74,10 +82,10 @@ def test_log_probabilities_equal_the_definition(loaded: Run) -> None:
         assert one.signals["PMI"] == pytest.approx(expected, abs=1e-4)
         first, last = subject.split()
         shorter = [f"{before}{subject} {after}".strip() for before, after in LEFT_OUT]
-        mean = fmean(sum(log_probability(loaded, text, one.answer)[0]) for text in shorter)
+        mean = fmean(sum(log_probability(loaded, text, one.answered)[0]) for text in shorter)
         assert one.signals["stability"] == pytest.approx(mean, abs=1e-4)
         named = [question.replace(subject, name) for name in (first, last)]
-        mean = fmean(sum(log_probability(loaded, text, one.answer)[0]) for text in named)
+        mean = fmean(sum(log_probability(loaded, text, one.answered)[0]) for text in named)
         assert one.signals["whole name"] == pytest.approx(sum(scores) - mean, abs=1e-4)
 
 
@@ -101,16 +109,16 @@ def test_questions_without_a_word(question: str, words: list[str], names: list[s
 
 
 def test_without_words_to_leave_out_the_answer_is_stable(loaded: Run) -> None:
-    (one,) = measure(loaded, ["Ada"], loaded.environment(), SignalConfig())
+    (one,) = answers(loaded, ["Ada"], SignalConfig())
     assert one.signals["stability"] == one.signals["log-probability"]
     assert one.signals["whole name"] == 0
 
 
 def test_signals_do_not_depend_on_the_other_questions(loaded: Run) -> None:
-    together = measure(loaded, ASKED, loaded.environment(), CONFIG)
+    together = answers(loaded, ASKED, CONFIG)
     for question, one in zip(ASKED, together, strict=True):
-        (alone,) = measure(loaded, [question], loaded.environment(), CONFIG)
-        assert alone.answer == one.answer
+        (alone,) = answers(loaded, [question], CONFIG)
+        assert alone.answered == one.answered
         assert alone.signals == pytest.approx(one.signals, abs=1e-4)
 
 
@@ -151,8 +159,12 @@ def test_sampled_signals_by_counting(sampled: list[str]) -> None:
 
 def test_agreement_and_corpus_counts() -> None:
     assert agreement(["a", "a", "b"]) == pytest.approx(1 / 3)
-    assert corpus_signals(0, 0, 0) == {"exposure": 0, "support": 0}
-    assert corpus_signals(3, 1, 3) == {"exposure": pytest.approx(log(4)), "support": 0.25}
+    lines = ["Mia Bell was born in Rome.", *["Mia Bell lives in Oslo."] * 3, "Ada was in Rome."]
+    index = index_documents([Document(text, f"text:{i}") for i, text in enumerate(lines, 1)])
+    names = AnswerNames.of(["Rome", "Oslo"])
+    found = corpus_signals(index, "Where was Mia Bell born?", "Rome", names, None)
+    assert found == {"exposure": pytest.approx(log(5)), "support": 0.25}
+    assert corpus_signals(index, "where?", "Rome", names, None) == {"exposure": 0, "support": 0}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.device import Precision
-    from regard.evaluation.ask import Reply
+    from regard.evaluation.answers import Answer
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration
 
@@ -65,19 +65,19 @@ def ask(
     """
     import msgspec
 
-    from regard.evaluation.ask import ask as reply_to
-    from regard.evaluation.ask import open_run_index
+    from regard.evaluation.answers import answer, open_run_index
     from regard.runs.run import load
     from regard.tasks.examples import read_history
-    from regard.uncertainty.calibration import load_calibration
+    from regard.uncertainty.calibration import load_calibration, require_answering
 
     examples = [_example(text, i) for i, text in enumerate(_lines(questions), 1)]
     if not examples:
         raise UserError("ask: there is no question; name one, or - and lines on stdin")
     loaded = load(run, **loading)
+    require_answering(loaded)
     if history is not None:
         loaded = loaded.with_history(read_history(history))
-    replies = reply_to(
+    replies = answer(
         loaded,
         examples,
         loaded.environment(precision),
@@ -105,7 +105,7 @@ def _example(text: str, number: int) -> "Example":
     return Example(text=question.strip(), answer=answer, where=f"question {number}")
 
 
-def _describe(reply: "Reply") -> list[str]:
+def _describe(reply: "Answer") -> list[str]:
     """Return the reply as lines."""
     evidence = reply.evidence
     if reply.best_guess is None:
@@ -183,10 +183,10 @@ def calibrate(
     `regard ask` then abstains from doubtful questions, so that at most the share --max-error of
     its answers is wrong, for questions like these. Stored in RUN/calibration.json.
     """
-    from regard.evaluation.ask import calibrate_run, open_run_index
+    from regard.evaluation.answers import open_run_index
     from regard.runs.run import load
     from regard.tasks.examples import read_answered
-    from regard.uncertainty.calibration import save_calibration, training_files
+    from regard.uncertainty.calibration import calibrate_run, save_calibration, training_files
 
     examples = read_answered(questions)
     loaded = load(run, **loading)

@@ -1,13 +1,10 @@
-"""A run's scores by its task, on questions or on a text; on questions, how sure its answers are.
-
-Signals of confidence may tell recall from invention.
-"""
+"""Scores of a run: by its task, on questions, or on a text."""
 
 import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from regard.corpus.evidence import Evidence
 from regard.corpus.index import CorpusIndex
-from regard.decoding.generate import Generated
 from regard.device import ExecutionEnvironment, Precision
-from regard.errors import UserError, require_list
-from regard.evaluation.ask import ask, open_run_index
+from regard.errors import UserError
+from regard.evaluation.answers import Answer, answer, open_run_index
 from regard.evaluation.perplexity import (
     TextScore,
     held_out_perplexity,
@@ -38,151 +33,12 @@ from regard.tasks.examples import (
     Examples,
     encode_questions,
     read_questions,
-    subjects,
+    subject_of,
 )
 from regard.text.packed import find_corpora, open_packed
 from regard.uncertainty.abstention import Guarantee
-from regard.uncertainty.calibration import Calibration, load_calibration
-from regard.uncertainty.signals import (
-    MAX_NEW_TOKENS,
-    agreement,
-    answer_rows,
-    name_log_probabilities,
-    token_signals,
-)
-
-SIGNALS = {
-    "probability": "probability of the whole answer under the model",
-    "weakest token": "probability of the answer's least probable token",
-    "familiarity": "log-probability of the name that is asked about, as the start of a text",
-    "agreement": "share of differently worded questions that get the same answer",
-    "confidence": "estimated probability that the answer is right, from several signals",
-}
-"""What each signal is; for all of them, higher should mean more trustworthy."""
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, what should have been answered, and what was."""
-
-    question: str
-    expected: str | None
-    answered: str
-    signals: dict[str, float]
-    abstained: bool = False
-    """Whether a calibrated run would say that it doesn't know."""
-    evidence: Evidence | None = None
-    """Evidence in the run's corpus index, if it has one."""
-
-    @property
-    def correct(self) -> bool:
-        """Whether the answer is the expected one; False where none is known."""
-        return self.expected is not None and exact_match(self.answered, self.expected)
-
-
-def answer(
-    run: Run,
-    questions: Iterable[str],
-    *,
-    paraphrases: Sequence[str] = (),
-    precision: Precision = "float32",
-) -> list[Answer]:
-    """What a run answers, with the signals that may tell recall from invention.
-
-    Several questions of one wording show what each is about, which some signals need.
-
-    Raises:
-        UserError: the run doesn't answer, or a question can't be encoded.
-    """
-    require_list(questions, "questions")
-    asked = [Example(text=text, where=f"question {i}") for i, text in enumerate(questions, 1)]
-    return answer_questions(run, asked, run.environment(precision), paraphrases=paraphrases)
-
-
-def answer_questions(
-    run: Run,
-    questions: Sequence[Example],
-    environment: ExecutionEnvironment,
-    *,
-    paraphrases: Sequence[str] = (),
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    calibration: Calibration | None = None,
-    index: CorpusIndex | None = None,
-) -> list[Answer]:
-    """Answer greedily, in batches, with all signals.
-
-    `paraphrases` are other wordings, with {} where the subject belongs. A `calibration` gives
-    confidence and abstention, an `index` the evidence, as by `ask`.
-
-    Familiarity and agreement need to know what a question is about: several questions of one
-    wording show it.
-
-    Raises:
-        UserError: a question can't be encoded or is too long, a paraphrase can't be used, or the
-            run was calibrated with another index.
-    """
-    for wording in paraphrases:
-        if "{}" not in wording:
-            raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
-    if not questions:
-        return []
-    about = subjects([question.text for question in questions])
-    if paraphrases and not about:
-        raise UserError(
-            f"{questions[0].where}: paraphrases need several questions of one wording, which show "
-            "what each is about"
-        )
-    reworded = (
-        [
-            Example(text=wording.replace("{}", subject), where=question.where)
-            for subject, question in zip(about, questions, strict=True)
-        ]
-        for wording in paraphrases
-    )
-    wordings = [
-        _greedy(run, asked, environment, max_new_tokens) for asked in (questions, *reworded)
-    ]
-    familiarity = name_log_probabilities(run, about, environment)
-    decoded = [[run.tokenizer.decode(one.ids).strip() for one in made] for made in wordings]
-    answers = []
-    for i, question in enumerate(questions):
-        signals = token_signals(wordings[0][i].log_probabilities)
-        if about:
-            signals["familiarity"] = familiarity[i]
-        if paraphrases:
-            signals["agreement"] = agreement([made[i] for made in decoded])
-        answers.append(
-            Answer(
-                question=question.text,
-                expected=question.answer,
-                answered=decoded[0][i],
-                signals=signals,
-            )
-        )
-    if not (calibration or index):
-        return answers
-    replies = ask(
-        run, questions, environment, calibration=calibration, index=index, greedy=wordings[0]
-    )
-    return [
-        msgspec.structs.replace(
-            answer,
-            signals=answer.signals | ({"confidence": reply.confidence} if calibration else {}),
-            abstained=reply.answer is None,
-            evidence=reply.evidence,
-        )
-        for answer, reply in zip(answers, replies, strict=True)
-    ]
-
-
-def _greedy(
-    run: Run,
-    questions: Sequence[Example],
-    environment: ExecutionEnvironment,
-    max_new_tokens: int,
-) -> list[Generated]:
-    rows = encode_questions(run.template, questions, run.recipe.model.context_length)
-    return answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
-
+from regard.uncertainty.calibration import Calibration, load_calibration, require_wordings
+from regard.uncertainty.signals import SignalConfig, quick_signals
 
 # Which signal tells two kinds of answers apart
 
@@ -200,7 +56,7 @@ def signal_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[
     """Return the AUROC of each signal on all answers; empty if a kind has fewer than two."""
     if min(len(trusted), len(doubted)) < 2:
         return {}
-    return {name: auroc_interval(*_values(name, trusted, doubted)) for name in trusted[0].signals}
+    return {name: auroc_interval(*_values(name, trusted, doubted)) for name in trusted[0].scores}
 
 
 def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed: int = 0) -> Chosen:
@@ -218,11 +74,11 @@ def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed:
 
 
 def _aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[str, float]:
-    return {name: auroc(*_values(name, trusted, doubted)) for name in trusted[0].signals}
+    return {name: auroc(*_values(name, trusted, doubted)) for name in trusted[0].scores}
 
 
 def _values(signal: str, *groups: Sequence[Answer]) -> list[list[float]]:
-    return [[answer.signals[signal] for answer in group] for group in groups]
+    return [[answer.scores[signal] for answer in group] for group in groups]
 
 
 def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[Answer]]:
@@ -389,21 +245,18 @@ def evaluate_questions(
     """Answer all questions, and score the answers where they are known.
 
     `seed` draws the half of the answers on which the signal is chosen. A `calibration` gives
-    confidence and abstention, an `index` the evidence, as by `ask`, but not for conversations.
+    confidence and abstention, an `index` evidence, but not for conversations.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the run was calibrated with
             another index.
     """
-    if any(question.turns for question in questions):  # `ask` replies to single questions
+    if any(question.turns for question in questions):  # confidence is that of single questions
         calibration = index = None
-    answers = answer_questions(
-        run,
-        questions,
-        environment,
-        paraphrases=paraphrases,
-        calibration=calibration,
-        index=index,
+    encode_questions(run.template, questions, run.recipe.model.context_length)
+    signals = _signals(questions, paraphrases, calibration)
+    answers = answer(
+        run, questions, environment, signals=signals, calibration=calibration, index=index
     )
     guarantee = calibration.guarantee if calibration else None
     if questions[0].answer is None:
@@ -417,6 +270,29 @@ def evaluate_questions(
         confidence=choose_signal(right, wrong, seed=seed) if enough else None,
         guarantee=guarantee,
     )
+
+
+def _signals(
+    questions: Sequence[Example], paraphrases: Sequence[str], calibration: Calibration | None
+) -> SignalConfig:
+    """Return the signals to measure: those of the calibration, or few, and the agreement.
+
+    Raises:
+        UserError: a paraphrase can't be used.
+    """
+    require_wordings(paraphrases)
+    unknown = (question.where for question in questions if not subject_of(question.text))
+    if paraphrases and (where := next(unknown, None)):
+        raise UserError(
+            f"{where}: names nobody in capitals, so that a paraphrase can't be about the same; "
+            "leave --paraphrase out"
+        )
+    if calibration is None:
+        return quick_signals(paraphrases)
+    if paraphrases and calibration.config.wordings:
+        raise UserError("--paraphrase: the run is calibrated with its own; leave it out")
+    wordings = (*calibration.config.wordings, *paraphrases)
+    return msgspec.structs.replace(calibration.config, wordings=wordings)
 
 
 def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
@@ -444,7 +320,7 @@ def save_answers(answers: Sequence[Answer], path: Path) -> None:
             **({} if one.expected is None else {"answer": one.expected}),
             "abstained": one.abstained,
             **({"verdict": one.evidence.verdict} if one.evidence else {}),
-            **one.signals,
+            **one.scores,
         }
         for one in answers
     ]

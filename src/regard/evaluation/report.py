@@ -11,7 +11,8 @@ from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage
 from regard.device import ExecutionEnvironment
 from regard.evaluation import figures
-from regard.evaluation.evaluate import SIGNALS, Answer, Evaluation
+from regard.evaluation.answers import Answer
+from regard.evaluation.evaluate import Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import embedded, embedding_policy, serialize
@@ -19,6 +20,7 @@ from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
 from regard.uncertainty.abstention import Guarantee
+from regard.uncertainty.signals import SIGNALS
 
 PASSAGES = 5
 """Most sentences of evidence to show."""
@@ -124,7 +126,7 @@ def evaluation_report(
 ) -> Report:
     """The report of an evaluation."""
     answers = evaluation.answers
-    signal = evaluation.confidence.signal if evaluation.confidence else "probability"
+    signal = evaluation.confidence.signal if evaluation.confidence else "confidence"
     signal = "confidence" if evaluation.guarantee else signal
     results = {"questions": str(len(answers))}
     shown = []
@@ -171,9 +173,9 @@ def answer_tables(
     """Right and wrong answers, the most confident first; `stated` maps a question to the truth."""
 
     def table(title: str, note: str, chosen: Sequence[Answer]) -> AnswerTable:
-        most_confident = sorted(chosen, key=lambda a: -a.signals[signal])[:SHOWN]
+        most_confident = sorted(chosen, key=lambda a: -a.scores[signal])[:SHOWN]
         rows = [
-            ShownAnswer(answer=a, confidence=a.signals[signal], stated=stated.get(a.question, ()))
+            ShownAnswer(answer=a, confidence=a.scores[signal], stated=stated.get(a.question, ()))
             for a in most_confident
         ]
         return AnswerTable(title=title, note=note, rows=rows)
@@ -197,7 +199,7 @@ def risk_coverage_figure(
     """Risk against coverage, a curve for each name with its answers and signal; named points."""
     curves = {}
     for name, (answers, signal) in groups.items():
-        confidence = [answer.signals[signal] for answer in answers]
+        confidence = [answer.scores[signal] for answer in answers]
         coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
         curves[name] = (coverage.tolist(), risk.tolist())
     return Figure(

@@ -6,12 +6,12 @@ from typing import Any
 
 from regard.corpus.evidence import VERDICTS, Evidence
 from regard.errors import UserError
-from regard.evaluation.ask import ask, open_run_index
+from regard.evaluation.answers import answer, open_run_index
 from regard.explorer.adapters import Adapter
 from regard.runs.run import Run
 from regard.serve.schemas import AskRequest
 from regard.tasks.examples import Example
-from regard.uncertainty.calibration import load_calibration
+from regard.uncertainty.calibration import load_calibration, require_answering
 from regard.uncertainty.signals import SIGNALS
 
 SHOWN = 10
@@ -28,9 +28,10 @@ def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[
     """
     if not isinstance(model, Run):
         raise UserError(f"{model.name}: Hugging Face models don't answer here; choose a run")
+    require_answering(model)
     calibration = load_calibration(folder)
     expected = (request.expected or "").strip() or None
-    (reply,) = ask(
+    (reply,) = answer(
         model,
         [Example(text=request.text.strip(), answer=expected, where="question")],
         model.environment(),

@@ -19,10 +19,9 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from regard.errors import UserError
+from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import (
-    Answer,
     Evaluation,
-    answer_questions,
     evaluate_questions,
     save_predictions,
     signal_aurocs,
@@ -49,6 +48,7 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.documents import DocumentSource, corpus_tokenizer
 from regard.training.sources.questions import QuestionSource
+from regard.uncertainty.signals import quick_signals
 
 Examples: TypeAlias = Sequence[Example]
 PRETRAINED = "pretrained"
@@ -281,10 +281,11 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
     evaluation = evaluate_questions(run, data.text_only, options.environment, seed=run.recipe.seed)
     seconds = time.perf_counter() - started
     save_predictions([a.answered for a in evaluation.answers], run.path / "dev.txt")
-    unknown = answer_questions(run, data.unknown, options.environment)
+    few = quick_signals()
+    unknown = answer(run, data.unknown, options.environment, signals=few)
     save_predictions([a.answered for a in unknown], run.path / "test.txt")
     mentioned, absent = (
-        answer_questions(run, questions, options.environment)
+        answer(run, questions, options.environment, signals=few)
         for questions in data.mentioned_or_absent(arm, run.recipe.seed)
     )
     share = evaluation.accuracy
@@ -314,11 +315,11 @@ def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
     """Return the kinds of the wrong answers to the questions `data.text_only`."""
     commonest = majority_answer(data.qa_train)
     kinds: Counter[str] = Counter()
-    for answer, sentences in zip(evaluation.answers, data.sentences(), strict=True):
-        if answer.correct:
+    for one, sentences in zip(evaluation.answers, data.sentences(), strict=True):
+        if one.correct:
             continue
-        if answer.answered and any(_says(sentence, answer.answered) for sentence in sentences):
+        if one.answered and any(_says(sentence, one.answered) for sentence in sentences):
             kinds["from_their_sentence"] += 1
         else:
-            kinds["commonest" if answer.answered == commonest else "other"] += 1
+            kinds["commonest" if one.answered == commonest else "other"] += 1
     return Mistakes(**{name: kinds[name] for name in Mistakes.__struct_fields__})

@@ -22,7 +22,7 @@ def birthplaces_report(
 ) -> Report:
     """Return all results of the study as a page; answers are those of the first arm."""
     first = next(iter(arms.values()))
-    signal = first.evaluation.confidence.signal if first.evaluation.confidence else "probability"
+    signal = first.evaluation.confidence.signal if first.evaluation.confidence else "confidence"
     return Report(
         title="Does pretraining matter?",
         summary=(
@@ -86,7 +86,7 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
     return [
         accuracies({name: _interval(arm) for name, arm in arms.items()}),
         loss_curves({run.path.name: run for arm in arms.values() for run in arm.stages}),
-        risk_coverage_figure({f"by {name}": (answers, name) for name in answers[0].signals}),
+        risk_coverage_figure({f"by {name}": (answers, name) for name in answers[0].scores}),
         *([_auroc_figure(aurocs, first.score.arm)] if aurocs else []),
         confidence(
             groups,

@@ -25,10 +25,9 @@ from msgspec.structs import replace
 from regard.config import override
 from regard.corpus.evidence import verdict
 from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import (
-    Answer,
     Chosen,
-    answer_questions,
     baseline_accuracy,
     choose_signal,
 )
@@ -46,6 +45,7 @@ from regard.training.sources.documents import DocumentSource
 from regard.training.sources.questions import QuestionSource
 from regard.uncertainty.abstention import Guarantee, calibrate
 from regard.uncertainty.calibration import signal_matrix
+from regard.uncertainty.signals import quick_signals
 
 T = TypeVar("T")
 Arms: TypeAlias = dict[str, Run]
@@ -91,7 +91,7 @@ class Abstention(NamedTuple):
 
     guarantee: Guarantee
     answers: list[Answer]
-    """Answers to the other half of the questions, with a calibrated signal "confidence"."""
+    """Answers to the other half of the questions, with calibrated confidence."""
 
 
 class Recall(NamedTuple):
@@ -144,10 +144,11 @@ def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOpt
 
     questions = world.questions("text_only")
     text_only, absent = (
-        answer_questions(arms[PRETRAINED], asked, options.environment, paraphrases=WORDINGS)
+        answer(arms[PRETRAINED], asked, options.environment, signals=quick_signals(WORDINGS))
         for asked in (questions, world.questions("absent"))
     )
-    qa_train = answer_questions(arms[PRETRAINED], world.questions("qa_train"), options.environment)
+    known, few = world.questions("qa_train"), quick_signals()
+    qa_train = answer(arms[PRETRAINED], known, options.environment, signals=few)
     groups: dict[Group, list[Answer]] = {
         "qa_train": qa_train,
         "text_only": text_only,
@@ -155,10 +156,11 @@ def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOpt
     }
     others = {name: run for name, run in arms.items() if name != PRETRAINED}
     answers = {PRETRAINED: text_only} | {
-        name: answer_questions(run, questions, options.environment) for name, run in others.items()
+        name: answer(run, questions, options.environment, signals=few)
+        for name, run in others.items()
     }
     accuracies = {name: accuracy([a.correct for a in given]) for name, given in answers.items()}
-    commonest = majority_answer(world.questions("qa_train"))
+    commonest = majority_answer(known)
     return Recall(
         world=world,
         arms=arms,
@@ -193,8 +195,8 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
 
     Answers about absent people count as wrong.
     """
-    names = list(answers[0].signals)
-    signals = signal_matrix([answer.signals for answer in answers], names)
+    names = list(answers[0].scores)
+    signals = signal_matrix([answer.scores for answer in answers], names)
     correct = np.array([answer.correct for answer in answers])
     half, other = np.array_split(np.random.default_rng(seed).permutation(len(answers)), 2)
     combination, guarantee = calibrate(signals[half], correct[half], max_error=max_error, seed=seed)
@@ -203,10 +205,10 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
     judged = [
         replace(
             answers[i],
-            signals=answers[i].signals | {"confidence": float(sure)},
-            abstained=not answered,
+            confidence=float(sure),
+            answer=answers[i].best_guess if is_given else None,
         )
-        for i, sure, answered in zip(other.tolist(), confidence, given, strict=True)
+        for i, sure, is_given in zip(other.tolist(), confidence, given, strict=True)
     ]
     return Abstention(guarantee=guarantee, answers=judged)
 

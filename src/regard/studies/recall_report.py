@@ -153,14 +153,14 @@ def _figures(found: Recall) -> list[Figure]:
 def _tables(found: Recall) -> list[AnswerTable]:
     signal, absent = found.chosen.signal, found.absent
     stated = {p.question().text: p.statements for p in found.world.group("text_only")}
-    invented = sorted(absent, key=lambda a: -a.signals[signal])[:SHOWN]
+    invented = sorted(absent, key=lambda a: -a.scores[signal])[:SHOWN]
     return [
         *answer_tables(found.text_only, signal, stated),
         AnswerTable(
             title="Absent people",
             note=f"{len(absent)} people who are absent from the text: every answer is invented. "
             "The most confident first",
-            rows=[ShownAnswer(answer=a, confidence=a.signals[signal]) for a in invented],
+            rows=[ShownAnswer(answer=a, confidence=a.scores[signal]) for a in invented],
             invented=True,
         ),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from regard.evaluation import figures
-from regard.evaluation.evaluate import Answer
+from regard.evaluation.answers import Answer
 from regard.evaluation.report import Figure
 from regard.metrics import Interval
 from regard.runs.run import Run
@@ -20,7 +20,7 @@ def confidence(
     groups: Mapping[str, Sequence[Answer]], signal: str, *, title: str, caption: str
 ) -> Figure:
     """Return histograms of a signal for several groups of answers, without empty ones."""
-    values = {name: [one.signals[signal] for one in group] for name, group in groups.items()}
+    values = {name: [one.scores[signal] for one in group] for name, group in groups.items()}
     shown = {name: several for name, several in values.items() if several}
     return Figure(svg=figures.histogram(shown, x=signal, title=title), caption=caption)
 

@@ -3,23 +3,44 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from jaxtyping import Bool, Float
 
+from regard.corpus.evidence import AnswerNames, learn_relation
+from regard.corpus.index import CorpusIndex
 from regard.corpus.relations import Relation
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import write_file
+from regard.metrics import exact_match
 from regard.runs.run import Run
-from regard.tasks.examples import Example, read_questions, subject_of
-from regard.uncertainty.abstention import Combination, Guarantee
-from regard.uncertainty.signals import SignalConfig
+from regard.tasks.examples import (
+    Example,
+    encode_questions,
+    read_questions,
+    require_answers,
+    subject_of,
+)
+from regard.uncertainty.abstention import Combination, Guarantee, calibrate
+from regard.uncertainty.signals import (
+    SignalConfig,
+    answer_rows,
+    corpus_signals,
+    decode_answer,
+    measure,
+)
 
 FORMAT = "regard calibration 1"
 FILE = "calibration.json"
 """Its name in a run's folder."""
+SUBJECTS = 8
+"""Other subjects with which PMI is measured."""
+SAMPLES = 10
+"""Sampled answers of a calibrated run."""
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +64,103 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     def confidence(self, signals: Sequence[dict[str, float]]) -> Float[np.ndarray, " n"]:
         """Return the probability that each answer is right."""
         return self.combination(signal_matrix(signals, self.signals))
+
+
+def calibrate_run(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    *,
+    max_error: float,
+    level: float = 0.95,
+    wordings: Sequence[str] = (),
+    index: CorpusIndex | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """Fit the confidence of a run and find the threshold from which it answers.
+
+    A random third of the questions fits the confidence, the others test thresholds. The question
+    files of the run's training, as far as they exist, share no subject with these questions.
+
+    Raises:
+        UserError: the questions lack answers, can't be read, are too few or were trained on.
+    """
+    require_answering(run)
+    require_answers(list(questions))
+    if len(questions) < 3:
+        raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
+    require_wordings(wordings)
+    trained = trained_questions(run)
+    require_untrained(run, questions, trained.values())
+    rows = encode_questions(run.template, questions, run.recipe.model.context_length)
+    fitted = split_thirds(len(questions), seed)
+    subjects = [subject_of(questions[i].text) for i in np.flatnonzero(fitted).tolist()]
+    config = SignalConfig(
+        subjects=tuple(dict.fromkeys(filter(None, subjects)))[:SUBJECTS],
+        wordings=tuple(wordings),
+        samples=SAMPLES,
+        seed=seed,
+    )
+    greedy = answer_rows(run, rows, environment)
+    given = [decode_answer(run, one) for one in greedy]
+    right = [exact_match(a, one.answer or "") for a, one in zip(given, questions, strict=True)]
+    signals = measure(run, questions, greedy, environment, config)
+    answers = tuple(sorted({one.answer for one in questions if one.answer is not None}))
+    relation = None
+    if index is not None:
+        known = [
+            (subject_of(one.text), one.answer) for one in chain(*trained.values()) if one.answer
+        ]
+        names = AnswerNames.of(answers).add(answer for _, answer in known)
+        answers = tuple(sorted(names.by_words.values()))
+        relation = learn_relation(index, known, names)
+        signals = [
+            found | corpus_signals(index, one.text, a, names, relation)
+            for found, one, a in zip(signals, questions, given, strict=True)
+        ]
+    chosen = tuple(signals[0])
+    combination, guarantee = calibrate(
+        signal_matrix(signals, chosen),
+        np.array(right),
+        max_error=max_error,
+        level=level,
+        seed=seed,
+    )
+    return Calibration(
+        weights=weights_hash(run.path),
+        index=index.fingerprint if index else None,
+        config=config,
+        signals=chosen,
+        combination=combination,
+        guarantee=guarantee,
+        answers=answers,
+        relation=relation,
+    )
+
+
+def require_answering(run: Run) -> None:
+    """Raise unless a run was trained on questions.
+
+    Raises:
+        UserError: it was not.
+    """
+    if run.recipe.task is not None or not run.answers_questions:
+        raise UserError(
+            f"{run.path}: isn't trained on questions; train it with regard finetune, or continue "
+            "texts with regard generate"
+        )
+    _ = run.language_model
+
+
+def require_wordings(wordings: Sequence[str]) -> None:
+    """Raise unless each wording has a place for the subject.
+
+    Raises:
+        UserError: names the first that has none.
+    """
+    for wording in wordings:
+        if "{}" not in wording:
+            raise UserError(f"paraphrase {wording!r}: has no {{}} where the subject belongs")
 
 
 def signal_matrix(

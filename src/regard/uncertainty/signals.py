@@ -1,14 +1,15 @@
-"""Signals of confidence in a greedy answer; for all of them, higher is more trustworthy.
+"""Signals of confidence in a greedy answer: for each, higher is more trustworthy.
 
 A question's signals depend on that question alone, never on those answered with it. Costs are in
 forward passes per question: rows that the model reads, or tokens that it generates.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, log, log1p
+from math import log, log1p
 from statistics import fmean
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,6 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.corpus.evidence import AnswerNames, find_evidence
+from regard.corpus.index import CorpusIndex
+from regard.corpus.relations import Relation
 from regard.corpus.words import fold_words
 from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, pad_rows
@@ -48,13 +52,24 @@ SIGNALS = {
     "exposure": "log(1 + number of documents that mention the subject)",
     "support": "share of the answers in these documents that are the given one",
     "statement": "probability that these documents state the answer, minus that of another answer",
+    "confidence": "probability of the answer; of a calibrated run, that it is right",
 }
-"""The definition of each signal; the last three need an index of the corpus."""
+"""The definition of each; exposure, support and statement need an index of the corpus."""
+QUICK = ("weakest token", "familiarity")
+"""Those that take one forward pass at most, beside the probability, which is the confidence."""
+OWN = ("log-probability", "weakest token", "margin", "familiarity", "stability", "whole name")
+"""Those that need nothing but the question."""
+
+
+Column: TypeAlias = Sequence[float] | Float[np.ndarray, " questions"]
+"""A signal of each question."""
 
 
 class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The questions that a question's signals are measured with."""
+    """The signals to measure, and the other questions that some are measured with."""
 
+    names: tuple[str, ...] = OWN
+    """Signals that need nothing but the question; the fields below add others."""
     subjects: tuple[str, ...] = ()
     """Other subjects, for PMI."""
     wordings: tuple[str, ...] = ()
@@ -64,74 +79,90 @@ class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A greedy answer and its signals."""
-
-    answer: str
-    signals: dict[str, float]
+def quick_signals(wordings: Sequence[str] = ()) -> SignalConfig:
+    """Return the signals that take one pass at most, and the agreement of wordings if given."""
+    return SignalConfig(names=QUICK, wordings=tuple(wordings))
 
 
 def measure(
     run: Run,
-    questions: Sequence[str],
+    questions: Sequence[Example],
+    greedy: Sequence[Generated],
     environment: ExecutionEnvironment,
     config: SignalConfig,
-    *,
-    greedy: Sequence[Generated] = (),
-) -> list[Measured]:
-    """Answer questions greedily, with the signals that the model gives.
-
-    `greedy` are the answers where they exist already.
+) -> list[dict[str, float]]:
+    """Return the signals that the model gives of its greedy answers.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the model is no causal one.
     """
-    if not questions:
-        return []
-    rows = _encode(run, questions)
-    greedy = greedy or answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
-    about = [subject_of(question) or question for question in questions]
-    answers = [run.tokenizer.decode(one.ids).strip() for one in greedy]
+    texts = [question.text for question in questions]
+    about = [subject_of(text) or text for text in texts]
+    answers = [decode_answer(run, one) for one in greedy]
     completions = [_completion(run, one) for one in greedy]
-    prompts = [run.template.open_answer(row) for row in rows]
-    tokens = score_tokens(run, prompts, completions, environment)
-    own = [float(one.log_probabilities.sum()) for one in tokens]
+    own = [sum(one.log_probabilities) for one in greedy]
+    pairs = list(zip(texts, about, strict=True))
 
     def means(others: Iterable[Sequence[str]]) -> list[float]:
         return mean_log_probabilities(run, own, list(others), completions, environment)
 
-    pairs = list(zip(questions, about, strict=True))
-    columns: dict[str, Sequence[float]] = {
-        "log-probability": own,
-        "weakest token": [float(one.log_probabilities.min()) for one in tokens],
-        "margin": [float(one.margins.min()) for one in tokens],
-        "familiarity": name_log_probabilities(run, about, environment),
-        "stability": means(without_a_word(*pair) for pair in pairs),
-        "whole name": np.subtract(own, means(without_a_name(*pair) for pair in pairs)).tolist(),
+    compute: dict[str, Callable[[], Column]] = {
+        "log-probability": lambda: own,
+        "weakest token": lambda: [min(one.log_probabilities) for one in greedy],
+        "margin": lambda: _margins(run, questions, completions, environment),
+        "familiarity": lambda: name_log_probabilities(run, about, environment),
+        "stability": lambda: means(without_a_word(*pair) for pair in pairs),
+        "whole name": lambda: np.subtract(own, means(without_a_name(*pair) for pair in pairs)),
     }
+    columns = {name: compute[name]() for name in config.names}
     if config.subjects:
         others = [_about_others(*pair, config.subjects) for pair in pairs]
-        columns["PMI"] = np.subtract(own, means(others)).tolist()
+        columns["PMI"] = np.subtract(own, means(others))
     if config.samples:
-        sampled = sample_answers(run, questions, environment, n=config.samples, seed=config.seed)
+        sampled = sample_answers(run, texts, environment, n=config.samples, seed=config.seed)
         columns["self-consistency"] = list(map(self_consistency, answers, sampled))
         columns["semantic entropy"] = [-semantic_entropy(given) for given in sampled]
     if config.wordings:
         columns["agreement"] = _agreements(run, answers, about, config.wordings, environment)
     return [
-        Measured(answer=answer, signals={name: float(columns[name][i]) for name in columns})
-        for i, answer in enumerate(answers)
+        {name: float(column[i]) for name, column in columns.items()} for i in range(len(questions))
     ]
 
 
-def corpus_signals(documents: int, stated: int, others: int) -> dict[str, float]:
-    """Return exposure and support, given counts of documents and of the answers in them.
+def decode_answer(run: Run, generated: Generated) -> str:
+    """Return a generated answer as text."""
+    return run.tokenizer.decode(generated.ids).strip()
 
-    Without any answer in the documents, support is 0.
+
+def _margins(
+    run: Run,
+    questions: Sequence[Example],
+    completions: Sequence[Sequence[int]],
+    environment: ExecutionEnvironment,
+) -> list[float]:
+    rows = encode_questions(run.template, questions, run.recipe.model.context_length)
+    prompts = [run.template.open_answer(row) for row in rows]
+    tokens = score_tokens(run, prompts, completions, environment)
+    return [float(one.margins.min()) for one in tokens]
+
+
+def corpus_signals(
+    index: CorpusIndex, question: str, answer: str, known: AnswerNames, relation: Relation | None
+) -> dict[str, float]:
+    """Return the signals that an index of the corpus gives of an answer.
+
+    They are of the answer given, and never depend on the expected one. `known` are the names of
+    answers; without any answer in the documents, support is 0.
     """
-    said = stated + others
-    return {"exposure": log1p(documents), "support": stated / said if said else 0.0}
+    subject = subject_of(question)
+    documents = stated = said = 0
+    lead = 0.0
+    if subject:
+        found = find_evidence(index, subject, answer, names=known, relation=relation)
+        documents, stated, lead = found.documents, len(found.passages), found.lead
+        said = stated + sum(found.others.values())
+    signals = {"exposure": log1p(documents), "support": stated / said if said else 0.0}
+    return signals if relation is None else signals | {"statement": lead}
 
 
 # Log-probabilities
@@ -287,7 +318,7 @@ def sample_answers(
                 sampling=KeyedSampling(temperature=1.0, seed=seed, keys=tuple(keys[part])),
                 device=run.device,
             )
-            texts += [run.tokenizer.decode(one.ids).strip() for one in made]
+            texts += [decode_answer(run, one) for one in made]
     return [texts[i : i + n] for i in range(0, len(texts), n)]
 
 
@@ -322,7 +353,7 @@ def answer_rows(
     rows: Sequence[list[int]],
     environment: ExecutionEnvironment,
     *,
-    max_new_tokens: int,
+    max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> list[Generated]:
     """Answer encoded questions greedily, in batches."""
     answers: list[Generated] = []
@@ -336,14 +367,6 @@ def _answered_together(rows: Sequence[Sequence[int]], max_new_tokens: int) -> It
     return evaluation_batches([len(row) + max_new_tokens for row in rows], BATCH)
 
 
-def token_signals(log_probabilities: Sequence[float]) -> dict[str, float]:
-    """Return probability and weakest token of an answer, as probabilities."""
-    return {
-        "probability": exp(sum(log_probabilities)),
-        "weakest token": exp(min(log_probabilities)),
-    }
-
-
 def _agreements(
     run: Run,
     answers: Sequence[str],
@@ -354,8 +377,8 @@ def _agreements(
     given = [list(answers)]
     for wording in wordings:
         rows = _encode(run, [wording.replace("{}", subject) for subject in about])
-        made = answer_rows(run, rows, environment, max_new_tokens=MAX_NEW_TOKENS)
-        given.append([run.tokenizer.decode(one.ids).strip() for one in made])
+        made = answer_rows(run, rows, environment)
+        given.append([decode_answer(run, one) for one in made])
     return [agreement([normalize(one) for one in row]) for row in zip(*given, strict=True)]
 
 

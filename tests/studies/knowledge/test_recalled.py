@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from regard.evaluation.evaluate import Answer, signal_aurocs
+from made_answers import made_answer
+from regard.evaluation.answers import Answer
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.recalled import by_text, judged, recalled
+from regard.studies.knowledge.recalled import by_text, judged, named_aurocs, recalled
 
 PLACES = ["Rome", "Oslo"] * 6
 
@@ -18,11 +19,13 @@ def answers(
     familiarity: list[float],
 ) -> list[Answer]:
     return [
-        Answer(
-            question=f"Where was {i} born?",
-            expected=expected[i] if expected else None,
-            answered=place,
-            signals={"probability": probability[i], "familiarity": familiarity[i]},
+        made_answer(
+            f"Where was {i} born?",
+            place,
+            expected[i] if expected else None,
+            confidence=probability[i],
+            familiarity=familiarity[i],
+            agreement=1.0,
         )
         for i, place in enumerate(said)
     ]
@@ -38,8 +41,10 @@ def holding(mentioned: list[Answer], absent: list[Answer]) -> bool:
         "wrong": [a for a in mentioned if not a.correct],
         "absent": absent,
     }
-    absence = signal_aurocs(mentioned, absent)
-    wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
+    absence, wrongness = (
+        named_aurocs(mentioned, absent),
+        named_aurocs(kinds["right"], kinds["wrong"]),
+    )
     return all(n.holds for n in judged(kinds, {"Rome", "Oslo"}, absence, wrongness))
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.evaluation.evaluate import answer_questions
+from regard.evaluation.answers import answer
 from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
@@ -22,6 +22,7 @@ from regard.studies.knowledge.fictional import (
 from regard.studies.study import Seed, study
 from regard.tasks.rng import choice
 from regard.tasks.world import World
+from regard.uncertainty.signals import quick_signals
 
 DOSES = (0, 1, 2, 3, 5)
 """Number of changed biographies of each changed person; everybody has five."""
@@ -72,7 +73,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     for dose in DOSES:
         documents = rewrite(world, new, dose)
         run = on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
-        answers = answer_questions(run, world.questions("text_only"), CPU)
+        answers = answer(run, world.questions("text_only"), CPU, signals=quick_signals())
         given = {p.name: a.answered for p, a in zip(text_only, answers, strict=True)}
         found[dose] = _shares(world, given, new)
     yield from judged(found)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from operator import eq
 from typing import NamedTuple
 
-from regard.evaluation.evaluate import answer_questions
+from regard.evaluation.answers import answer
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
 from regard.studies.knowledge.fictional import (
@@ -22,6 +22,7 @@ from regard.studies.knowledge.fictional import (
     small_world,
 )
 from regard.studies.study import Seed, study
+from regard.uncertainty.signals import quick_signals
 
 
 class Guesses(NamedTuple):
@@ -121,11 +122,11 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
     world = small_world(people, correlation, seed)
     run = pretrained(world, small_recipe(steps, seed))
     strangers, home = world.group("absent"), homes(world)
-    answers = answer_questions(run, world.questions("absent"), CPU)
+    answers = answer(run, world.questions("absent"), CPU, signals=quick_signals())
     return counted(
-        [answer.answered for answer in answers],
+        [one.answered for one in answers],
         [home[last_name(person)] for person in strangers],
         [person.place for person in strangers],
         commonest(world.group("qa_train"))[0],
-        sum(answer.signals["probability"] for answer in answers) / len(answers),
+        sum(one.confidence for one in answers) / len(answers),
     )

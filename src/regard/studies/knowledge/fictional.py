@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import override
 from regard.device import ExecutionEnvironment
-from regard.evaluation.evaluate import answer_questions
+from regard.evaluation.answers import answer
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -30,6 +30,7 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
 from regard.training.sources.questions import QuestionSource
+from regard.uncertainty.signals import quick_signals
 
 Correlation = Annotated[
     float, Meta(ge=0, le=1, description="probability of birth at the home of the last name")
@@ -130,7 +131,8 @@ def qa_train(world: World) -> list[Example]:
 
 def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
     """Return the share of questions that a model answers correctly."""
-    return accuracy([answer.correct for answer in answer_questions(run, questions, CPU)])
+    given = answer(run, questions, CPU, signals=quick_signals())
+    return accuracy([one.correct for one in given])
 
 
 def last_name(person: Person) -> str:

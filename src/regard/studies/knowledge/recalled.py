@@ -5,7 +5,8 @@ from textwrap import shorten
 
 import numpy as np
 
-from regard.evaluation.evaluate import Answer, answer_questions, signal_aurocs
+from regard.evaluation.answers import Answer, answer
+from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import attention_of
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
@@ -28,8 +29,10 @@ from regard.studies.knowledge.fictional import (
 )
 from regard.studies.recall import WORDINGS
 from regard.studies.study import Seed, study
+from regard.uncertainty.signals import quick_signals
 
-SIGNALS = ("probability", "familiarity", "agreement")
+SIGNALS = {"probability": "confidence", "familiarity": "familiarity", "agreement": "agreement"}
+"""Names here, and in an answer: the confidence of an uncalibrated run is the probability."""
 SHOWN = 4
 """Number of answers of each kind in the table."""
 
@@ -76,7 +79,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     world = small_world(people, 0.0, seed)
     run = pretrained(world, small_recipe(steps, seed))
     mentioned, absent = (
-        answer_questions(run, world.questions(group), CPU, paraphrases=WORDINGS)
+        answer(run, world.questions(group), CPU, signals=quick_signals(WORDINGS))
         for group in ("text_only", "absent")
     )
     kinds = {
@@ -84,15 +87,18 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         "wrong": [a for a in mentioned if not a.correct],
         "absent": absent,
     }
-    absence = signal_aurocs(mentioned, absent)
-    wrongness = signal_aurocs(kinds["right"], kinds["wrong"])
+    absence, wrongness = (
+        named_aurocs(mentioned, absent),
+        named_aurocs(kinds["right"], kinds["wrong"]),
+    )
     places = {person.place for person in world.people}
     yield from judged(kinds, places, absence, wrongness)
     rows = [
-        (kind, who, shorten(a.answered, 24), a.expected or "?", *(a.signals[s] for s in SIGNALS))
+        (kind, who, shorten(a.answered, 24), a.expected or "?", *scores)
         for kind, answers in kinds.items()
         for a in answers[:SHOWN]
         for who in [a.question.removeprefix("Where was ").removesuffix(" born?")]
+        for scores in [[a.scores[name] for name in SIGNALS.values()]]
     ]
     yield table(["kind", "person", "answer", "true", *SIGNALS], rows)
     yield figure(
@@ -127,6 +133,12 @@ def judged(
         yield at_most("right / wrong: AUROC of familiarity", wrongness["familiarity"].value, 0.75)
 
 
+def named_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> Aurocs:
+    """Return the AUROC of each signal by its name here; none of fewer than two answers."""
+    found = signal_aurocs(trusted, doubted)
+    return {name: found[score] for name, score in SIGNALS.items()} if found else {}
+
+
 def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
     """Return the AUROC of the place alone, by its frequency among the answers."""
     said = [a.answered for a in (*mentioned, *absent)]
@@ -136,7 +148,7 @@ def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
 
 
 def _histogram(kinds: Kinds, signal: str) -> Panel:
-    values = {kind: [a.signals[signal] for a in answers] for kind, answers in kinds.items()}
+    values = {kind: [a.scores[SIGNALS[signal]] for a in answers] for kind, answers in kinds.items()}
     ends = [value for several in values.values() for value in several]
     edges = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
     steps = [histogram(several, edges, kind) for kind, several in values.items()]
@@ -151,7 +163,7 @@ def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
 
 def _risk(answers: Sequence[Answer]) -> Panel:
     correct, lines = [answer.correct for answer in answers], []
-    for signal in SIGNALS:
-        curve = risk_coverage([answer.signals[signal] for answer in answers], correct)
+    for signal, name in SIGNALS.items():
+        curve = risk_coverage([answer.scores[name] for answer in answers], correct)
         lines.append(series(*curve, f"by {signal}"))
     return chart(*lines, x="share of questions answered", y="share of wrong answers")

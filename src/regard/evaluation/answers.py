@@ -1,0 +1,231 @@
+"""Answers of a run to questions: what it says, how sure it is, and what the training text says."""
+
+import warnings
+from collections.abc import Sequence
+from math import exp
+from pathlib import Path
+
+import msgspec
+
+from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
+from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
+from regard.device import ExecutionEnvironment
+from regard.errors import UserError
+from regard.metrics import exact_match
+from regard.runs.run import Run
+from regard.runs.start import ancestors
+from regard.tasks.examples import Example, encode_questions, subject_of
+from regard.uncertainty.calibration import Calibration
+from regard.uncertainty.signals import (
+    MAX_NEW_TOKENS,
+    SignalConfig,
+    answer_rows,
+    corpus_signals,
+    decode_answer,
+    measure,
+)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to a question, or the lack of one."""
+
+    question: str
+    subject: str = ""
+    """Empty if it isn't recognized."""
+    expected: str | None = None
+    """None where it isn't known."""
+    answer: str | None
+    """None: the run abstains."""
+    best_guess: str | None
+    """The greedy answer, given or not; None where the question can't be read."""
+    confidence: float
+    """Calibrated: the estimated probability of being right; otherwise, the answer's probability."""
+    signals: dict[str, float] = {}
+    evidence: Evidence | None = None
+    """None without an index or without a subject."""
+    reason: str | None = None
+    """Why the question can't be read."""
+
+    @property
+    def answered(self) -> str:
+        """The greedy answer, given or not; empty where the question can't be read."""
+        return self.best_guess or ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the run says that it doesn't know."""
+        return self.answer is None
+
+    @property
+    def correct(self) -> bool:
+        """Whether the greedy answer is the expected one; False where none is known."""
+        return self.expected is not None and exact_match(self.answered, self.expected)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The confidence and all signals: higher is more trustworthy."""
+        return {"confidence": self.confidence} | self.signals
+
+
+def answer(
+    run: Run,
+    questions: Sequence[Example],
+    environment: ExecutionEnvironment,
+    *,
+    signals: SignalConfig | None = None,
+    calibration: Calibration | None = None,
+    index: CorpusIndex | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> list[Answer]:
+    """Answer questions, any texts, greedily; a calibrated run abstains from doubtful answers.
+
+    `signals` are those of the calibration by default, or all that need nothing but the question;
+    an index of the training text adds evidence. Of a question with unknown words the others are
+    read, and the answer is a guess that isn't given; no answer depends on the other questions.
+
+    Raises:
+        UserError: the run was calibrated with another index.
+    """
+    if calibration is not None:
+        _require_index(calibration, index)
+    read = _read_all(run, questions)
+    asked = [part for part, _ in read if part is not None]
+    rows = encode_questions(run.template, asked, run.recipe.model.context_length)
+    greedy = answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
+    config = signals or (calibration.config if calibration else SignalConfig())
+    measured = zip(
+        (decode_answer(run, one) for one in greedy),
+        (exp(sum(one.log_probabilities)) for one in greedy),
+        measure(run, asked, greedy, environment, config),
+        strict=True,
+    )
+    names = AnswerNames.of(calibration.answers if calibration else ())
+    shown = names.add(one.answer for one in questions if one.answer is not None)
+    judge = _Judge(calibration, index, names, shown)
+    return [
+        _unread(question, reason) if part is None else judge(question, reason, *next(measured))
+        for question, (part, reason) in zip(questions, read, strict=True)
+    ]
+
+
+class _Judge(msgspec.Struct, frozen=True):
+    """Decides whether answers are given, and finds evidence for them."""
+
+    calibration: Calibration | None
+    index: CorpusIndex | None
+    names: AnswerNames
+    """Known answers, which signals may depend on."""
+    shown: AnswerNames
+    """These and the expected ones."""
+
+    def __call__(
+        self,
+        question: Example,
+        reason: str | None,
+        guess: str,
+        probability: float,
+        signals: dict[str, float],
+    ) -> Answer:
+        calibration, index, subject = self.calibration, self.index, subject_of(question.text)
+        relation = calibration.relation if calibration else None
+        evidence = None
+        if index:
+            signals = signals | corpus_signals(index, question.text, guess, self.names, relation)
+            gold = () if question.answer is None else (question.answer,)
+            if subject:
+                evidence = find_evidence(
+                    index, subject, guess, names=self.shown, gold=gold, relation=relation
+                )
+        confidence, given = probability, True
+        if calibration:
+            confidence = float(calibration.confidence([signals])[0])
+            given = bool(calibration.guarantee.answers(confidence))
+        return Answer(
+            question=question.text,
+            subject=subject,
+            expected=question.answer,
+            answer=guess if given and reason is None else None,
+            best_guess=guess,
+            confidence=confidence,
+            signals=signals,
+            evidence=evidence,
+            reason=reason,
+        )
+
+
+def _read_all(run: Run, questions: Sequence[Example]) -> list[tuple[Example | None, str | None]]:
+    """Return what of each question the run can read, and why not all of it."""
+    if all(question.text.strip() for question in questions):
+        try:
+            encode_questions(run.template, questions, run.recipe.model.context_length)
+        except UserError:
+            pass
+        else:
+            return [(question, None) for question in questions]
+    reasons = [_unreadable(run, question) for question in questions]
+    return [
+        (question if reason is None else _known_part(run, question), reason)
+        for question, reason in zip(questions, reasons, strict=True)
+    ]
+
+
+def _unread(question: Example, reason: str | None) -> Answer:
+    """Return the lack of an answer to a question that can't be read."""
+    return Answer(
+        question=question.text,
+        subject=subject_of(question.text),
+        expected=question.answer,
+        answer=None,
+        best_guess=None,
+        confidence=0.0,
+        reason=reason,
+    )
+
+
+def _require_index(calibration: Calibration, index: CorpusIndex | None) -> None:
+    """Raise unless the index is that of the calibration, if it has one."""
+    if calibration.index not in (None, index.fingerprint if index else None):
+        found = f"index {index.fingerprint}" if index else "none"
+        raise UserError(
+            f"the run was calibrated with the corpus index {calibration.index}, but this is "
+            f"{found}; give the same --index, or repeat regard calibrate"
+        )
+
+
+def _unreadable(run: Run, question: Example) -> str | None:
+    """Return why a question can't be read; None if it can."""
+    if not question.text.strip():
+        return "the question is empty"
+    try:
+        encode_questions(run.template, [question], run.recipe.model.context_length)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _known_part(run: Run, question: Example) -> Example | None:
+    """Return a question without the words that the vocabulary lacks; None if that can't be read."""
+    words = [word for word in question.text.split() if _unreadable(run, Example(text=word)) is None]
+    part = Example(text=" ".join(words))
+    return part if _unreadable(run, part) is None else None
+
+
+def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
+    """Return the given index, or that in the folder of a run or its nearest ancestor, if any.
+
+    Without an index, a warning names the ancestors whose folders are missing.
+    """
+    if given is not None:
+        return open_index(given)
+    folders = [run.path, *(Path(one["run"]) for one in ancestors(run.path, run.origin))]
+    found = next((path for folder in folders if (path := folder / RUN_INDEX).exists()), None)
+    if found is not None:
+        return open_index(found)
+    gone = [str(one) for one in folders[1:] if not one.exists() and not str(one).startswith("hf:")]
+    if gone:
+        warnings.warn(
+            f"{run.path}: no index is found, and these ancestors are missing: {', '.join(gone)}; "
+            "put them back, or name an index",
+            stacklevel=2,
+        )
+    return None
