@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import isinf
 
+from regard.comparison.grid import short_name
 from regard.comparison.table import MEASURED, Comparison, Record
 from regard.files import write_file
 
@@ -93,12 +94,6 @@ def quantity(value: float | None) -> str:
     if value is None or isinf(value):
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def short_name(path: str) -> str:
-    """Return the last name of an axis's path; of a kind, the section: attention."""
-    *_, section, name = ["", *path.split(".")]
-    return section if name == "kind" and section else name
 
 
 def to_markdown(comparison: Comparison) -> str:

@@ -1,14 +1,18 @@
 """The figure of a comparison: test scores with intervals, and tuning curves."""
 
+from typing import TYPE_CHECKING
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.comparison.export import short_name
-from regard.comparison.table import Comparison, Record, Row, sort_key
+from regard.comparison.grid import short_name, sort_key
 from regard.drawing import COLORS, panels
 
+if TYPE_CHECKING:
+    from regard.comparison.table import Comparison, Record, Row
 
-def draw(comparison: Comparison) -> Figure:
+
+def draw(comparison: "Comparison") -> Figure:
     """Return a Matplotlib figure, a panel for the scores and one for each tuned axis."""
     rows, tuned = comparison.rows, list(comparison.sweep.tune)
     height, width = max(2.6, 0.6 + 0.36 * len(rows)), 4.2 * (1 + len(tuned))
@@ -30,7 +34,7 @@ def _dash(place: int) -> str:
     return ("-", "--", ":")[place // len(COLORS) % 3]
 
 
-def _draw_scores(axes: Axes, rows: list[Row], records: list[Record]) -> None:
+def _draw_scores(axes: Axes, rows: "list[Row]", records: "list[Record]") -> None:
     """A point with its interval for each row, the first on top."""
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record["test"] is None:
@@ -44,7 +48,7 @@ def _draw_scores(axes: Axes, rows: list[Row], records: list[Record]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
-def _draw_curves(axes: Axes, rows: list[Row], path: str) -> None:
+def _draw_curves(axes: Axes, rows: "list[Row]", path: str) -> None:
     """Mean validation scores by the value of a tuned axis; those in the window are filled."""
     values = sorted({value for row in rows for value in row.curve(path)}, key=sort_key)
     places = {value: place for place, value in enumerate(values)}

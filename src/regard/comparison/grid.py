@@ -305,3 +305,29 @@ def _require_possible(
 
 def _without_place(error: UserError) -> str:
     return str(error).removeprefix("command line: ")
+
+
+def short_name(path: str) -> str:
+    """Return the last name of an axis's path; of a kind, the section: attention."""
+    *_, section, name = ["", *path.split(".")]
+    return section if name == "kind" and section else name
+
+
+def sort_key(value: str) -> tuple[bool, float, str]:
+    """Sort numbers by size, and before texts."""
+    number = number_of(value)
+    return (number is None, number or 0.0, value)
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts are the same value: 1e-3 is 0.001."""
+    number = number_of(one)
+    return one == other or (number is not None and number == number_of(other))
+
+
+def number_of(text: str) -> float | None:
+    """Return a value as a number; None for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

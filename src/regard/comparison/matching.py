@@ -7,8 +7,7 @@ import msgspec
 import torch
 
 from regard.comparison.folder import Matching, value_at
-from regard.comparison.grid import Combination, MatchedCost, Refused
-from regard.comparison.table import same_value
+from regard.comparison.grid import Combination, MatchedCost, Refused, same_value
 from regard.config import override
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, make_model

@@ -8,8 +8,9 @@ from statistics import fmean
 from string import Template
 from typing import Any
 
-from regard.comparison.export import SHORT, failure_lines, readable, short_name
+from regard.comparison.export import SHORT, failure_lines, readable
 from regard.comparison.folder import Cell
+from regard.comparison.grid import short_name
 from regard.comparison.table import Candidate, Comparison, Row
 from regard.files import content_policy, inert, write_file
 from regard.training.loggers import read_metrics

@@ -19,9 +19,10 @@ from regard.comparison.grid import (
     check_size,
     expand,
     flatten,
+    same_value,
 )
 from regard.comparison.matching import match_costs
-from regard.comparison.table import require_score, same_value
+from regard.comparison.table import require_score
 from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names

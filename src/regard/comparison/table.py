@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from regard.comparison.folder import Cell, Costs, Sweep, load_sweep, read_cells
-from regard.comparison.grid import Values
+from regard.comparison.grid import Values, number_of, same_value, sort_key
 from regard.comparison.statistics import Difference, compare_with, t_interval
 from regard.errors import UserError, alternatives
 from regard.metrics import HIGHEST
@@ -93,9 +93,9 @@ class Row:
     def _edges(self, candidate: Candidate) -> list[str]:
         found = []
         for path, value in candidate.values.items():
-            numbers = (_number(one.values[path]) for one in self.candidates)
+            numbers = (number_of(one.values[path]) for one in self.candidates)
             tried = sorted(number for number in numbers if number is not None)
-            if len(set(tried)) > 1 and _number(value) in (tried[0], tried[-1]):
+            if len(set(tried)) > 1 and number_of(value) in (tried[0], tried[-1]):
                 found.append(path)
         return found
 
@@ -254,7 +254,7 @@ class Comparison:
 
     def figure(self) -> "Figure":
         """Return a Matplotlib figure of test scores with intervals and of tuning curves."""
-        from regard.comparison.figure import draw  # made of this module's classes
+        from regard.comparison.figure import draw
 
         return draw(self)
 
@@ -360,22 +360,3 @@ def _places(axes: Mapping[str, Sequence[str]], values: Sequence[str]) -> list[tu
         (known.index(value) if value in known else len(known), value)
         for known, value in zip(axes.values(), values, strict=True)
     ]
-
-
-def sort_key(value: str) -> tuple[bool, float, str]:
-    """Sort numbers by size, and before texts."""
-    number = _number(value)
-    return (number is None, number or 0.0, value)
-
-
-def same_value(one: str, other: str) -> bool:
-    """Whether two texts are the same value: 1e-3 is 0.001."""
-    number = _number(one)
-    return one == other or (number is not None and number == _number(other))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -13,6 +13,7 @@ import torch
 from regard.data.batch import Batch, Sampler
 from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
+from regard.models.builders import Model
 from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
@@ -36,7 +37,7 @@ from regard.training.loggers import (
 )
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
-from regard.training.replica import ParallelKind, make_replica
+from regard.training.replica import DataParallel, ParallelKind, Replica
 from regard.training.step import OptimizerStep, StepResult, make_batches
 from regard.training.throughput import MetricsLog, Throughput
 from regard.training.validation import Validation
@@ -192,7 +193,7 @@ def _open(
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
         load_weights(checkpoint.path / "model.safetensors", run)
-    replica = make_replica(run.model, processes, options.parallel, compile=options.compile)
+    replica = _make_replica(run.model, processes, options.parallel, compile=options.compile)
     optimizers = make_optimizers(replica.model, config, environment.dtype)
     progress = Progress()
     if checkpoint is not None:
@@ -224,6 +225,19 @@ def _open(
         ),
         environment=described,
     )
+
+
+def _make_replica(
+    model: Model, processes: Processes, kind: ParallelKind, *, compile: bool = False
+) -> Replica:
+    """Return the replica of a model in this process."""
+    if processes.size == 1:
+        return Replica(model, processes, compile=compile)
+    if kind == "fsdp":
+        from regard.training.sharded import FullySharded  # torch's part takes a second to import
+
+        return FullySharded(model, processes, compile=compile)
+    return DataParallel(model, processes, compile=compile)
 
 
 def check_options(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:

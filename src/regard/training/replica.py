@@ -131,19 +131,6 @@ def _sum(
     return summed
 
 
-def make_replica(
-    model: Model, processes: Processes, kind: ParallelKind, *, compile: bool = False
-) -> Replica:
-    """Return the replica of a model in this process."""
-    if processes.size == 1:
-        return Replica(model, processes, compile=compile)
-    if kind == "fsdp":
-        from regard.training.sharded import FullySharded  # torch's part takes a second to import
-
-        return FullySharded(model, processes, compile=compile)
-    return DataParallel(model, processes, compile=compile)
-
-
 def share(batch: Batch, parts: int, processes: Processes) -> list[Batch]:
     """Return the part of a global batch that this process trains on, in `parts` parts.
 
