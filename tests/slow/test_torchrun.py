@@ -244,14 +244,14 @@ def test_a_full_disk_stops_all_with_one_line_and_the_checkpoint_stays(
 def in_step(number: int, rank: int, statements: str) -> str:
     """Return code that lets one process run statements in a step."""
     return (
-        "import regard.training.loop as loop\n"
-        "gradients = loop.accumulate_gradients\n"
+        "import regard.training.step as step\n"
+        "gradients = step.accumulate_gradients\n"
         "def changed(loss, parts, *rest, calls=[]):\n"
         "    calls.append(1)\n"
         f"    if len(calls) == {number} and os.environ['RANK'] == '{rank}':\n"
         f"{indent(statements, ' ' * 8)}\n"
         "    return gradients(loss, parts, *rest)\n"
-        "loop.accumulate_gradients = changed"
+        "step.accumulate_gradients = changed"
     )
 
 
