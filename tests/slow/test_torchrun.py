@@ -256,9 +256,9 @@ def in_step(number: int, rank: int, statements: str) -> str:
 
 
 SLOW = """
-import time, regard.training.loop as loop
-gradients = loop.accumulate_gradients
-loop.accumulate_gradients = lambda *args: (time.sleep(0.05), gradients(*args))[1]
+import time, regard.training.step as step
+gradients = step.accumulate_gradients
+step.accumulate_gradients = lambda *args: (time.sleep(0.05), gradients(*args))[1]
 """
 
 
