@@ -39,7 +39,9 @@ def whole(world: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(i, marks=pytest.mark.findings) for i in (1, 2))]
+)
 def test_kill_9(seed: int, world: Path, whole: Path, tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     draw, kills = random.Random(seed), 0

@@ -78,4 +78,4 @@ def test_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_many_allowed_parameters_give_a_finding_or_an_error(study: Study[Any]) -> None:
-    with_any_parameters(study, 10 if study.name in LONG else 40)
+    with_any_parameters(study, 3 if study.name in LONG else 10)

@@ -30,7 +30,7 @@ def test_the_claim_needs_every_measurement() -> None:
     assert not holds(0.85, 0.6, 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     finding = pretraining()
     assert finding.verdict is Verdict.HOLDS
@@ -43,7 +43,7 @@ def test_hardly_trained_it_recalls_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert pretraining(people=80, steps=2).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_informative_names_need_no_text() -> None:
     numbers = {number.name: number for number in pretraining(correlation=1.0).numbers}
     assert not (numbers[NOT_PRETRAINED].holds and numbers[WITHOUT_THEM].holds)

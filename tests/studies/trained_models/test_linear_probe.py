@@ -63,7 +63,7 @@ def test_the_claim_needs_every_measurement() -> None:
     assert not holding(0.9, 0.1, 0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     assert linear_probe().verdict is Verdict.HOLDS
 

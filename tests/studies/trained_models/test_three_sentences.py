@@ -65,6 +65,6 @@ def test_hardly_trained_no_head_finds_anything(
     assert three_sentences(steps=2).verdict is Verdict.FAILS
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     assert three_sentences().verdict is Verdict.HOLDS

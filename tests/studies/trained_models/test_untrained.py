@@ -77,7 +77,7 @@ def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:
     assert measure(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.findings
 def test_the_verdict() -> None:
     assert untrained().verdict is Verdict.HOLDS
 
