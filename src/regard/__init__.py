@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from regard.api import answer as answer
     from regard.api import beam_search as beam_search
     from regard.api import compare as compare
+    from regard.api import compare_suite as compare_suite
     from regard.api import compile as compile
     from regard.api import convert as convert
     from regard.api import evaluate as evaluate
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from regard.tasks.world import make_world as make_world
 
 _NAMES = {
-    "api": "answer beam_search compare compile convert evaluate finetune generate label load "
-    "pack pretrain train",
+    "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
+    "label load pack pretrain train",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
     "explorer.page": "look_at_attention",

@@ -7,7 +7,7 @@ trains.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
@@ -207,14 +207,13 @@ def answer(
     return answers.answer(run, asked, run.environment(precision), signals=signals)
 
 
-@overload
 def compare(
     task: str,
     *,
     over: Mapping[str, Sequence[Any]],
     out: str | Path,
     tune: Mapping[str, Sequence[Any]] | None = None,
-    seeds: int | None = None,
+    seeds: int = 5,
     recipe: str | None = None,
     settings: Sequence[str] = (),
     baseline: Mapping[str, Any] | None = None,
@@ -228,47 +227,7 @@ def compare(
     device: str = "auto",
     precision: Precision = "float32",
     executor: str | Mapping[str, Any] = "local",
-) -> Comparison: ...
-
-
-@overload
-def compare(
-    *,
-    suite: str,
-    out: str | Path,
-    seeds: int | None = None,
-    settings: Sequence[str] = (),
-    jobs: int | None = None,
-    cells: int | None = None,
-    threads: int = 1,
-    device: str = "auto",
-    precision: Precision = "float32",
-    executor: str | Mapping[str, Any] = "local",
-) -> dict[str, Comparison]: ...
-
-
-def compare(
-    task: str | None = None,
-    *,
-    suite: str | None = None,
-    over: Mapping[str, Sequence[Any]] | None = None,
-    out: str | Path,
-    tune: Mapping[str, Sequence[Any]] | None = None,
-    seeds: int | None = None,
-    recipe: str | None = None,
-    settings: Sequence[str] = (),
-    baseline: Mapping[str, Any] | None = None,
-    score: str | None = None,
-    within: float = 0.05,
-    match: MatchedCost | None = None,
-    jobs: int | None = None,
-    add: Sequence[str | Path] = (),
-    cells: int | None = None,
-    threads: int = 1,
-    device: str = "auto",
-    precision: Precision = "float32",
-    executor: str | Mapping[str, Any] = "local",
-) -> Comparison | dict[str, Comparison]:
+) -> Comparison:
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
@@ -276,37 +235,19 @@ def compare(
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
     join, `cells` confirms the number of more than 1,000. `match` is a cost that all models have in
     common: one size of each is changed. `executor` is "local", "slurm" or "ray", or a mapping with
-    its resources, such as {"kind": "slurm", "mem_gb": 8}. `seeds` is 5, or those of the suite.
-
-    `suite` is the name of several grids, which have tasks and axes: the comparisons of their tasks
-    are returned by name, and each has its folder in `out`.
+    its resources, such as {"kind": "slurm", "mem_gb": 8}.
 
     Raises:
         UserError: an axis or value is impossible, the folder holds something else, or there is no
             such cluster.
     """
-    if suite is not None:
-        if task or over or tune or recipe or baseline or score or match or add:
-            raise UserError(
-                "compare: a suite has tasks and axes; leave out task, over, tune, recipe, "
-                "baseline, score, match and add, or leave out suite"
-            )
-        given: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
-        given |= {"seeds": seeds} if seeds else {}
-        grids = [
-            _with_executor(grid, executor)
-            for grid in change_suite(load_suite(suite), settings, given)
-        ]
-        return dict(train_suite(plan_suite(grids, confirmed=cells), Path(out), jobs=jobs))
-    if task is None:
-        raise UserError("compare: there is nothing to compare; give a task or a suite")
     grid = Grid(
         task=task,
         recipe=recipe,
         settings=tuple(settings),
-        over=dict(over or {}),
+        over=dict(over),
         tune=dict(tune or {}),
-        seeds=seeds or 5,
+        seeds=seeds,
         baseline=dict(baseline or {}),
         score=score,
         within=within,
@@ -315,6 +256,33 @@ def compare(
     )
     planned = plan_comparison(_with_executor(grid, executor), confirmed=cells)
     return train_comparison(planned, Path(out), jobs=jobs, add=[Path(run) for run in add])
+
+
+def compare_suite(
+    suite: str,
+    *,
+    out: str | Path,
+    settings: Sequence[str] = (),
+    seeds: int | None = None,
+    jobs: int | None = None,
+    cells: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+    precision: Precision = "float32",
+    executor: str | Mapping[str, Any] = "local",
+) -> dict[str, Comparison]:
+    """Train the grids of a suite, and return their comparisons by the name of the task.
+
+    Each has its folder in `out`; `seeds` is by default that of the suite, all else as in `compare`.
+
+    Raises:
+        UserError: there is no such suite, or what `compare` raises.
+    """
+    changes: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
+    changes |= {"seeds": seeds} if seeds else {}
+    grids = change_suite(load_suite(suite), settings, changes)
+    planned = plan_suite([_with_executor(grid, executor) for grid in grids], confirmed=cells)
+    return dict(train_suite(planned, Path(out), jobs=jobs))
 
 
 def _with_executor(grid: Grid, executor: str | Mapping[str, Any]) -> Grid:

@@ -1,7 +1,6 @@
 """regard.compare is the command as a function."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,21 +42,12 @@ def test_a_suite_is_a_comparison_per_task(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(scheduler, "run_locally", run_here)
     monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
     monkeypatch.setattr(api, "load_suite", lambda _: [tiny_grid(seeds=1)])
-    found = regard.compare(suite="one", out=tmp_path, settings=["training.steps=2"], device="cpu")
+    found = regard.compare_suite("one", out=tmp_path, settings=["training.steps=2"], device="cpu")
     assert list(found) == ["mqar"]
     assert len(found["mqar"].cells) == 4
     assert {cell.recipe["training"]["steps"] for cell in found["mqar"].cells} == {2}
     assert summarize_suite(tmp_path)["mqar"].table() == found["mqar"].table()
     assert (tmp_path / "index.md").exists()
-
-
-def test_a_suite_has_its_own_axes(tmp_path: Path) -> None:
-    nothing: Any = {"out": tmp_path}
-    wrong: Any = {"suite": "probes", "task": "mqar", "out": tmp_path}
-    with pytest.raises(UserError, match="a suite has tasks and axes; leave out task"):
-        regard.compare(**wrong)
-    with pytest.raises(UserError, match="give a task or a suite"):
-        regard.compare(**nothing)
 
 
 def test_an_executor_with_a_wrong_resource(tmp_path: Path) -> None:

@@ -93,14 +93,24 @@ def evaluate(
     if json_file and (figures := result.figures()):
         options.write_json(json_file, figures)
     if isinstance(result, Evaluation):
-        from regard.evaluation.report import evaluation_report
+        seconds = time.perf_counter() - started
+        _write_report(loaded, result, precision, pairs, report or run / "report.html", seconds)
 
-        page, seconds = report or run / "report.html", time.perf_counter() - started
-        made = evaluation_report(
-            loaded, result, loaded.environment(precision), source=str(pairs), seconds=seconds
-        )
-        made.save(page)
-        click.echo(f"Report: {page}")
+
+def _write_report(
+    run: "Run",
+    result: "Evaluation",
+    precision: "Precision",
+    pairs: Path | None,
+    page: Path,
+    seconds: float,
+) -> None:
+    from regard.evaluation.report import evaluation_report
+
+    environment = run.environment(precision)
+    made = evaluation_report(run, result, environment, source=str(pairs), seconds=seconds)
+    made.save(page)
+    click.echo(f"Report: {page}")
 
 
 def _save_predictions(

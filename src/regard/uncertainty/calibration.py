@@ -86,12 +86,8 @@ def calibrate_run(
         UserError: the questions lack answers, can't be read, are too few or were trained on.
     """
     require_answering(run)
-    require_answers(list(questions))
-    if len(questions) < 3:
-        raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
     require_wordings(wordings)
-    trained = trained_questions(run)
-    require_untrained(run, questions, trained.values())
+    trained = _require_usable(run, questions)
     rows = encode_questions(run.template, questions, run.recipe.model.context_length)
     fitted = split_thirds(len(questions), seed)
     subjects = [subject_of(questions[i].text) for i in np.flatnonzero(fitted).tolist()]
@@ -108,9 +104,7 @@ def calibrate_run(
     answers = tuple(sorted({one.answer for one in questions if one.answer is not None}))
     relation = None
     if index is not None:
-        known = [
-            (subject_of(one.text), one.answer) for one in chain(*trained.values()) if one.answer
-        ]
+        known = [(subject_of(one.text), one.answer) for one in trained if one.answer]
         names = AnswerNames.of(answers).add(answer for _, answer in known)
         answers = tuple(sorted(names.by_words.values()))
         relation = learn_relation(index, known, names)
@@ -119,13 +113,8 @@ def calibrate_run(
             for found, one, a in zip(signals, questions, given, strict=True)
         ]
     chosen = tuple(signals[0])
-    combination, guarantee = calibrate(
-        signal_matrix(signals, chosen),
-        np.array(right),
-        max_error=max_error,
-        level=level,
-        seed=seed,
-    )
+    matrix, correct = signal_matrix(signals, chosen), np.array(right)
+    combination, guarantee = calibrate(matrix, correct, max_error=max_error, level=level, seed=seed)
     return Calibration(
         weights=weights_hash(run.path),
         index=index.fingerprint if index else None,
@@ -136,6 +125,20 @@ def calibrate_run(
         answers=answers,
         relation=relation,
     )
+
+
+def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
+    """Return the questions that trained a run; raise unless these can calibrate it.
+
+    Raises:
+        UserError: they lack answers, are too few or were trained on.
+    """
+    require_answers(list(questions))
+    if len(questions) < 3:
+        raise UserError(f"{questions[0].where}: calibration needs at least 3 questions")
+    trained = trained_questions(run)
+    require_untrained(run, questions, trained.values())
+    return list(chain(*trained.values()))
 
 
 def require_answering(run: Run) -> None:
