@@ -11,7 +11,7 @@ import pytest
 from latex2mathml.converter import convert
 
 from regard.cli.main import regard
-from regard.courses import Part, Shown, all_parts
+from regard.courses import Part, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.registry import find_study
@@ -45,39 +45,37 @@ def test_all_ninety_five_parts_are_there() -> None:
     assert len(expected) == 95
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.place)
-def test_a_part_is_complete(part: Part) -> None:
-    assert len(part.answer) > 200
-    assert part.problem.strip() == part.problem
-    repeated = [id_ for id_, n in Counter(shown.id for shown in part.shown).items() if n > 1]
-    assert not repeated
-    assert (part.kind == "choose") == bool(part.options)
-    assert part.kind != "derive" or part.derivation
+def test_a_part_is_complete() -> None:
+    for part in PARTS:
+        assert len(part.answer) > 200, part.place
+        assert part.problem.strip() == part.problem, part.place
+        repeated = [id_ for id_, n in Counter(shown.id for shown in part.shown).items() if n > 1]
+        assert not repeated, part.place
+        assert (part.kind == "choose") == bool(part.options), part.place
+        assert part.kind != "derive" or part.derivation, part.place
 
 
-@pytest.mark.parametrize(
-    "part", [part for part in PARTS if part.kind == "choose"], ids=lambda part: part.place
-)
-def test_every_option_has_a_reason(part: Part) -> None:
-    assert len(part.options) >= 2
-    assert any(option.right for option in part.options)
-    assert len({option.text for option in part.options}) == len(part.options)
+def test_every_option_has_a_reason() -> None:
+    for part in (part for part in PARTS if part.kind == "choose"):
+        assert len(part.options) >= 2, part.place
+        assert any(option.right for option in part.options), part.place
+        assert len({option.text for option in part.options}) == len(part.options)
 
 
-@pytest.mark.parametrize("name", by("study"))
-def test_studies_have_the_measurements_that_are_named(name: str) -> None:
-    study, _, number = name.partition("/")
-    if number:
-        finding = find_study(study).stored_result()
-        numbers = (*finding.numbers, *finding.outside_condition)
-        assert number in {one.name for one in numbers}
-    else:
-        find_study(study)
+def test_studies_have_the_measurements_that_are_named() -> None:
+    for name in by("study"):
+        study, _, number = name.partition("/")
+        if number:
+            finding = find_study(study).stored_result()
+            numbers = (*finding.numbers, *finding.outside_condition)
+            assert number in {one.name for one in numbers}, name
+        else:
+            find_study(study)
 
 
-@pytest.mark.parametrize("name", by("figure"))
-def test_figures_are_those_of_studies(name: str) -> None:
-    find_study(name)
+def test_figures_are_those_of_studies() -> None:
+    for name in by("figure"):
+        find_study(name)
 
 
 def test_derivations_exist() -> None:
@@ -85,11 +83,11 @@ def test_derivations_exist() -> None:
     assert named == set(DERIVATIONS), "each derivation belongs to a part"
 
 
-@pytest.mark.parametrize("page", sorted({*by("page"), *(p for part in PARTS for p in part.pages)}))
-def test_pages_and_their_sections_exist(page: str) -> None:
-    path, _, anchor = page.partition("#")
-    text = (ROOT / path).read_text(encoding="utf-8")
-    assert not anchor or anchor in {slug(title) for title in re.findall(r"(?m)^#+ (.+)$", text)}
+def test_pages_and_their_sections_exist() -> None:
+    for page in sorted({*by("page"), *(p for part in PARTS for p in part.pages)}):
+        path, _, anchor = page.partition("#")
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert not anchor or anchor in {slug(title) for title in re.findall(r"(?m)^#+ (.+)$", text)}
 
 
 def slug(title: str) -> str:
@@ -133,16 +131,16 @@ def test_commands_parse(line: str) -> None:
         assert options["task"] in {*TASKS, "questions", "text"}
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.place)
-def test_formulas_convert(part: Part) -> None:
-    for text in texts(part):
-        pieces = text.split("$")
-        assert len(pieces) % 2 == 1, text
-        for i, piece in enumerate(pieces):
-            if i % 2:
-                assert "\\" not in convert(piece), piece
-            else:
-                assert not re.search(r"[\\`*]|\w_\w|\^\{", piece), piece
+def test_formulas_convert() -> None:
+    for part in PARTS:
+        for text in texts(part):
+            pieces = text.split("$")
+            assert len(pieces) % 2 == 1, text
+            for i, piece in enumerate(pieces):
+                if i % 2:
+                    assert "\\" not in convert(piece), piece
+                else:
+                    assert not re.search(r"[\\`*]|\w_\w|\^\{", piece), piece
 
 
 def texts(part: Part) -> list[str]:
@@ -151,6 +149,6 @@ def texts(part: Part) -> list[str]:
     return [part.problem, part.answer, *options, *(shown.text for shown in part.shown)]
 
 
-@pytest.mark.parametrize(("part", "shown"), SHOWN, ids=lambda one: getattr(one, "id", ""))
-def test_a_statement_is_a_sentence(part: Part, shown: Shown) -> None:
-    assert re.search(r"[.?]$", shown.text), f"{part.place}: {shown.text}"
+def test_a_statement_is_a_sentence() -> None:
+    for part, shown in SHOWN:
+        assert re.search(r"[.?]$", shown.text), f"{part.place}: {shown.text}"
