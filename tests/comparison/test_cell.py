@@ -11,11 +11,11 @@ from msgspec import structs
 
 from regard.comparison import cell as cells
 from regard.comparison.cell import run_cell, state_bytes
-from regard.comparison.claims import give_up
 from regard.comparison.folder import (
     Outcome,
     create_cell,
     fingerprint,
+    give_up,
     read_cell,
     read_outcome,
 )

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard.comparison import jobs
-from regard.comparison.claims import give_up, publish
-from regard.comparison.folder import Outcome, read_outcome
+from regard.comparison.folder import Outcome, give_up, publish, read_outcome
 from regard.comparison.jobs import run_in_jobs
 from regard.runs.claim import Claim
 

@@ -9,10 +9,10 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.comparison.claims import publish
-from regard.comparison.folder import Costs, Outcome, read_outcome
+from regard.comparison.folder import Costs, Outcome, publish, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import read_table

@@ -1,4 +1,4 @@
-"""Where the cells of a comparison are trained, and with which resources. Knows no torch."""
+"""Where the cells of a comparison are trained, and with which resources."""
 
 from typing import Annotated, Literal
 

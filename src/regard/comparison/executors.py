@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
-from regard.comparison.claims import give_up
+from regard.comparison.folder import give_up
 from regard.operating_system import interrupt, new_group_flag, process_cpu_count, signal_name
 
 ATTEMPTS = 3

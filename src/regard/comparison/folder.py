@@ -1,4 +1,4 @@
-"""The folder of a comparison: its axes, and a run folder for each cell. Knows no torch.
+"""The folder of a comparison: its axes, and a run folder for each cell.
 
 sweep.json             axes, baseline, score, and the combinations that were refused
 cells/FINGERPRINT/     a run, and beside its files
@@ -23,6 +23,7 @@ from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, a
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
 from regard.files import hold_lock, read_text, write_file
+from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
 
@@ -330,3 +331,21 @@ def _fields(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _fields(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def publish(claim: Claim, outcome: Outcome) -> None:
+    """Write a cell's outcome.
+
+    Raises:
+        StaleClaimError: a newer attempt has claimed the cell.
+    """
+    with claim.publishing():
+        write_file(claim.folder / "outcome.json", msgspec.json.encode(outcome))
+
+
+def give_up(cell: Path, reason: str) -> None:
+    """Write that a cell failed, whose process can't say so itself; one that finished stays so."""
+    claim = Claim.take(cell)
+    if (outcome := read_outcome(cell)) and outcome.state != "failed":
+        return
+    publish(claim, Outcome(state="failed", attempt=claim.number, reason=reason))

@@ -2,7 +2,7 @@
 
 An axis is a field of the recipe with values, as text: `model.attention.kind=softmax,elu`. Values
 of compared axes (`over`) are rows of the table. Of those of tuned axes (`tune`), the best is chosen
-for each row by validation. Knows no torch.
+for each row by validation.
 """
 
 import json

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from regard.comparison.claims import give_up
 from regard.comparison.executors import ATTEMPTS
-from regard.comparison.folder import read_outcome
+from regard.comparison.folder import give_up, read_outcome
 from regard.runs.claim import newest_claim
 
 POLL_SECONDS = 0.5

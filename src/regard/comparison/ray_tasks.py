@@ -6,6 +6,7 @@ import socket
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -54,17 +55,17 @@ def _require_listener(address: str) -> None:
         return
     try:
         place = urlsplit(address if "://" in address else f"//{address}")
-        where = place.hostname, place.port
+        host, port = place.hostname, place.port
+        if not (host and port):
+            raise ValueError
     except ValueError:
-        where = None, None
-    match where:
-        case (str(host), int(port)):
-            try:
-                socket.create_connection((host, port), timeout=LISTENER_SECONDS).close()
-            except OSError:
-                raise _no_cluster(address) from None
-        case _:
-            raise UserError(f"--resource address={address}: write HOST:PORT, such as 10.0.0.1:6379")
+        raise UserError(
+            f"--resource address={address}: write HOST:PORT, such as 10.0.0.1:6379"
+        ) from None
+    try:
+        socket.create_connection((host, port), timeout=LISTENER_SECONDS).close()
+    except OSError:
+        raise _no_cluster(address) from None
 
 
 def _no_cluster(address: str) -> UserError:
@@ -87,32 +88,24 @@ def run_on_ray(
         max_retries=0,  # it is submitted again as those of other clusters are
     )
     yield from run_in_jobs(
-        cells,
-        lambda cell: _RayTask(task.remote(cell.absolute())),
-        at_once=jobs or len(cells),
+        cells, lambda cell: _RayTask(ray, task.remote(cell.absolute())), at_once=jobs or len(cells)
     )
 
 
 @dataclass(frozen=True)
 class _RayTask:
+    _ray: ModuleType
     _result: "ray.ObjectRef[None]"
 
     def has_ended(self) -> bool:
-        import ray
-
-        ended, _ = ray.wait([self._result], timeout=0)
-        return bool(ended)
+        return bool(self._ray.wait([self._result], timeout=0)[0])
 
     def reason(self) -> str:
-        import ray
-
         try:
-            ray.get(self._result)
-        except ray.exceptions.RayError as error:
+            self._ray.get(self._result)
+        except self._ray.exceptions.RayError as error:
             return f"its task ended with {type(error).__name__}"
         return "its task ended without an outcome"
 
     def cancel(self) -> None:
-        import ray
-
-        ray.cancel(self._result, force=True)
+        self._ray.cancel(self._result, force=True)
