@@ -246,7 +246,7 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
         ("model.n_heads=3", "model", "divisor of d_model"),
         ("model.n_kv_heads=3", "model", "divisor of n_heads"),
         ("model.n_heads=256", "model", "even"),
-        ("model=3", "model", "object"),
+        ("model=3", "model", "is a section"),
         ("tokenizer.size=10", "tokenizer.size", ">= 300"),
         ("seed=-1", "seed", ">= 0"),
         ("seed=99999999999999999999", "seed", "<= 4294967295"),
@@ -276,6 +276,9 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
             "training.optimizer.momentum",
             "there are: betas, weight_decay",
         ),
+        ("training.optimizer=adamw", "training.optimizer", "write training.optimizer.kind=adamw"),
+        ("model.attention=elu", "model.attention", "write model.attention.kind=elu"),
+        ("training=3", "training", "write training.FIELD=VALUE"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_allowed(assignments: str, path: str, allowed: str) -> None:

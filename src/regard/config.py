@@ -1,4 +1,4 @@
-"""Configuration: structs, their fields' documentation, and their form as TOML. Knows no torch.
+"""Configuration: structs, their fields' documentation, and their form as TOML.
 
 A configuration is a frozen struct, with a docstring under each field. It is read from TOML, changed
 by `section.field=value` assignments, and written as TOML with its documentation.
@@ -187,7 +187,12 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
     for owner in _structs_at(type_, sections, table.get("kind")):
         if field in owner.alternatives:
             table |= dict.fromkeys(owner.alternatives - {field})
-    table[field] = _parse(text)
+    value = _parse(text)
+    if isinstance(value, str | int | float) and _is_section(type_, values, path):
+        kinds = [struct.__struct_config__.tag for struct in _structs_at(type_, path)]
+        hint = f"kind={text}" if kinds != [None] else "FIELD=VALUE"
+        raise UserError(f"is a section, not a value; write {'.'.join(path)}.{hint}")
+    table[field] = value
 
 
 def _open_section(
@@ -244,13 +249,14 @@ def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
         lines += [f'kind = "{tag}"']
     for name in config.__struct_fields__:
         value = getattr(config, name)
+        doc = [f"# {docs[name]}"] if name in docs else []  # custom structs may have none
         if isinstance(value, Config):
-            tables += ["", f"# {docs[name]}", f"[{'.'.join((*path, name))}]"]
+            tables += ["", *doc, f"[{'.'.join((*path, name))}]"]
             tables += _commented(value, (*path, name))
         elif value is None:
-            lines += [f"# {docs[name]}", f"# {name} ="]
+            lines += [*doc, f"# {name} ="]
         else:
-            lines += [f"# {docs[name]}", tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
+            lines += [*doc, tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
     return lines + tables
 
 

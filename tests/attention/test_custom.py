@@ -7,7 +7,7 @@ import pytest
 from regard.attention import LayerShape
 from regard.attention.config import AttentionConfig, config_type
 from regard.attention.registry import find
-from regard.config import Config, field_docs, override, to_toml
+from regard.config import Config, field_docs, override, to_commented_toml, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
 
@@ -109,6 +109,7 @@ class OwnConfig(AttentionConfig, Config, frozen=True):
 
     sharp: bool = False
     '''Whether scores are unscaled.'''
+    rounds: int = 1
 
     def build(self, shape):
         return Own(scaled=not self.sharp)
@@ -116,7 +117,8 @@ class OwnConfig(AttentionConfig, Config, frozen=True):
     )
     kind = write(tmp_path, text) + "Config"
     recipe = overridden(kind, "sharp=true")
-    assert 'kind = "mine.py:OwnConfig"\nsharp = true' in to_toml(recipe)
+    assert 'kind = "mine.py:OwnConfig"\nsharp = true\nrounds = 1' in to_toml(recipe)
+    assert "# Whether scores are unscaled.\nsharp = true\nrounds = 1" in to_commented_toml(recipe)
     found = find(kind)
     assert (found.summary, found.config.paper) == ("Own, configured.", "Nobody, 2026")
     assert issubclass(found.config, Config)
