@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.files import write_file
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
 from regard.studies.stages import choose_stages

@@ -24,6 +24,7 @@ import training
 from regard import device
 from regard.attention import Mask
 from regard.attention.backends import eager, sdpa
+from regard.environment import bfloat16_gain, processor_name
 from regard.models.config import DecoderConfig
 from regard.training.muon import _iterate, _iterate_gram
 
@@ -142,14 +143,14 @@ def main() -> None:
     if given.memory:
         print(memory_step(kept=given.memory == "kept"))
         return
-    print(f"| {device.processor_name(CPU)}, {given.threads} threads | size | time over plain |")
+    print(f"| {processor_name(CPU)}, {given.threads} threads | size | time over plain |")
     print("|---|---|---|")
     narrow = short_rows(torch.bfloat16)
     for pair in chain(
         activations(),
         caches(),
         short_rows(torch.float32),
-        narrow if device.bfloat16_gain(CPU) > 1 else (),
+        narrow if bfloat16_gain(CPU) > 1 else (),
         orthogonalization(),
         parts(),
     ):

@@ -23,11 +23,11 @@ import torch
 
 from regard.comparison.statistics import t_interval
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.evaluate import evaluate_questions
 from regard.evaluation.perplexity import text_perplexity
 from regard.evaluation.tasks import score_task
-from regard.huggingface.folder import load_start
+from regard.huggingface.convert.folder import load_start
 from regard.metrics import Interval
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from regard.config import override
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import answer
 from regard.metrics import accuracy
 from regard.runs.recipes import RECIPES

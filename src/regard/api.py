@@ -20,13 +20,13 @@ from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.decoding.package import compile as compile
-from regard.device import ExecutionEnvironment, Precision, TrainingPrecision
+from regard.environment import ExecutionEnvironment, Precision, TrainingPrecision
 from regard.errors import UserError, require_list
 from regard.evaluation import answers
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import evaluate as evaluate
 from regard.evaluation.tasks import label as label
-from regard.huggingface.folder import choose_tokenizer, load_start
+from regard.huggingface.convert.folder import choose_tokenizer, load_start
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedModel
 
-from regard.huggingface.families import FAMILIES
+from regard.huggingface.convert.families import FAMILIES
 from regard.models.builders import LanguageModel, MaskedLanguageModel, Model, make_model
 
 VOCABULARY = 23

@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.errors import UserError
-from regard.huggingface.export import export_run
-from regard.huggingface.families import FAMILIES
-from regard.huggingface.folder import import_folder
+from regard.huggingface.convert.export import export_run
+from regard.huggingface.convert.families import FAMILIES
+from regard.huggingface.convert.folder import import_folder
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.run import Run

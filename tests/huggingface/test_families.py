@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from regard.decoding import generate_ids, search_ids
-from regard.huggingface.families import FAMILIES
+from regard.huggingface.convert.families import FAMILIES
 from regard.models.builders import LanguageModel, Model, SequenceToSequence
 from tiny_hugging_face import BLOCK, CASES, VARIANTS, VOCABULARY, ours, tiny, without_upcasts
 

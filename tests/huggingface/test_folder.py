@@ -20,10 +20,10 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFa
 
 from plans import plan_finetuning
 from regard import api
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.perplexity import text_perplexity
-from regard.huggingface.folder import import_folder
+from regard.huggingface.convert.folder import import_folder
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.text.tokenizer import OutOfVocabularyError, SpecialTokens, Tokenizer

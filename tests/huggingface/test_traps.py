@@ -21,8 +21,8 @@ from regard import api
 from regard.attention.softmax import Softmax
 from regard.errors import UserError
 from regard.evaluation.tasks import embed
-from regard.huggingface.families import FAMILIES
-from regard.huggingface.folder import import_folder, load_start
+from regard.huggingface.convert.families import FAMILIES
+from regard.huggingface.convert.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig, EmbeddingHeadConfig, EncoderDecoderConfig
 from regard.models.seq2seq import EncoderDecoder

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from regard.huggingface.families import FAMILIES
+from regard.huggingface.convert.families import FAMILIES
 from tiny_hugging_face import (
     BLOCK,
     VOCABULARY,

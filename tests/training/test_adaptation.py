@@ -11,8 +11,8 @@ from torch import nn
 
 from plans import plan_named, plan_task
 from regard.errors import UserError
-from regard.huggingface.export import export_run
-from regard.huggingface.folder import load_start
+from regard.huggingface.convert.export import export_run
+from regard.huggingface.convert.folder import load_start
 from regard.models.builders import Model, merged_tensors, saved_tensors
 from regard.models.layers import Layer
 from regard.runs.run import Run

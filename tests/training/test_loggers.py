@@ -16,6 +16,18 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
 
 
+DAMAGED = [b'{"step": 2', b'"step"', b"[2]", b'{"stop": 2}', b'{"step": "2"}', b'{"step": 2}\xff']
+
+
+@pytest.mark.parametrize("line", [*DAMAGED, b"[" * 100_000, b"", b"NaN", b"\0"])
+def test_damaged_lines_are_left_out_with_one_warning(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n' + line + b"\n")
+    with pytest.warns(UserWarning, match=r"metrics.jsonl:2: is damaged and 1 more") as warned:
+        assert [record["step"] for record in read_metrics(path)] == [1, 3]
+    assert len(warned) == 1
+
+
 def test_going_on_cuts_off_what_comes_later(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 6)) + "{")

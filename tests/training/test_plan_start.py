@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from plans import plan_named, plan_task
 from regard.api import train
 from regard.errors import UserError
-from regard.huggingface.folder import load_start
+from regard.huggingface.convert.folder import load_start
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from plans import plan_pretraining
 from regard import files
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES
@@ -202,19 +203,19 @@ def test_a_stop_between_checkpoints_loses_nothing(
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_saves_and_says_how_to_go_on(
+    number: signal.Signals,
     corpus: list[Document],
     uninterrupted: tuple[dict[str, torch.Tensor], list[dict[str, Any]]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import signal
-
-    original = optimizers.clip_gradients
+    handler, original = signal.getsignal(number), optimizers.clip_gradients
 
     def pressing(*args: Any) -> float:
         if args[3] == 2:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return original(*args)
 
     with monkeypatch.context() as patch:
@@ -222,6 +223,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
         with pytest.raises(InterruptedTraining, match="--resume") as stopped:
             plan(corpus, tmp_path / "run").execute(SETTINGS)
     assert stopped.value.exit_code == 130
+    assert signal.getsignal(number) == handler
     checkpoint = newest_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     assert checkpoint.progress.step == 2

@@ -126,7 +126,7 @@ def masked(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Outputs:
-    """Softmax attention under any mask and bias; a query that may look at no key gathers zero."""
+    """Softmax attention under any mask and bias; a query that may attend to no key gathers zero."""
     if (heads := query.size(1)) != key.size(1):
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
@@ -166,7 +166,7 @@ def causal(
 
 
 def is_plain_causal(mask: Mask, query: Tensor, key: Tensor) -> bool:
-    """Whether query i looks at the keys up to i, and at nothing else."""
+    """Whether query i attends to the keys up to i, and to nothing else."""
     starts = mask.shift(query.shape[2], key.shape[2]) == 0
     return starts and mask.restrictions == {"alignment"}
 

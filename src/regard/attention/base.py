@@ -89,7 +89,7 @@ class Attention(nn.Module, ABC):
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
     ) -> Outputs:
-        """Return what each query gathers; zero for a query that may look at no key.
+        """Return what each query gathers; zero for a query that may attend to no key.
 
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
@@ -292,7 +292,7 @@ class Attention(nn.Module, ABC):
                 )
 
     def _validate_alignment(self, mask: Mask | None) -> None:
-        """Raise where queries may look ahead and this mechanism can't."""
+        """Raise where queries may attend to later keys and this mechanism can't."""
         if mask is None or mask.alignment is None:
             self.require_support("bidirectional")
 

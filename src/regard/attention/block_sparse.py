@@ -24,7 +24,7 @@ from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weig
 
 
 class BlockSparse(Softmax):
-    """Softmax attention in which each block of queries looks at a few blocks of keys.
+    """Softmax attention in which each block of queries attends to a few blocks of keys.
 
     On a CPU those blocks are gathered; a GPU runs FlexAttention with a block mask.
     """
@@ -34,7 +34,7 @@ class BlockSparse(Softmax):
     def __init__(self, *, block_size: int, full_rows: int = 0, reach: int | None = None) -> None:
         """Blocks of `block_size` tokens.
 
-        The first `full_rows` blocks of queries look at all keys if there is no causality; `reach`
+        The first `full_rows` blocks of queries attend to all keys if there is no causality; `reach`
         is the farthest that a query looks to either side, where there is such a limit.
         """
         super().__init__()
@@ -50,7 +50,7 @@ class BlockSparse(Softmax):
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "#heads blocks slots"]:
-        """The blocks of keys that each block of queries looks at, each once; −1 is none."""
+        """The blocks of keys that each block of queries attends to, each once; −1 is none."""
 
     def pattern(self, heads: int, n: int, *, causal: bool, device: torch.device) -> Mask:
         """Return the mask of this mechanism for `n` tokens."""
@@ -96,7 +96,7 @@ class BlockSparse(Softmax):
         if query.shape[2] != 1:
             return super()._attend_cache(query, cache, before, bias)
         positions = before.positions(1)
-        # The blocks that the new token of each row looks at, gathered.
+        # The blocks that the new token of each row attends to, gathered.
         heads, slots = query.shape[1], cache.keys.shape[2] - 1
         table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
         own = cache.inside(positions)[:, 0] // self.block_size
@@ -193,11 +193,11 @@ class BlockSparse(Softmax):
 
 
 class BigBird(BlockSparse):
-    """Blocks that all look at and that look at all, a window, and random blocks.
+    """Global blocks, a window and random blocks.
 
     Zaheer et al., 2020, section 2. The random blocks are a function of the seed, the head, the
-    block of queries and the block of keys, drawn for `max_keys`: what n tokens look at is a corner
-    of what more would. Causal, they are drawn among the blocks before.
+    block of queries and the block of keys, drawn for `max_keys`: n tokens attend to a corner of
+    what more would attend to. Causal, they are drawn among the blocks before.
     """
 
     name = "bigbird"
@@ -214,7 +214,7 @@ class BigBird(BlockSparse):
     ) -> None:
         """`window` blocks around the query's own (an odd number), `random` ones beside them.
 
-        The first `global_blocks` blocks are looked at by all, and without causality look at all.
+        All attend to the first `global_blocks` blocks, which attend to all without causality.
         """
         super().__init__(block_size=block_size, full_rows=global_blocks)
         if window < 1 or window % 2 == 0 or min(random, global_blocks) < 0:
@@ -285,7 +285,7 @@ class SlidingWindow(BlockSparse):
     ) -> Tensor:
         if query.shape[2] != 1 or not cache.is_even or torch.compiler.is_compiling():
             return super()._attend_cache(query, cache, before, bias)
-        # Rows of one length look at the same slots, side by side, which needn't be gathered.
+        # Rows of one length attend to the same slots, side by side, which needn't be gathered.
         cache = replace(cache, window_size=self.size)
         return Softmax._attend_cache(self, query, cache, before, bias)
 
@@ -363,7 +363,7 @@ def _gather_blocks(
     heads: int,
     size: int,
 ) -> Float[Tensor, "batch heads_times_blocks keys d"]:
-    """The blocks that each block of queries looks at, one after the other."""
+    """The blocks that each block of queries attends to, one after the other."""
     kv_heads, blocks = x.shape[1], x.shape[2] // size
     head = torch.arange(heads, device=x.device)[:, None, None] // (heads // kv_heads)
     index = head * blocks + looked_at.clamp(min=0)

@@ -31,7 +31,7 @@ class Shape:
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it may look at, per head."""
+        """Pairs of a query and a key that it may attend to, per head."""
         if not self.causal:
             return self.queries * self.keys
         looking = min(self.queries, self.keys)

@@ -160,7 +160,7 @@ class KernelAttention(Attention):
 
     def cost(self, shape: Shape) -> Cost:
         step = shape.mode == "step"
-        tokens = shape.queries if step else shape.keys  # a step doesn't look at keys again
+        tokens = shape.queries if step else shape.keys  # a step doesn't read keys again
         query_rows = shape.batch * shape.heads * shape.queries
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
@@ -182,7 +182,7 @@ class KernelAttention(Attention):
         )
 
     def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-        """For each query the sum of weights times values, and whether it may look at any key."""
+        """For each query the sum of weights times values, and whether it may attend to any key."""
         mask.require_contiguous(self.name)
         hidden = _hidden(key, mask)
         with without_autocast(query):
@@ -315,7 +315,7 @@ class KernelAttention(Attention):
         return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
 
     def _divide(self, sums: Tensor, alive: Tensor | None) -> Tensor:
-        """Numerators by normalizers, zero where a query may look at no key; None: all look."""
+        """Numerators by normalizers, zero where a query may attend to no key; None: all attend."""
         numerator, total = sums.split_with_sizes([sums.shape[-1] - 1, 1], -1)
         if alive is not None:
             total = total.masked_fill(~alive[..., None], float("inf"))
@@ -403,7 +403,7 @@ def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"
 
 
 def _hidden(key: Tensor, mask: Mask) -> Bool[Tensor, "b n"]:
-    """Which keys no query may look at."""
+    """Which keys no query may attend to."""
     if mask.key_lengths is None:
         return key.new_zeros(key.shape[2], dtype=torch.bool).expand(len(key), -1)
     return mask.padding(key.shape[2], key.device)

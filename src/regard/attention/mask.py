@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Which blocks of keys each block of queries may look at."""
+    """Which blocks of keys each block of queries may attend to."""
 
     size: int
     """Queries, and keys, in a block."""
@@ -37,7 +37,7 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mask:
-    """A set of restrictions; a query may look at a key that all of them allow.
+    """A set of restrictions; a query may attend to the keys that all of them allow.
 
     Masks are made by the class methods below and combined by `&`, field by field: where causality
     places the queries at the "end", a window moves with them.
@@ -46,13 +46,13 @@ class Mask:
     alignment: Alignment | None = None
     """Causal: query i stands at key i ("start") or at key i + keys - queries ("end")."""
     window_size: int | None = None
-    """The farthest key that a query may look at, in positions to either side."""
+    """The farthest key that a query may attend to, in positions to either side."""
     key_lengths: Int[Tensor, " batch"] | None = None
     """Number of keys of each row; the rest is padding."""
     document_ids: Int[Tensor, "batch keys"] | None = None
     """Which document each position belongs to; self-attention only."""
     blocks: Blocks | None = None
-    """Blocks of keys that blocks of queries may look at."""
+    """Blocks of keys that blocks of queries may attend to."""
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None = None
     """Any further restriction, True where a query may look."""
     _cache: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
@@ -60,7 +60,7 @@ class Mask:
 
     @staticmethod
     def causal(alignment: Alignment = "start") -> "Mask":
-        """No look ahead; `alignment` says where queries stand that are fewer than the keys."""
+        """No later tokens; `alignment` says where queries stand that are fewer than the keys."""
         return Mask(alignment=alignment)
 
     @staticmethod
@@ -211,7 +211,7 @@ class Mask:
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
-        """The mask as a tensor, True where a query may look at a key; small where it can be.
+        """The mask as a tensor, True where a query may attend to a key; small where it can be.
 
         Do not change it: all layers share it.
         """

@@ -140,7 +140,7 @@ class ScoreAttention(Attention):
         window, first = cache.window_size, 0
         compiling = window is not None and torch.compiler.is_compiling()
         if window is not None and not compiling:
-            # No new token looks back farther than the first one of the shortest row.
+            # No new token attends farther back than the first one of the shortest row.
             first = max(before.shortest - window, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]
         sees_all = query.size(2) == 1 and cache.shortest == cache.longest and not compiling
@@ -159,7 +159,7 @@ class ScoreAttention(Attention):
         return self._attend(query, keys, values, None, None)
 
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
-        """Which slots of a cache each new token looks at: (batch, heads or 1, new, slots)."""
+        """Which slots of a cache each new token attends to: (batch, heads or 1, new, slots)."""
         return (slots <= positions[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:

@@ -97,7 +97,7 @@ class StateShape:
 
 @dataclass(frozen=True, eq=False)
 class KeyValueCache(RowState):
-    """All keys and values seen. The last slot is a bin for padding and never looked at."""
+    """All keys and values seen. The last slot is a bin for padding, to which nothing attends."""
 
     keys: Float[Tensor, "batch kv_heads slots d"]
     values: Float[Tensor, "batch kv_heads slots e"]

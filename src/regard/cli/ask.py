@@ -11,7 +11,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.device import Precision
+    from regard.environment import Precision
     from regard.evaluation.answers import Answer
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration

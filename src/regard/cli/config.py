@@ -77,7 +77,7 @@ def import_hf(folder: Path, out: Path) -> None:
     FOLDER contains config.json, model.safetensors and tokenizer.json. The model is a GPT-2,
     GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, BERT, RoBERTa, DistilBERT, T5 or BART.
     """
-    from regard.huggingface.folder import import_folder
+    from regard.huggingface.convert.folder import import_folder
     from regard.text.tokenizer import ROLES
 
     run = import_folder(folder, out)
@@ -100,7 +100,7 @@ def export_hf(run: Path, out: Path, trust_code: bool) -> None:
 
     The architecture must be that of a model type which import-hf reads.
     """
-    from regard.huggingface.export import export_run
+    from regard.huggingface.convert.export import export_run
     from regard.runs.run import Run
 
     exported = export_run(Run.load(run, trust_code=trust_code), out)

@@ -157,7 +157,7 @@ def head_scores(
 
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
-    from regard.device import ExecutionEnvironment
+    from regard.environment import ExecutionEnvironment
     from regard.explorer.look import open_model
 
     chosen = ExecutionEnvironment.choose(device).device if device else None

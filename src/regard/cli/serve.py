@@ -35,7 +35,7 @@ def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> 
         raise UserError(
             f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
         ) from None
-    from regard.device import ExecutionEnvironment
+    from regard.environment import ExecutionEnvironment
     from regard.runs.code import trust_code as trust
     from regard.serve.available_models import find_models, find_runs
 

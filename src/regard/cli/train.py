@@ -68,7 +68,7 @@ def pretrain(
     Settings follow as section.field=value, such as model.n_layers=6.
     """
     from regard.corpus.index import RUN_INDEX, can_index
-    from regard.huggingface.folder import choose_tokenizer
+    from regard.huggingface.convert.folder import choose_tokenizer
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
@@ -112,7 +112,7 @@ def finetune(
 
     Its training is that of the recipe which the run names in the field finetuning.
     """
-    from regard.huggingface.folder import load_start
+    from regard.huggingface.convert.folder import load_start
     from regard.training.plan import plan_training
     from regard.training.sources.questions import QuestionSource
 
@@ -180,7 +180,7 @@ def train(
     example; a tenth of the rows is held out for `regard evaluate`. Settings follow as
     section.field=value.
     """
-    from regard.huggingface.folder import choose_tokenizer, load_start
+    from regard.huggingface.convert.folder import choose_tokenizer, load_start
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 

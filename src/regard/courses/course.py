@@ -1,6 +1,6 @@
 """The parts of a course: problem, answer, and what shows it; and its errors. One TOML file each.
 
-Texts are prose with TeX between `$…$`; a blank line ends a paragraph. Knows no torch.
+Texts are prose with TeX between `$…$`; a blank line ends a paragraph.
 """
 
 import re

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
 from regard.decoding.prepare import prepare
-from regard.device import Precision
+from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run

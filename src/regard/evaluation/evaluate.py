@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from regard.corpus.index import CorpusIndex
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer, open_run_index
 from regard.evaluation.perplexity import (

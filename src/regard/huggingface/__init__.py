@@ -1,1 +1,1 @@
-"""Hugging Face models as runs: their configuration, tokenizer and weights."""
+"""Hugging Face: conversion of models to runs and back, and runs as transformers models."""

@@ -107,7 +107,7 @@ class LanguageModel(nn.Module):
 
 
 class SequenceToSequence(nn.Module):
-    """A body that writes a target while it looks at a source, with a head that scores tokens."""
+    """A body that writes a target while it attends to a source, with a head that scores tokens."""
 
     def __init__(
         self, config: EncoderDecoderConfig | RecurrentEncoderDecoderConfig, vocabulary: int

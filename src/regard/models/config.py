@@ -1,4 +1,4 @@
-"""Models as data: bodies and heads. Knows no torch."""
+"""Models as data: bodies and heads."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -304,7 +304,7 @@ class RecurrentEncoderDecoderConfig(
 ):
     """A recurrent encoder, and a recurrent decoder that continues from its last states.
 
-    `bidirectional` is of the encoder; a decoder never looks ahead.
+    `bidirectional` is of the encoder; a decoder is causal.
     """
 
     attention: AttentionConfig | None = None

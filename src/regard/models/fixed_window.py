@@ -43,7 +43,7 @@ class FixedWindowDecoder(nn.Module):
         self.dropout_hidden = Dropout(config.dropout)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
+        """Hidden states of whole rows; lengths change nothing: no token attends to their padding.
 
         Raises:
             ValueError: the rows are longer than the context.

@@ -384,7 +384,7 @@ class Layer(CheckpointedModule):
         mask: Mask | None,
         memory: State | None = None,
     ) -> Hidden:
-        """Whole rows; `memory` is what the layer's cross-attention looks at."""
+        """Whole rows; `memory` is what the layer's cross-attention attends to."""
         attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
         return self._rest(x, attended, memory)
 

@@ -242,7 +242,7 @@ class RecurrentDecoder(nn.Module):
         self.recurrence = Recurrence(config)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
+        """Hidden states of whole rows; lengths change nothing: no token reads their padding.
 
         Raises:
             ValueError: the rows are longer than the context.

@@ -48,7 +48,7 @@ class EncoderDecoder(nn.Module):
         return hidden
 
     def encode(self, source: SourceIds, lengths: Lengths | None) -> Memories:
-        """Sources as the decoder's layers look at them."""
+        """Sources as the decoder's layers attend to them."""
         return self.decoder.encode_memory(self.encoder(source, lengths), lengths)
 
     def init_state(self, batch: int, capacity: int, memories: Memories) -> DecoderStates:
@@ -66,7 +66,7 @@ class GlobalAttention(nn.Module):
     """tanh(W [c_t; h_t]), c_t being what the decoder's state h_t gathers of all encoder states.
 
     Luong et al., 2015, eq. 5; the score is «general» (eq. 8), its matrix a product of two. The
-    output isn't fed back into the next step, so that all steps can look at once.
+    output isn't fed back into the next step, so that all steps can attend at once.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class RecurrentEncoderDecoder(nn.Module):
         return hidden
 
     def encode(self, source: SourceIds, source_lengths: Lengths | None) -> EncoderDecoderStates:
-        """All that the decoder gets to know of the source: its first states, and what it looks at.
+        """All that the decoder reads of the source: its first states, and what it attends to.
 
         Raises:
             ValueError: the sources are longer than the context.

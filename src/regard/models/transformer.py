@@ -72,10 +72,10 @@ class Transformer(nn.Module):
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
-        """Layers that look at a source of width `d_source`, if one is given.
+        """Layers that attend to a source of width `d_source`, if one is given.
 
         Raises:
-            UnsupportedError: the mechanism can't take the position encoding, or look at a source.
+            UnsupportedError: the mechanism can't take the position encoding, or attend to a source.
         """
         super().__init__()
         self.context_length, self.width = config.context_length, config.d_model
@@ -129,7 +129,7 @@ class Decoder(Transformer):
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
-        """A decoder, which looks at a source of width `d_source` if one is given.
+        """A decoder, which attends to a source of width `d_source` if one is given.
 
         Raises:
             UnsupportedError: the mechanism lacks a feature that the configuration requires.
@@ -153,7 +153,7 @@ class Decoder(Transformer):
         memories: Memories | None = None,
         document_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token looks at their padding.
+        """Hidden states of whole rows; lengths change nothing: no token attends to their padding.
 
         With `document_ids`, a token looks only at its own document, where positions begin at 0.
         """

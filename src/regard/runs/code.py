@@ -2,7 +2,7 @@
 
 `RUN/code/` holds the files, `origin.json` their sha256. A file is trusted if its sha256 is listed
 in a file of the user's: it is written there when the user trains with the file, or passes
-`--trust-code`. Knows no torch.
+`--trust-code`.
 """
 
 import os

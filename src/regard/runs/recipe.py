@@ -255,7 +255,7 @@ class Recipe(Config, frozen=True):
 
     @property
     def has_source(self) -> bool:
-        """Whether the model writes a target while it looks at a source."""
+        """Whether the model writes a target while it attends to a source."""
         return isinstance(self.model, EncoderDecoderConfig | RecurrentEncoderDecoderConfig)
 
     @property

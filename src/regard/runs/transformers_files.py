@@ -27,7 +27,7 @@ TOKENIZER_CONFIG: dict[str, Any] = {
 """The classes in tokenizer_config.json; the pair is a slow and a fast tokenizer."""
 TRANSFORMERS_CODE = '''"""The transformers classes of this run, from the package regard."""
 
-from regard.hf import *  # noqa: F403
+from regard.huggingface.transformers import *  # noqa: F403
 '''
 """The content of modeling_regard.py, which `auto_map` of config.json names."""
 TRANSFORMERS_FILES = ("config.json", "generation_config.json", "modeling_regard.py")

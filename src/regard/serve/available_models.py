@@ -9,7 +9,7 @@ from typing import Any
 from regard.errors import RegardError, UserError
 from regard.explorer.adapters import HUGGING_FACE
 from regard.files import read_table
-from regard.huggingface.folder import read_config
+from regard.huggingface.convert.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
 from regard.runs.recipe import load_recipe, require_run
 from regard.serve.errors import public_message

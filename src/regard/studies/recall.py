@@ -24,7 +24,8 @@ from msgspec.structs import replace
 
 from regard.config import override
 from regard.corpus.evidence import verdict
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import (
     Chosen,

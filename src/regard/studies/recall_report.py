@@ -1,7 +1,7 @@
 """Report of the study of recalled and invented answers."""
 
 from regard.config import to_toml
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
     SHOWN,

@@ -3,7 +3,7 @@
 Each sentence sets a good clause against a bad one, and its conjunction says which of them counts:
 the one after «but», the one that doesn't follow «although». The same clauses the other way round
 have the same words and the other label, and both sentences always stand together, in training or
-in the test. So whatever looks at nothing but which words occur, and how often, is right on exactly
+in the test. So a score of nothing but which words occur, and how often, is right on exactly
 half of the test (`naive_bayes`). Nor does it help to look only at the first clause, or only at the
 last: either counts half the time. And half the clauses deny: «the room was not bad» is praise.
 """

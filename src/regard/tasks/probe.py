@@ -1,4 +1,4 @@
-"""Base of probes: rows of ids, and the label to predict at each position. Knows no torch."""
+"""Base of probes: rows of ids, and the label to predict at each position."""
 
 from typing import NamedTuple, TypeAlias
 

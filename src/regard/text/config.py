@@ -1,4 +1,4 @@
-"""Tokenizers, as data. Knows no torch."""
+"""Tokenizers, as data."""
 
 from typing import Annotated, Literal, TypeAlias
 

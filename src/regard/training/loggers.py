@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,11 +53,29 @@ class MetricsFile(Logger):
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl; a last line torn by a kill is left out."""
+    """Return the records of a metrics.jsonl; a last line torn by a kill is left out.
+
+    Damaged lines are left out too, and a warning names them: nothing depends on the metrics.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    *lines, _ = path.read_bytes().split(b"\n")
+    found = [_read_record(line) for line in lines]
+    if damaged := [number for number, record in enumerate(found, 1) if record is None]:
+        first, *others = damaged
+        more = f" and {len(others)} more" if others else ""
+        warnings.warn(f"{path}:{first}: is damaged{more}; left out", stacklevel=2)
+    return [record for record in found if record is not None]
+
+
+def _read_record(line: bytes) -> Record | None:
+    """Return a line's record; None if it is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_record = isinstance(record, dict) and type(record.get("step")) is int
+    return record if is_record else None
 
 
 class Bar(Logger):

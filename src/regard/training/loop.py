@@ -11,7 +11,8 @@ from types import FrameType
 import torch
 
 from regard.data.batch import Batch, Sampler
-from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
+from regard.device import freed_memory_reused
+from regard.environment import ExecutionEnvironment, TrainingPrecision
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.models.builders import Model
 from regard.runs.claim import Claim
@@ -103,7 +104,7 @@ def train(
 
     Raises:
         NonFiniteError: a loss or gradient became NaN or infinite.
-        InterruptedTraining: Ctrl-C; the state is saved.
+        InterruptedTraining: Ctrl-C or SIGTERM; the state is saved.
         LostProcessError: another process of the training ended.
     """
     config, parts = run.recipe.training, _open(run, sampler, validation, options, title)
@@ -112,7 +113,7 @@ def train(
         closing(parts.log),
         closing(parts.step),
         freed_memory_reused(),
-        _deferred_interrupt() as interrupt,
+        _deferred_interrupt(alone=processes.size == 1) as interrupt,
         processes.termination_explained(),
         parts.checkpoints,
         _compiler_errors_explained(options),
@@ -289,14 +290,17 @@ def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
 
 @dataclass
 class _Interrupt:
-    """Whether Ctrl-C was pressed."""
+    """Whether the training is to stop after its step."""
 
     wanted: bool = False
 
 
 @contextmanager
-def _deferred_interrupt() -> Iterator[_Interrupt]:
-    """Note the first Ctrl-C instead of raising it; a second one raises at once."""
+def _deferred_interrupt(*, alone: bool) -> Iterator[_Interrupt]:
+    """Note the first Ctrl-C instead of raising it; a second one raises at once.
+
+    In a process `alone`, SIGTERM is noted too; others are terminated by torchrun.
+    """
     interrupt = _Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
@@ -307,8 +311,10 @@ def _deferred_interrupt() -> Iterator[_Interrupt]:
             raise KeyboardInterrupt
         interrupt.wanted = True
 
-    before = signal.signal(signal.SIGINT, note)
+    noted = (signal.SIGINT, signal.SIGTERM) if alone else (signal.SIGINT,)
+    before = {number: signal.signal(number, note) for number in noted}
     try:
         yield interrupt
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -12,7 +12,7 @@ import msgspec
 from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data.batch import Batch, Sampler, sequential_batches
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier

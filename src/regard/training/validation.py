@@ -7,7 +7,7 @@ import msgspec
 import torch
 
 from regard.data.batch import Batch
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.training.checkpoint import Progress

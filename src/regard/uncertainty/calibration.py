@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import CorpusIndex
 from regard.corpus.relations import Relation
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import write_file
 from regard.metrics import exact_match

@@ -30,7 +30,7 @@ from regard.decoding.generate import (
     generate_answers,
     generate_ids,
 )
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 

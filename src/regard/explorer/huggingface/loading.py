@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regard.errors import UserError
-from regard.huggingface.folder import read_config, weight_files
+from regard.huggingface.convert.folder import read_config, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

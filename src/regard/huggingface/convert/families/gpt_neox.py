@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from regard.huggingface.family import Family, Layout, Stored
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope
+from regard.huggingface.convert.family import Family, Layout, Stored
+from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope
 from regard.models.config import DecoderConfig, LMHeadConfig
 
 

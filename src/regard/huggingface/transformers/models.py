@@ -21,9 +21,9 @@ from transformers.modeling_outputs import (
 )
 
 from regard.errors import UserError
-from regard.hf.generation import check_options
-from regard.hf.loading import RunModel
-from regard.hf.state import AttentionMask, DecodingCache, InputIds, Rows
+from regard.huggingface.transformers.generation import check_options
+from regard.huggingface.transformers.loading import RunModel
+from regard.huggingface.transformers.state import AttentionMask, DecodingCache, InputIds, Rows
 from regard.models.builders import SequenceToSequence
 
 

@@ -8,8 +8,8 @@ import torch
 
 from regard.errors import UserError
 from regard.files import pack_tensors, to_json, write_file
-from regard.huggingface.families import FAMILIES
-from regard.huggingface.family import Family
+from regard.huggingface.convert.families import FAMILIES
+from regard.huggingface.convert.family import Family
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids

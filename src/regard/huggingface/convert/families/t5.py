@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.huggingface.family import TRANSPOSED, Family, Stored
-from regard.huggingface.fields import Constant, Dropout, Renamed, Values, both
+from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
+from regard.huggingface.convert.fields import Constant, Dropout, Renamed, Values, both
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig
 
 

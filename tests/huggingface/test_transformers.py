@@ -25,13 +25,13 @@ from transformers import (
     pipeline,
 )
 
-import regard.hf
+import regard.huggingface.transformers
 from regard.config import override
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.beam_search import search_ids
 from regard.decoding.generate import generate_ids
 from regard.errors import UserError
-from regard.hf.generation import UNSUPPORTED
+from regard.huggingface.transformers.generation import UNSUPPORTED
 from regard.models.builders import SequenceToSequence
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -263,7 +263,7 @@ def test_the_tokenizer_puts_the_template_around_texts(tmp_path: Path, recipe: st
         else saved(tmp_path / "run", *labels, recipe=recipe)
     )
     tokenizer = AutoTokenizer.from_pretrained(run.path)
-    assert isinstance(tokenizer, regard.hf.RegardTokenizer)
+    assert isinstance(tokenizer, regard.huggingface.transformers.RegardTokenizer)
     for texts in (("Ada was",), ("Ada was", "born")):
         ids, types = run.encode(*texts)
         found = tokenizer(*texts, return_token_type_ids=True)
@@ -308,7 +308,7 @@ def test_a_pipeline_fills_masks(tmp_path: Path) -> None:
     assert [row["token"] for row in found] == best.indices.tolist()
 
 
-# Without `import regard.hf`
+# Without `import regard.huggingface.transformers`
 
 
 LOAD = """
@@ -372,7 +372,7 @@ def test_the_code_of_a_run_loads_it_where_it_is_trusted(tmp_path: Path, trained:
         (AutoModelForMaskedLM, {}, "AutoModelForCausalLM"),
         (AutoModelForCausalLM, {"quantization_config": {"a": 1}}, "quantization_config"),
         (AutoModelForCausalLM, {"device_map": {"a": "cpu", "b": "meta"}}, "device_map"),
-        (regard.hf.RegardForCausalLM, {"dtype": "int77"}, "int77"),
+        (regard.huggingface.transformers.RegardForCausalLM, {"dtype": "int77"}, "int77"),
         (AutoModelForCausalLM, {"vocab_size": 3}, "vocab_size = 3"),
     ],
 )
@@ -467,6 +467,6 @@ def test_without_transformers_one_line_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "regard.hf")
+    monkeypatch.delitem(sys.modules, "regard.huggingface.transformers")
     with pytest.raises(UserError, match=r"pip install 'regard\[hf\]'"):
-        import_module("regard.hf")
+        import_module("regard.huggingface.transformers")

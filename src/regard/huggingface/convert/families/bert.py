@@ -2,8 +2,15 @@
 
 from typing import Any
 
-from regard.huggingface.family import Family
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required, Values
+from regard.huggingface.convert.family import Family
+from regard.huggingface.convert.fields import (
+    ACTIVATIONS,
+    Constant,
+    Dropout,
+    Renamed,
+    Required,
+    Values,
+)
 from regard.models.config import EncoderConfig, MaskedLMHeadConfig
 
 _GELU = {"gelu": "gelu"}

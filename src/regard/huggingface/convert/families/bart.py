@@ -2,8 +2,15 @@
 
 from typing import Any
 
-from regard.huggingface.family import Family, Layout, Stored
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required, both
+from regard.huggingface.convert.family import Family, Layout, Stored
+from regard.huggingface.convert.fields import (
+    ACTIVATIONS,
+    Constant,
+    Dropout,
+    Renamed,
+    Required,
+    both,
+)
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.config import convert
 from regard.errors import UserError
-from regard.huggingface.fields import WHERE, Constant, Entry, Required, Values, flat, nested
+from regard.huggingface.convert.fields import WHERE, Constant, Entry, Required, Values, flat, nested
 from regard.models.builders import make_model, saved_tensors
 from regard.models.config import (
     EmbeddingHeadConfig,

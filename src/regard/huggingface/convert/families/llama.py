@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from regard.huggingface.family import Family
-from regard.huggingface.fields import (
+from regard.huggingface.convert.family import Family
+from regard.huggingface.convert.fields import (
     ACTIVATIONS,
     Constant,
     Dropout,

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al., 2019)."""
 
-from regard.huggingface.family import TRANSPOSED, Family, Stored
-from regard.huggingface.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required
+from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
+from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required
 from regard.models.config import DecoderConfig, LMHeadConfig
 
 GPT2 = Family(

@@ -11,8 +11,8 @@ from torch import Tensor
 import regard
 from regard.errors import UserError
 from regard.files import read_table, read_tensors
-from regard.huggingface.families import FAMILIES
-from regard.huggingface.tokenizer import read_tokenizer, template_of
+from regard.huggingface.convert.families import FAMILIES
+from regard.huggingface.convert.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, require_run
 from regard.runs.run import Run
 from regard.text.config import HuggingFaceConfig

@@ -1,4 +1,4 @@
-"""Runs as transformers models: `import regard.hf` registers them with its Auto classes."""
+"""Runs as transformers models; importing this package registers them with its Auto classes."""
 
 from regard.errors import UserError
 
@@ -6,18 +6,19 @@ try:
     import transformers
 except ImportError:
     raise UserError(
-        "import regard.hf: needs transformers; install it: pip install 'regard[hf]'"
+        "import regard.huggingface.transformers: needs transformers; install it: "
+        "pip install 'regard[hf]'"
     ) from None
 
-from regard.hf.loading import RegardConfig
-from regard.hf.models import (
+from regard.huggingface.transformers.loading import RegardConfig
+from regard.huggingface.transformers.models import (
     RegardForCausalLM,
     RegardForMaskedLM,
     RegardForSeq2SeqLM,
     RegardForSequenceClassification,
     RegardForTokenClassification,
 )
-from regard.hf.tokenizer import RegardTokenizer
+from regard.huggingface.transformers.tokenizer import RegardTokenizer
 from regard.runs.transformers_files import MODEL_TYPE
 
 __all__ = [

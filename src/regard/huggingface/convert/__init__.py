@@ -1,0 +1,1 @@
+"""Conversion of Hugging Face models to runs and back: configuration, tokenizer and weights."""

@@ -1,0 +1,26 @@
+"""The families of Hugging Face models that are imported and exported, one table each."""
+
+from regard.huggingface.convert.families.bart import BART
+from regard.huggingface.convert.families.bert import BERT, DISTILBERT, ROBERTA
+from regard.huggingface.convert.families.gpt2 import GPT2
+from regard.huggingface.convert.families.gpt_neox import GPT_NEOX
+from regard.huggingface.convert.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from regard.huggingface.convert.families.t5 import T5
+
+FAMILIES = {
+    family.model_type: family
+    for family in (
+        GPT2,
+        GPT_NEOX,
+        LLAMA,
+        MISTRAL,
+        QWEN2,
+        QWEN3,
+        BERT,
+        ROBERTA,
+        DISTILBERT,
+        T5,
+        BART,
+    )
+}
+"""By `model_type`."""
