@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.attention import Mask
-from regard.attention.backends import BACKENDS, Backend, choose_backend
+from regard.attention.backends import BACKENDS, Backend, choose_backend, possible_rows
 from regard.device import LARGE_CACHE, SHORT_ROW
 from regard.dropout import Dropout
 from regard.positions import Alibi, ShawVectors
@@ -50,7 +50,7 @@ def test_each_row_decides_its_calls() -> None:
 def test_no_row_is_superfluous(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, another back end would be chosen for one of its calls."""
     others = BACKENDS[:row] + BACKENDS[row + 1 :]
-    monkeypatch.setattr("regard.attention.backends.BACKENDS", others)
+    monkeypatch.setattr("regard.attention.backends.POSSIBLE", possible_rows(others))
     chosen = {
         choose_backend(NARROW.to(value.dtype), value, device=device, **given)
         for decided_by, device, value, given in CALLS

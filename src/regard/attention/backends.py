@@ -1,9 +1,10 @@
 """Kernels of softmax attention, and the table that chooses one for a call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from itertools import product
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,60 +38,85 @@ class Call(NamedTuple):
     """A mask that isn't a tensor yet."""
     bias: AnyBias | Tensor | None
     """A bias by position, or its numbers."""
-    dropout: Dropout | None
-    """The dropout of weights, if it is active."""
 
 
 class Row(NamedTuple):
     """A row of the table."""
 
     backend: Backend
-    device: str | None
-    """The kind of device that it is for; None: all."""
+    devices: tuple[str, ...]
+    """The kinds of device that it is for."""
+    requires: Literal["bias", "dropout"] | None
+    """The argument without which it can't apply."""
     applies: Callable[[Call], bool]
     reason: str
 
 
+CPU, CUDA, ALL = ("cpu",), ("cuda",), ("cpu", "cuda", "other")
 BACKENDS = (
     Row(
         Backend.WEIGHTS,
-        None,
-        lambda call: call.bias is not None and adds_vectors(call.bias),
+        ALL,
+        "bias",
+        lambda call: adds_vectors(call.bias),
         "vectors are added to the values by weight, and no kernel returns its weights",
     ),
     Row(
         Backend.EAGER,
-        None,
-        lambda call: call.dropout is not None,
+        ALL,
+        "dropout",
+        lambda _: True,
         "the mask of dropout is a function of seed, step and row, which no kernel draws",
     ),
     Row(
         Backend.FLEX,
-        "cuda",
+        CUDA,
+        None,
         lambda call: flex.can_run(call.query, call.mask, call.bias),
         "a window, documents, blocks or a bias, without an n × n tensor",
     ),
     Row(
         Backend.EAGER,
-        "cpu",
+        CPU,
+        None,
         lambda call: call.query.size(-1) != call.value.size(-1),
         "a CPU's fused kernel requires values as wide as keys",
     ),
     Row(
         Backend.EAGER,
-        "cpu",
+        CPU,
+        "bias",
         lambda call: isinstance(call.bias, Tensor) and call.bias.requires_grad,
         "a CPU's fused kernel has no gradient for a bias",
     ),
     Row(
         Backend.EAGER,
-        "cpu",
+        CPU,
+        None,
         lambda call: prefers_eager(call.query, call.value),
         "faster on a CPU for short rows in bfloat16 and for one query of a large cache",
     ),
-    Row(Backend.SDPA, None, lambda _: True, "the fastest in all other cases"),
+    Row(Backend.SDPA, ALL, None, lambda _: True, "the fastest in all other cases"),
 )
 """The back ends of softmax attention; the first row that applies decides."""
+
+
+def possible_rows(rows: Sequence[Row]) -> dict[tuple[str, bool, bool], list[Row]]:
+    """Return the rows that can apply on a kind of device, with or without bias and dropout."""
+    return {
+        (device, biased, dropped): [
+            row
+            for row in rows
+            if device in row.devices
+            and (biased or row.requires != "bias")
+            and (dropped or row.requires != "dropout")
+        ]
+        for device, biased, dropped in product(ALL, (False, True), (False, True))
+    }
+
+
+POSSIBLE = possible_rows(BACKENDS)
+"""A step of decoding asks in each layer: most rows are ruled out before."""
 
 
 def choose_backend(
@@ -108,10 +134,10 @@ def choose_backend(
     `dropout` is that of the weights, if it is active; `device` is by default that of the query.
     """
     if device is None:
-        device = "cuda" if query.is_cuda else query.device.type
-    call = Call(query, value, mask, bias, dropout)
-    for backend, kind, applies, _ in BACKENDS:
-        if (kind is None or kind == device) and applies(call):
+        device = "cpu" if query.is_cpu else "cuda" if query.is_cuda else "other"
+    call = Call(query, value, mask, bias)
+    for backend, _, _, applies, _ in POSSIBLE[device, bias is not None, dropout is not None]:
+        if applies(call):
             return backend
     raise AssertionError("the last row applies to every call")
 
