@@ -43,7 +43,7 @@ from regard.attention.registry import Mechanism, find
 from regard.errors import NormalizerError
 
 EQUAL, WEIGHTS = "equals its reference", "weights · values = output"
-AHEAD, PADDING, DEAD = "no look ahead", "padding is ignored", "fully masked rows are zero"
+CAUSAL, PADDING, DEAD = "causal", "padding is ignored", "fully masked rows are zero"
 STEPS, SHARED, MEMORY = "decoding = all at once", "key heads are shared", "memory"
 REFUSES = "unsupported features raise"
 WIDE = (-200.0, 200.0)
@@ -81,7 +81,7 @@ class Mistake:
 
 MISTAKES = {
     "leaky FAVOR+": Mistake(
-        LeakyFavor, "favor-positive", frozenset({EQUAL, WEIGHTS, AHEAD, PADDING})
+        LeakyFavor, "favor-positive", frozenset({EQUAL, WEIGHTS, CAUSAL, PADDING})
     ),
     "stepwise maximum": Mistake(StepwiseMaximum, "favor-positive", frozenset({STEPS})),
     "hidden values": Mistake(
@@ -100,14 +100,14 @@ MISTAKES = {
     ),
     "wrong axis": Mistake(lambda: WrongAxis(Elu()), "elu", frozenset({EQUAL, WEIGHTS, STEPS})),
     "where after": Mistake(WhereAfter, "softmax", frozenset({"gradients"})),
-    "finite minimum": Mistake(FiniteMinimum, "softmax", frozenset({EQUAL, AHEAD, PADDING, DEAD})),
+    "finite minimum": Mistake(FiniteMinimum, "softmax", frozenset({EQUAL, CAUSAL, PADDING, DEAD})),
     "ten thousand": Mistake(
-        TenThousand, "softmax", frozenset({EQUAL, AHEAD, PADDING, STEPS}), inputs=WIDE
+        TenThousand, "softmax", frozenset({EQUAL, CAUSAL, PADDING, STEPS}), inputs=WIDE
     ),
     "modulo heads": Mistake(
         ModuloHeads, "softmax", frozenset({EQUAL, WEIGHTS, SHARED, STEPS, "memory"})
     ),
-    "swapped alignment": Mistake(SwappedAlignment, "softmax", frozenset({EQUAL, AHEAD, DEAD})),
+    "swapped alignment": Mistake(SwappedAlignment, "softmax", frozenset({EQUAL, CAUSAL, DEAD})),
     "all at block zero": Mistake(
         AllAtBlockZero, "bigbird", frozenset({EQUAL, WEIGHTS, STEPS, "training = evaluation"})
     ),

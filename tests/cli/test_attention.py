@@ -39,9 +39,7 @@ def test_one_of_ones_own_is_told_in_words_what_fails(regard: Command) -> None:
     )
     outcome = regard("attention", "check", "mine.py:Deaf", "--precision", "float32")
     assert outcome.code == 1
-    assert (
-        "✗ mine.py:Deaf in float32 on cpu: no look ahead: with causal: rows before" in outcome.out
-    )
+    assert "✗ mine.py:Deaf in float32 on cpu: causal: with causal: rows before" in outcome.out
     assert "✗ mine.py:Deaf in float32 on cpu: padding is ignored" in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
 

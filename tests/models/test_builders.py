@@ -152,7 +152,7 @@ def test_a_model_is_made_of_what_fits_and_else_refused_in_one_line(family: str, 
         make_model(config, HEAD_CONFIGS[head], VOCABULARY)
     fitting = " or ".join(name for name, heads in HEADS.items() if head in heads)
     if head in HEADS[kind(config)]:
-        assert "must not see it; leave it out" in str(refused.value)
+        assert "next token is causal; leave it out" in str(refused.value)
     else:
         assert str(refused.value).startswith(f"head.kind={head}: is no head for model.kind=")
         assert str(refused.value).endswith(f"; {head} fits {fitting}")

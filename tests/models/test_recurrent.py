@@ -119,7 +119,7 @@ def test_more_than_the_block_is_refused() -> None:
 
 
 def test_a_decoder_does_not_read_from_the_end() -> None:
-    with pytest.raises(UserError, match=r"bidirectional = true: .* must not see it"):
+    with pytest.raises(UserError, match=r"bidirectional = true: .* is causal"):
         RecurrentDecoder(tiny_config(bidirectional=True), VOCABULARY)
 
 

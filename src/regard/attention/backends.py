@@ -26,16 +26,16 @@ class Backend(Enum):
     FLEX = "FlexAttention"
     SDPA = "scaled_dot_product_attention"
     EAGER = "products and softmax one by one"
-    WEIGHTS = "weights, and all that is done with them"
+    WEIGHTS = "explicit weights"
 
 
 class Call(NamedTuple):
-    """What decides the back end of a call."""
+    """The arguments that decide the back end of a call."""
 
     query: Queries
     value: Values
     mask: Mask | None
-    """A mask that isn't a tensor yet."""
+    """The mask, unless it is a tensor."""
     bias: AnyBias | Tensor | None
     """A bias by position, or its numbers."""
 
@@ -116,7 +116,7 @@ def possible_rows(rows: Sequence[Row]) -> dict[tuple[str, bool, bool], list[Row]
 
 
 POSSIBLE = possible_rows(BACKENDS)
-"""A step of decoding asks in each layer: most rows are ruled out before."""
+"""Computed once, since decoding chooses a back end for each token and layer."""
 
 
 def choose_backend(
@@ -152,7 +152,7 @@ def masked(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Outputs:
-    """Softmax attention under any mask and bias; a query that may attend to no key gathers zero."""
+    """Return softmax attention under any mask and bias; zero for a query without allowed keys."""
     if (heads := query.size(1)) != key.size(1):
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
@@ -183,7 +183,7 @@ def causal(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Outputs:
-    """Softmax attention of query i to the keys up to i, of a mask that `is_plain_causal`."""
+    """Return softmax attention of query i to the keys up to i; the mask `is_plain_causal`."""
     key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     if choose_backend(query, value, dropout=dropout) is not Backend.EAGER:
         return sdpa(query, key, value, causal=True, scale=scale)
@@ -206,7 +206,7 @@ def eager(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Tensor:
-    """Products, softmax and dropout of the weights one by one."""
+    """Return attention by products, softmax and dropout of the weights one by one."""
     with without_autocast(query):
         weights = _eager_scores(query, key, add, scale).softmax(-1)
         return _combined(weights if dropout is None else dropout(weights), value)
@@ -230,13 +230,13 @@ def sdpa(
     causal: bool = False,
     scale: float,
 ) -> Tensor:
-    """torch's kernel, by a backend that is chosen here and not silently elsewhere."""
+    """Return attention by torch's kernel, whose backend is chosen here explicitly."""
     one = query.size(2) == 1 and add is None and key.stride(-1) == 1
     if one and query.is_cpu and not query.requires_grad:
-        # torch takes the same kernel by itself; to choose it takes as long as the kernel.
+        # torch chooses the same kernel; choosing it explicitly takes as long as the kernel.
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
-    # No kernel but the slowest takes vectors whose entries lie apart.
+    # Only the slowest kernel supports vectors that aren't contiguous.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     with sdpa_kernel(backends, set_priority=query.is_cuda):
         return F.scaled_dot_product_attention(
@@ -245,7 +245,7 @@ def sdpa(
 
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
-    """Keys or values repeated so that consecutive query heads share one."""
+    """Repeat keys or values so that consecutive query heads share one."""
     group = heads // tensor.size(1)
     return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
 
@@ -260,10 +260,10 @@ def bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dty
 
 
 def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) -> Tensor:
-    """Return q·k times a factor, plus what is added."""
+    """Return scaled products q·k plus `add`."""
     narrow = query.is_cpu and query.dtype == torch.bfloat16
     if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
-        # oneDNN scales, and adds what all rows and heads share, without passes over the scores.
+        # oneDNN scales, and adds a matrix shared by rows and heads, without passes over the scores.
         shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
         scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
         return scores.view(*query.shape[:2], *scores.shape[1:])
@@ -282,5 +282,5 @@ def _combined(weights: Tensor, value: Tensor) -> Tensor:
 
 
 def _in_loops(rows: Tensor) -> bool:
-    """Whether products with a single row are compiled: to loops, which fuse with those beside."""
+    """Whether products with a single row are compiled to loops, which fuse with adjacent ones."""
     return rows.size(2) == 1 and torch.compiler.is_compiling()

@@ -30,8 +30,8 @@ from regard.attention.types import (
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Return a tensor in float32, or in float64 if it is."""
-    # The two in which most calls arrive come first: a conversion to the same takes time, too.
+    """Convert a tensor to float32, unless it is in float64."""
+    # The most frequent types return at once: a conversion to the same type takes time, too.
     if x.dtype in (torch.float32, torch.float64):
         return x
     return x.to(torch.promote_types(x.dtype, torch.float32))
@@ -46,7 +46,7 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which products keep the precision of their inputs.
 
-    Where there is no autocast to leave, entering `torch.autocast` would take as long as a product.
+    Without autocast it does nothing: entering `torch.autocast` would take as long as a product.
     """
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NULL_CONTEXT
@@ -69,15 +69,15 @@ class Attention(nn.Module, ABC):
     `_extend_last` with these arguments where the output of the last token alone takes less time;
     `_encode_memory` and `_attend_memory` if it supports cross-attention. Their inputs are
     validated. A method `reference(query, key, mask, bias)`, if it has one, makes the matrix of
-    `weights` in float64, straight from the formula; `bias` is a tensor there. All but the memory
-    receive the declared `gates` by name.
+    `weights` in float64, straight from the formula; `bias` is a tensor there. All of these methods
+    but those of the memory receive the declared `gates` by name.
     """
 
     name: ClassVar[str]
     supports: ClassVar[Support]
     """The features of its configuration, if it has one."""
     gates: ClassVar[tuple[Gate, ...]] = ()
-    """Numbers per token that it takes beside queries, keys and values."""
+    """Inputs per token, in addition to queries, keys and values."""
 
     def forward(
         self,
@@ -89,7 +89,7 @@ class Attention(nn.Module, ABC):
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
     ) -> Outputs:
-        """Return what each query gathers; zero for a query that may attend to no key.
+        """Return the weighted sum of values of each query; zero for a query without allowed keys.
 
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
@@ -157,11 +157,11 @@ class Attention(nn.Module, ABC):
         bias: AnyBias | None = None,
         gates: Gates = NO_GATES,
     ) -> tuple[Float[Tensor, "batch heads new e"], State]:
-        """Causal attention of new tokens to themselves and to all that the state has seen.
+        """Return causal attention of new tokens to themselves and to all tokens of the state.
 
         `attention_mask` is True for real new tokens, which come first in their row; the output of
-        the others is undefined. The given state is used up: continue with the returned one. A state
-        made in inference mode is continued there: elsewhere torch doesn't let it change.
+        the others is undefined. The given state is invalid afterwards: use the returned one.
+        A state made in inference mode can be extended only there, since it changes in place.
         """
         self._validate_extend(query, key, value, bias, gates)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
@@ -194,7 +194,7 @@ class Attention(nn.Module, ABC):
         return self._encode_memory(key, value, mask)
 
     def attend_memory(self, query: Queries, memory: State) -> Outputs:
-        """Return what queries gather from a memory: the second half of `forward`."""
+        """Return the attention of queries to a memory: the second half of `forward`."""
         self.require_support("cross")
         return self._attend_memory(query, memory)
 

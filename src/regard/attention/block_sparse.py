@@ -34,8 +34,8 @@ class BlockSparse(Softmax):
     def __init__(self, *, block_size: int, full_rows: int = 0, reach: int | None = None) -> None:
         """Blocks of `block_size` tokens.
 
-        The first `full_rows` blocks of queries attend to all keys if there is no causality; `reach`
-        is the farthest that a query looks to either side, where there is such a limit.
+        Without a causal mask, the first `full_rows` blocks of queries attend to all keys. `reach`
+        is the largest distance of a query's keys, in positions; None: no limit.
         """
         super().__init__()
         if block_size < 1:
@@ -44,13 +44,16 @@ class BlockSparse(Softmax):
 
     @abstractmethod
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """Softmax over the allowed keys among those that the blocks hold."""
+        """Softmax over the allowed keys in the blocks of the pattern."""
 
     @abstractmethod
     def table(
         self, heads: int, blocks: int, *, causal: bool, device: torch.device
     ) -> Int[Tensor, "#heads blocks slots"]:
-        """The blocks of keys that each block of queries attends to, each once; −1 is none."""
+        """Return the blocks of keys that each block of queries attends to, without repetition.
+
+        Unused slots are −1.
+        """
 
     def pattern(self, heads: int, n: int, *, causal: bool, device: torch.device) -> Mask:
         """Return the mask of this mechanism for `n` tokens."""
@@ -73,7 +76,7 @@ class BlockSparse(Softmax):
         (heads, n), device, mask = query.shape[1:3], query.device, _self_aligned(mask)
         causal = mask.alignment is not None
         table = self.table(heads, -(-n // self.block_size), causal=causal, device=device)
-        if query.is_cuda or table.shape[2] >= table.shape[1]:  # nothing is gained by gathering
+        if query.is_cuda or table.shape[2] >= table.shape[1]:  # gathering saves nothing
             return super()._forward(query, key, value, self.restrict(mask, query), bias)
         mask = mask & Mask(window_size=self.reach)
         rows = self._rows(query, key, value, table, mask, bias)
@@ -96,12 +99,12 @@ class BlockSparse(Softmax):
         if query.shape[2] != 1:
             return super()._attend_cache(query, cache, before, bias)
         positions = before.positions(1)
-        # The blocks that the new token of each row attends to, gathered.
+        # Gather the blocks that the new token of each row attends to.
         heads, slots = query.shape[1], cache.keys.shape[2] - 1
         table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
         own = cache.inside(positions)[:, 0] // self.block_size
-        looked_at = table[:, own].transpose(0, 1)  # batch, heads, slots
-        at = self._tokens(looked_at).expand(-1, heads, -1)
+        attended = table[:, own].transpose(0, 1)  # batch, heads, slots
+        at = self._tokens(attended).expand(-1, heads, -1)
         now = positions[:, :, None]
         row = torch.arange(len(query), device=query.device)[:, None, None]
         allowed = self._near.between(row, now, at)
@@ -135,10 +138,10 @@ class BlockSparse(Softmax):
     def _pairs(self, shape: Shape) -> float:
         causal, blocks = shape.causal or shape.mode == "step", -(-shape.keys // self.block_size)
         table = self.table(shape.heads, blocks, causal=causal, device=torch.device("cpu"))
-        looked_at = (table >= 0).sum(-1).double().expand(shape.heads, -1).clone()
+        attended = (table >= 0).sum(-1).double().expand(shape.heads, -1).clone()
         if not causal:
-            looked_at[:, : self.full_rows] = blocks
-        rows = looked_at[:, blocks - -(-shape.queries // self.block_size) :]
+            attended[:, : self.full_rows] = blocks
+        rows = attended[:, blocks - -(-shape.queries // self.block_size) :]
         return float(rows.mean()) * self.block_size * shape.queries
 
     def _rows(
@@ -150,7 +153,7 @@ class BlockSparse(Softmax):
         mask: Mask,
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
-        """The output of the padded tokens, computed for several blocks of queries at a time."""
+        """Yield the outputs of the padded tokens, for several blocks of queries at a time."""
         (heads, n), blocks, size = query.shape[1:3], table.shape[1], self.block_size
         row = torch.arange(len(query), device=query.device)[:, None, None, None]
         full = 0 if mask.alignment else min(self.full_rows, blocks)
@@ -182,22 +185,22 @@ class BlockSparse(Softmax):
             yield out.unflatten(1, (heads, -1)).flatten(2, 3)
 
     def _tokens(self, blocks: Int[Tensor, "*n slots"]) -> Int[Tensor, "*n keys"]:
-        """The positions of all tokens of blocks, negative for −1."""
+        """Return the positions of all tokens of blocks; negative for block −1."""
         within = torch.arange(self.block_size, device=blocks.device)
         return (blocks[..., None] * self.block_size + within).flatten(-2)
 
     @property
     def _near(self) -> Mask:
-        """The keys at or before the query, and not too far."""
+        """Return the mask of the keys up to the query, within `reach`."""
         return Mask(alignment="start", window_size=self.reach)
 
 
 class BigBird(BlockSparse):
-    """Global blocks, a window and random blocks.
+    """Global blocks, a window and random blocks (Zaheer et al., 2020, section 2).
 
-    Zaheer et al., 2020, section 2. The random blocks are a function of the seed, the head, the
-    block of queries and the block of keys, drawn for `max_keys`: n tokens attend to a corner of
-    what more would attend to. Causal, they are drawn among the blocks before.
+    The random blocks are a function of the seed, the head, the block of queries and the block of
+    keys, drawn for `max_keys`: the pattern of n tokens is a corner of that of more tokens. With a
+    causal mask, they are drawn among the preceding blocks.
     """
 
     name = "bigbird"
@@ -212,9 +215,10 @@ class BigBird(BlockSparse):
         max_keys: int = 4096,
         seed: int = 0,
     ) -> None:
-        """`window` blocks around the query's own (an odd number), `random` ones beside them.
+        """`window` blocks around that of the query (an odd number), and `random` other ones.
 
-        All attend to the first `global_blocks` blocks, which attend to all without causality.
+        All queries attend to the first `global_blocks` blocks. Without a causal mask, these attend
+        to all keys.
         """
         super().__init__(block_size=block_size, full_rows=global_blocks)
         if window < 1 or window % 2 == 0 or min(random, global_blocks) < 0:
@@ -226,7 +230,7 @@ class BigBird(BlockSparse):
         self.max_keys, self.seed = max_keys, seed
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """Softmax over fixed blocks, and those of the free ones whose numbers are the smallest."""
+        """Softmax over the fixed blocks, and the free blocks with the smallest hashes."""
         blocks, causal = -(-self.max_keys // self.block_size), mask.alignment is not None
         visible = torch.zeros(query.shape[1], blocks, blocks, dtype=torch.bool)
         for head, row in itertools.product(range(query.shape[1]), range(blocks)):
@@ -278,14 +282,14 @@ class SlidingWindow(BlockSparse):
         return reference.softmax(query, key, reference.allowed(query, key, mask) & near, bias)
 
     def restrict(self, mask: Mask | None, query: Queries) -> Mask:
-        return _self_aligned(mask).within(self.size)  # which leaves its blocks nothing to hide
+        return _self_aligned(mask).within(self.size)  # its blocks hold the whole window
 
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         if query.shape[2] != 1 or not cache.is_even or torch.compiler.is_compiling():
             return super()._attend_cache(query, cache, before, bias)
-        # Rows of one length attend to the same slots, side by side, which needn't be gathered.
+        # Rows of equal length attend to the same adjacent slots, which needn't be gathered.
         cache = replace(cache, window_size=self.size)
         return Softmax._attend_cache(self, query, cache, before, bias)
 
@@ -304,14 +308,14 @@ class SlidingWindow(BlockSparse):
 
 
 _SEGMENT = 256
-"""Tokens whose blocks are gathered at once, so that they stay in a CPU's cache."""
+"""Number of tokens whose blocks are gathered at once, to stay in a CPU's cache."""
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _drawn(
     heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
 ) -> Tensor:
-    """`_bigbird_table`, which the compiler needn't look into."""
+    """Call `_bigbird_table`, which the compiler doesn't trace."""
     return _bigbird_table(heads, blocks, side, random, global_blocks, causal, seed)
 
 
@@ -319,7 +323,7 @@ def _drawn(
 def _bigbird_table(
     heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
 ) -> Int[Tensor, "heads blocks slots"]:
-    """For each head and block of queries: global blocks, its window, random ones; −1 is none."""
+    """Return the global, window and random blocks of each head and block of queries; −1: none."""
     head, row, column = np.ogrid[:heads, :blocks, :blocks]
     near = (column >= row - side) & (column <= (row if causal else row + side))
     fixed = (near | (column < global_blocks)) & ((column <= row) | (not causal))
@@ -339,7 +343,7 @@ def _bigbird_table(
 
 
 def _hash(seed: int, *parts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A 64-bit number for each combination of the parts (SplitMix64, Steele et al., 2014)."""
+    """Return a 64-bit hash of each combination of the parts (SplitMix64, Steele et al., 2014)."""
     state = np.zeros((1,) * parts[0].ndim, dtype=np.uint64)
     for part in (np.full_like(parts[0][:1, :1, :1], seed), *parts):
         state = (state ^ part.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
@@ -350,31 +354,31 @@ def _hash(seed: int, *parts: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def _as_matrix(table: Int[Tensor, "#heads blocks slots"]) -> Bool[Tensor, "#heads blocks blocks"]:
-    """A table of block numbers as a matrix of pairs."""
+    """Convert a table of block numbers to a matrix of pairs."""
     heads, blocks, _ = table.shape
-    # One more column for −1, which is none.
+    # One more column for −1.
     matrix = torch.zeros(heads, blocks, blocks + 1, dtype=torch.bool, device=table.device)
     return matrix.scatter(2, table % (blocks + 1), True)[:, :, :blocks]
 
 
 def _gather_blocks(
     x: Float[Tensor, "batch kv_heads n d"],
-    looked_at: Int[Tensor, "#heads blocks slots"],
+    attended: Int[Tensor, "#heads blocks slots"],
     heads: int,
     size: int,
 ) -> Float[Tensor, "batch heads_times_blocks keys d"]:
-    """The blocks that each block of queries attends to, one after the other."""
+    """Return the blocks that each block of queries attends to, concatenated."""
     kv_heads, blocks = x.shape[1], x.shape[2] // size
     head = torch.arange(heads, device=x.device)[:, None, None] // (heads // kv_heads)
-    index = head * blocks + looked_at.clamp(min=0)
+    index = head * blocks + attended.clamp(min=0)
     rows = x.reshape(len(x), kv_heads * blocks, -1).index_select(1, index.flatten())
-    return rows.reshape(len(x), heads * looked_at.shape[1], -1, x.shape[3])
+    return rows.reshape(len(x), heads * attended.shape[1], -1, x.shape[3])
 
 
 def _added(
     bias: Bias | None, head: Tensor, query: Tensor, key: Tensor, dtype: torch.dtype
 ) -> Tensor | None:
-    """The bias of heads and positions that broadcast against one another."""
+    """Return the bias of heads and positions that broadcast."""
     if bias is None:
         return None
     nothing = torch.zeros((), device=query.device)
@@ -382,6 +386,6 @@ def _added(
 
 
 def _self_aligned(mask: Mask | None) -> Mask:
-    """The mask of self-attention, where queries aligned at the end stand at the start as well."""
+    """Return the mask of self-attention, where both alignments are the same."""
     mask = mask or Mask()
     return replace(mask, alignment="start") if mask.alignment == "end" else mask

@@ -50,7 +50,7 @@ CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, n_value_heads=4, d_head=4, c
 
 
 class AttentionConfig(OpenConfig):
-    """Base of the configurations of attention mechanisms, whose fields are a struct's.
+    """Base of the configurations of attention mechanisms, which are structs.
 
     The summary of a mechanism is the first line of its configuration's docstring.
     """
@@ -85,7 +85,7 @@ class AttentionConfig(OpenConfig):
         raise NotImplementedError
 
     def build_gating(self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape) -> "Gating":
-        """Build what makes the gates of a layer."""
+        """Build the module that computes the gates of a layer."""
         from regard.attention.gating import Gating
 
         return Gating(gates, d_model, shape)
@@ -245,7 +245,7 @@ BUILT_IN = {
     "gated-deltanet-2": "regard.attention.recurrent_config:GatedDeltaNet2Config",
     "rwkv7": "regard.attention.recurrent_config:RWKV7Config",
 }
-"""The built-in mechanisms: MODULE:CLASS of a configuration, or of a mechanism without one."""
+"""Built-in mechanisms: MODULE:CLASS of a configuration, or of a mechanism without one."""
 
 GROUP = "regard.attention"
 """The entry-point group of packages that add mechanisms."""
@@ -287,7 +287,7 @@ def config_type(kind: str) -> type[Config]:
         found = locate(BUILT_IN[kind]) if kind in BUILT_IN else _installed(kind)
     except UserError:
         raise
-    except Exception as error:  # whatever the module of a package does
+    except Exception as error:  # the module of a package may raise anything
         raise UserError(f"{kind}: can't be loaded: {type(error).__name__}: {error}") from error
     return _config_of(kind, found)
 
@@ -308,7 +308,7 @@ def _installed(kind: str) -> Any:
 
 @cache
 def _config_of(kind: str, found: Any) -> type[Config]:
-    """The configuration of a class, with the kind as its tag."""
+    """Return the configuration of a class, with the kind as its tag."""
     if isinstance(found, type) and issubclass(found, AttentionConfig) and issubclass(found, Config):
         if not hasattr(found, "supports"):
             raise UserError(f"{kind}: lacks supports")
@@ -329,7 +329,7 @@ def _config_of(kind: str, found: Any) -> type[Config]:
 
 
 def _is_mechanism(found: Any) -> bool:
-    """Whether this is a subclass of `Attention`, which isn't imported for the question."""
+    """Whether this is a subclass of `Attention`, without importing it."""
     base = ("regard.attention.base", "Attention")
     return isinstance(found, type) and base in ((c.__module__, c.__name__) for c in found.__mro__)
 

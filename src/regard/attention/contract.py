@@ -1,7 +1,7 @@
 """The contract of all mechanisms: `check(mechanism)` lists the failures on this machine.
 
 Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
-precision at a time. What a mechanism doesn't support must raise.
+precision at a time. Unsupported features must raise.
 
 Bounds are multiples of the precision: an output may be off by `slack` · eps · the largest value ·
 (1 + the largest sum of the terms of a score), which is what rounding the scores once does.
@@ -27,7 +27,7 @@ from regard.attention.state import State
 from regard.errors import UnsupportedError
 
 SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}
-"""Roundings a result may suffer, in float32 and float64; bfloat16 rounds little but in and out."""
+"""Roundings allowed to a result; in bfloat16, few but those of inputs and outputs occur."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class ContractViolation(Exception):
-    """A promise that isn't kept."""
+    """A property of the contract that a mechanism lacks."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _outcome(name: str, run: Check, subject: Subject, case: Case) -> Outcome:
         run(subject, case)
     except ContractViolation as broken:
         return Outcome(name, case.name, str(broken))
-    except Exception as error:  # a stranger's mechanism may do anything
+    except Exception as error:  # custom mechanisms may raise anything
         return Outcome(name, case.name, f"{type(error).__name__}: {_first_line(error)}")
     return Outcome(name, case.name, None)
 
@@ -126,7 +126,7 @@ def _weights(subject: Subject, case: Case) -> Tensor:
 
 
 def _gather(subject: Subject, case: Case, weights: Tensor) -> Tensor:
-    """Weights · values, of a mechanism with gates of these."""
+    """Return weights · values, times the gates of the values."""
     return reference.gather(weights, subject.attend.gated_values(case.value, case.gates))
 
 
@@ -169,8 +169,8 @@ def _gradients(subject: Subject, case: Case) -> None:
         raise ContractViolation(f"gradient against differences: {_first_line(error)}") from None
 
 
-def _no_look_ahead(subject: Subject, case: Case) -> None:
-    """Keys, values and gates change from one on: rows that can't see it stay as they are."""
+def _is_causal(subject: Subject, case: Case) -> None:
+    """Changed keys, values and gates leave the outputs of earlier queries as they are."""
     queries, keys = case.query.shape[2], case.key.shape[2]
     where = (case.mask or Mask()).query_positions(queries, keys, case.query.device)
     before = _run(subject, case)
@@ -181,7 +181,7 @@ def _no_look_ahead(subject: Subject, case: Case) -> None:
 
 
 def _padding_is_ignored(subject: Subject, case: Case) -> None:
-    """Keys, values and gates beyond a row's length change: the row stays as it is."""
+    """Changed keys, values and gates beyond a row's length leave its outputs as they are."""
     assert case.mask is not None
     assert case.mask.key_lengths is not None
     before = _run(subject, case)
@@ -191,7 +191,7 @@ def _padding_is_ignored(subject: Subject, case: Case) -> None:
 
 
 def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
-    """The case with other keys, values and gates in some places."""
+    """Return the case with other keys, values and gates in some places."""
     _, key, value, *gates = (x.clone() for x in case.tensors)
     key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
     for declared, gate in zip(subject.attend.gates, gates, strict=True):
@@ -203,7 +203,7 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
     dead = ~case.allowed().any(-1)
     out, weights = _run(subject, case), _weights(subject, case)
     if bool(out[dead].any()) or bool(weights[dead].any()):
-        raise ContractViolation("a query that may look at no key gathers something")
+        raise ContractViolation("the output of a query without allowed keys isn't zero")
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
@@ -215,7 +215,7 @@ def _key_heads_are_shared(subject: Subject, case: Case) -> None:
 
 
 def _rows_are_independent(subject: Subject, case: Case) -> None:
-    """Each row alone gives what it gives among others."""
+    """A row alone has the outputs that it has in the batch."""
     together = _run(subject, case)
     for row in range(len(case.query)):
         one = slice(row, row + 1)
@@ -224,7 +224,7 @@ def _rows_are_independent(subject: Subject, case: Case) -> None:
 
 
 def _layout_is_irrelevant(subject: Subject, case: Case) -> None:
-    """Vectors whose entries lie apart in memory, as after a convolution."""
+    """Vectors that aren't contiguous, as after a convolution, have the same outputs."""
     apart = _run(subject, case.each(lambda x: x.mT.contiguous().mT))
     subject.close(apart, _run(subject, case), case, "with entries apart")
 
@@ -239,7 +239,7 @@ def _training_is_evaluation(subject: Subject, case: Case) -> None:
 
 
 def _decodes(subject: Subject, case: Case) -> None:
-    """One by one, in parts, and in rows of unequal length: as all at once."""
+    """Outputs one by one, in parts and in rows of unequal length equal those of `forward`."""
     whole = _run(subject, case)
     n = case.query.shape[2]
     for sizes in ([1] * n, [4, n - 4], [3, 1, n - 4], [n - 1, 1], [n]):
@@ -275,7 +275,7 @@ def _decodes(subject: Subject, case: Case) -> None:
 
 
 def _ends(subject: Subject, case: Case, sizes: list[int], whole: Tensor) -> None:
-    """The last token of each part alone, after parts of these sizes."""
+    """The output of the last token of each part, alone, equals that of `forward`."""
     state = _init_state(subject, case, sum(sizes))
     for part in torch.arange(sum(sizes)).split(sizes):
         out, state = _extend(subject, case, state, part.expand(len(whole), -1), last=True)
@@ -306,7 +306,7 @@ def _extend(
     *,
     last: bool = False,
 ) -> tuple[Tensor, State]:
-    """Feed the tokens at some places of each row, for the outputs of all or of the last alone."""
+    """Extend the state by the tokens at some places; return all outputs, or only the last."""
     places = places.to(subject.device)
     row = torch.arange(len(places), device=subject.device) if rows is None else rows
     new = case.each(lambda x: x[row[:, None], :, places].transpose(1, 2))
@@ -323,8 +323,8 @@ def _extend(
     )
 
 
-def _remembers(subject: Subject, case: Case) -> None:
-    """A memory read is what forward gives, for its rows in any order."""
+def _memory_is_forward(subject: Subject, case: Case) -> None:
+    """Attention to a memory equals `forward`, with its rows in any order."""
     memory = subject.attend.encode_memory(case.key, case.value, mask=case.mask)
     subject.close(
         subject.attend.attend_memory(case.query, memory), _run(subject, case), case, "memory read"
@@ -344,7 +344,7 @@ _ATTEMPTS: dict[str, Attempt] = {
     "cross": lambda subject, case: subject.attend.encode_memory(case.key, case.value),
     "vectors": _vectors,
 }
-"""Calls that require a feature, besides those on other inputs."""
+"""Calls that require a feature; other features are required by inputs of `forward`."""
 
 
 def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
@@ -370,7 +370,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {
     ),
     "weights · values = output": (_weights_give_output, lambda _, case: True),
     "gradients": (_gradients, lambda _, case: True),
-    "no look ahead": (_no_look_ahead, lambda _, case: "alignment" in case.restrictions),
+    "causal": (_is_causal, lambda _, case: "alignment" in case.restrictions),
     "padding is ignored": (_padding_is_ignored, lambda _, case: "key_lengths" in case.restrictions),
     "fully masked rows are zero": (
         _masked_rows_are_zero,
@@ -388,7 +388,7 @@ _CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {
         lambda subject, case: subject.attend.supports.decoding and case.is_decoding,
     ),
     "memory": (
-        _remembers,
+        _memory_is_forward,
         lambda subject, case: (
             subject.attend.supports.cross
             and case.bias is None
@@ -396,4 +396,4 @@ _CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {
         ),
     ),
 }
-"""Each check, and whether it is one for a case."""
+"""Each check, and whether it applies to a case."""

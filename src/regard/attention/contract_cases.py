@@ -36,7 +36,7 @@ class TableBias:
         return add
 
     def _inside(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions of padding may lie outside."""
+        """Clamp positions, since those of padding may lie outside."""
         return query.clamp(0, self.table.shape[1] - 1), key.clamp(0, self.table.shape[2] - 1)
 
 
@@ -68,21 +68,21 @@ class Case:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Queries, keys, values and gates."""
+        """Queries, keys, values and gates, in this order."""
         return [self.query, self.key, self.value, *self.gates.values()]
 
     def of(self, tensors: Sequence[Tensor]) -> "Case":
-        """The case with other queries, keys, values and gates."""
+        """Return the case with other queries, keys, values and gates."""
         query, key, value, *gates = tensors
         named = dict(zip(self.gates, gates, strict=True))
         return replace(self, query=query, key=key, value=value, gates=named)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Case":
-        """The case with each of them changed."""
+        """Return the case with each tensor changed."""
         return self.of([change(x) for x in self.tensors])
 
     def cpu(self) -> "Case":
-        """The case on the CPU, where references work."""
+        """Return the case on the CPU, for the references."""
         mask = self.mask and self.mask.to(torch.device("cpu"))
         bias = self.bias and TableBias(self.bias.table.cpu())
         return replace(self.each(Tensor.cpu), mask=mask, bias=bias)
@@ -94,12 +94,12 @@ class Case:
 
     @property
     def is_decoding(self) -> bool:
-        """Whether this is what decoding does, token by token: plain causal self-attention."""
+        """Whether decoding can compute this case: plain causal self-attention."""
         return self.restrictions == {"alignment"} and self.query.shape[2] == self.key.shape[2]
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Number of query heads that share a key head."""
         return self.query.shape[1] // self.key.shape[1]
 
     @property
@@ -111,7 +111,7 @@ class Case:
         return (1 + largest) * float(self.value.double().abs().max())
 
     def allowed(self) -> Tensor:
-        """The mask, for every row, head, query and key."""
+        """Return the mask of every row, head, query and key."""
         return reference.allowed(self.query, self.key, self.mask or Mask())
 
 
@@ -124,7 +124,7 @@ class Cases:
     device: torch.device
 
     def supported(self) -> Iterator[Case]:
-        """All cases that the mechanism says it can do."""
+        """Yield all cases that the mechanism supports."""
         for name, mask in _self_masks(self.device).items():
             if self._honors(mask):
                 yield self._make(name, mask)
@@ -146,7 +146,7 @@ class Cases:
                         )
 
     def unsupported(self) -> Iterator[Case]:
-        """A case for each thing that the mechanism says it can't do."""
+        """Yield a case for each feature that the mechanism doesn't support."""
         for name, mask in _self_masks(self.device).items():
             if (mask is None or len(mask.restrictions) == 1) and not self._honors(mask):
                 yield self._make(name, mask)
@@ -156,11 +156,11 @@ class Cases:
             yield self._make("another sequence", self._widest(), queries=SHORT)
 
     def plain(self) -> Case:
-        """The case that most models are: causal where that can be."""
+        """Return the most common case: causal, if that is supported."""
         return self._make("plain", self._plain_mask())
 
     def compiled(self) -> Iterator[Case]:
-        """Short cases for the compiler: the plain mask, and without it or with lengths, too."""
+        """Yield short cases for the compiler: the plain mask, and no mask or lengths."""
         plain, lengths = self._plain_mask(), Mask.lengths(torch.tensor([3, 0], device=self.device))
         yield self._make("plain", plain, queries=SHORT, keys=SHORT)
         if plain and self.mechanism.type.supports.bidirectional:
@@ -175,7 +175,7 @@ class Cases:
         return causal if self._honors(causal) else None
 
     def _widest(self) -> Mask | None:
-        """No mask, or a causal one where that is required."""
+        """Return no mask, or a causal one where that is required."""
         return None if self.mechanism.type.supports.bidirectional else Mask.causal()
 
     def _honors(self, mask: Mask | None) -> bool:

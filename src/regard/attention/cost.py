@@ -25,21 +25,21 @@ class Shape:
     """Width of a value."""
     dtype: torch.dtype = torch.float32
     causal: bool = False
-    """Whether query i looks no further than key i + keys - queries."""
+    """Whether query i attends to keys up to i + keys - queries."""
     mode: Mode = "forward"
     """Forward; with backward; or decoding: `queries` new tokens, `keys` with those before."""
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it may attend to, per head."""
+        """Number of pairs of a query and an allowed key, per head."""
         if not self.causal:
             return self.queries * self.keys
-        looking = min(self.queries, self.keys)
-        return looking * self.keys - looking * (looking - 1) // 2
+        attending = min(self.queries, self.keys)
+        return attending * self.keys - attending * (attending - 1) // 2
 
     @property
     def passes(self) -> int:
-        """Matrix products done for each one of the forward pass: its backward has two."""
+        """Matrix products for each one of the forward pass; the backward pass has two more."""
         return 3 if self.mode == "training" else 1
 
     @property
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Least cost of a call with the algorithm of the mechanism."""
+    """Minimum cost of a call with the algorithm of the mechanism."""
 
     operations: int
     """Floating-point operations of its matrix products, two for a multiplication and addition."""
@@ -66,9 +66,9 @@ class Cost:
     parameters: int
     """Trained numbers."""
     state_bytes: int
-    """Bytes that decoding remembers of `keys` tokens; 0 for what can't decode."""
+    """Bytes of the decoding state after `keys` tokens; 0 without decoding."""
 
     @property
     def intensity(self) -> float:
-        """Operations a byte: below what the machine does in the time of a byte, memory decides."""
+        """Operations per byte: memory-bound on machines with a larger ratio of the two."""
         return self.operations / self.bytes

@@ -1,4 +1,4 @@
-"""Mechanisms in a file of the user: the file is self-contained, and identified by its sha256."""
+"""Mechanisms in a user's file, which is self-contained and identified by its sha256."""
 
 import sys
 from functools import cache
@@ -33,13 +33,13 @@ def load(path: str, name: str) -> Any:
 @cache
 def _module(path: str, content: bytes) -> ModuleType:
     """Run a file as a module; the same content at the same path is the same module."""
-    # A name that no other module has; compiled code and dataclasses look themselves up by it.
+    # A unique name, by which compiled code and dataclasses find the module.
     module = ModuleType(f"regard_custom_{Path(path).stem}_{sha256(content).hexdigest()[:12]}")
     module.__file__ = path
     sys.modules[module.__name__] = module
     try:
         exec(compile(content, path, "exec"), vars(module))
-    except (Exception, SystemExit) as error:  # whatever a user's file does
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         del sys.modules[module.__name__]
         raise UserError(f"{path}: can't be loaded: {type(error).__name__}: {error}") from error
     return module

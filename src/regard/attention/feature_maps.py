@@ -22,7 +22,7 @@ Features: TypeAlias = tuple[Float[Tensor, "*n m"], Float[Tensor, "*n"]]
 
 
 class FeatureMap(nn.Module, ABC):
-    """x → φ(x), for queries and keys of any leading shape."""
+    """A function x → φ(x) of queries and keys, with any leading shape."""
 
     positive: ClassVar[bool]
     """Whether φ(q)·φ(k) > 0 always, so that no sum of weights can be zero or negative."""
@@ -31,36 +31,36 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Vectors) -> Features:
-        """Values and scales of φ(x) = values · e^scale."""
+        """Return values and scales of φ(x) = values · e^scale."""
 
     @abstractmethod
     def size(self, d: int) -> int:
-        """m, the number of features of a vector of width d."""
+        """Return m, the number of features of a vector of width d."""
 
     @abstractmethod
     def reference(
         self, query: Float[Tensor, "*pairs d"], key: Float[Tensor, "*pairs d"]
     ) -> Float[Tensor, "*pairs"]:
-        """φ(q)·φ(k) of pairs that broadcast, in float64, straight from the formula."""
+        """Return φ(q)·φ(k) of pairs that broadcast, in float64, straight from the formula."""
 
     def operations(self, d: int) -> int:
-        """Floating-point operations of the matrix products in φ(x) for one x."""
+        """Return the floating-point operations of the matrix products in φ(x) for one x."""
         return 0
 
     def kernel_operations(self, d: int) -> int:
-        """Operations of the matrix products in `kernel` for one x, without those of q and k."""
+        """Return the operations of the matrix products in `kernel` for one x, without q·k."""
         return self.operations(d)
 
     def kernel(
         self, query: Float[Tensor, "*n queries d"], key: Float[Tensor, "*n keys d"]
     ) -> tuple[Float[Tensor, "*n queries keys"], Float[Tensor, "*n keys"]]:
-        """Values and scales of φ(q)·φ(k) = values · e^scale, up to a positive factor by query."""
+        """Return values and scales of φ(q)·φ(k) = values · e^scale, up to a factor by query."""
         query_features, _ = self(query)
         key_features, scale = self(key)
         return query_features @ key_features.mT, scale
 
     def kernel_width(self, d: int) -> int:
-        """Terms of the sum that a value of `kernel` is."""
+        """Return the number of terms of each sum in `kernel`."""
         return self.size(d)
 
 
@@ -76,7 +76,7 @@ class Elu(FeatureMap):
         return (query * key).sum(-1)
 
     def forward(self, x: Vectors) -> Features:
-        # F.elu(x) + 1 would be 0 below -17, where e^x is lost beside 1.
+        # F.elu(x) + 1 would be 0 below -17, where e^x - 1 rounds to -1.
         return x.clamp(max=0).exp() + x.relu(), x.new_zeros(x.shape[:-1])
 
     def size(self, d: int) -> int:
@@ -166,7 +166,7 @@ class RandomFeatures(FeatureMap):
 
     @torch.no_grad()
     def redraw(self, seed: int) -> None:
-        """Draw other directions."""
+        """Draw new directions."""
         features, d = self.directions.shape
         draw = draw_directions(features, d, orthogonal=self.orthogonal, seed=seed)
         self.directions.copy_(draw)
@@ -178,7 +178,7 @@ class RandomFeatures(FeatureMap):
         return 2 * self.directions.numel()
 
     def project(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n features"]:
-        """w·x for all w."""
+        """Return w·x for all w."""
         return F.linear(x, self.directions.to(x.dtype))
 
 
@@ -200,7 +200,7 @@ class Fourier(RandomFeatures):
         orthogonal: bool = True,
         seed: int = 0,
     ) -> None:
-        """`features` directions, each with a cosine and a sine; `sigma` is d^¼ if not given."""
+        """`features` directions, each with a cosine and a sine; the default of `sigma` is d^¼."""
         super().__init__(d=d, features=features, orthogonal=orthogonal, seed=seed)
         self.sigma = d**0.25 if sigma is None else sigma
 
@@ -232,7 +232,7 @@ class FavorTrigonometric(RandomFeatures):
         waves, log_factor = _waves(self.project(x)), x.square().sum(-1) / 2
         if not log_factor.requires_grad:
             return waves, log_factor
-        # The factor is in the scale; here it has its gradient alone.
+        # The scale has the value of the factor; this has only its gradient.
         scale = log_factor.detach()
         return waves * (log_factor - scale).exp()[..., None], scale
 
@@ -282,9 +282,9 @@ class FavorHyperbolic(RandomFeatures):
 def draw_directions(
     features: int, d: int, *, orthogonal: bool, seed: int
 ) -> Float[Tensor, "features d"]:
-    """Directions w ~ N(0, I), in float64.
+    """Return directions w ~ N(0, I), in float64.
 
-    Orthogonal ones come in blocks of d, each drawn for itself: a random rotation whose rows get the
+    Orthogonal ones are drawn in independent blocks of d: a random rotation whose rows have the
     lengths of independent normal vectors (Choromanski et al., 2021, section 2.4).
     """
     random = np.random.default_rng(seed)
@@ -300,20 +300,20 @@ def draw_directions(
 
 
 def _waves(angles: Tensor) -> Tensor:
-    """[cos, sin]/√m."""
+    """Return [cos, sin]/√m."""
     m: int = angles.shape[-1]
     return torch.cat([angles.cos(), angles.sin()], -1) * float(m**-0.5)
 
 
 def _exponentials(exponents: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """e^(exponents − ‖x‖²/2)/√m in two factors, the values at most 1/√m."""
+    """Return e^(exponents − ‖x‖²/2)/√m in two factors, values at most 1/√m."""
     log_factor = x.square().sum(-1) / 2
     differentiable = log_factor.requires_grad
     largest = (exponents.detach() if differentiable else exponents).amax(-1)
     m: int = exponents.shape[-1]
     taken_off = largest + math.log(m) / 2
     if differentiable:
-        # The factor is in the scale; here it has its gradient, and no size to lose digits by.
+        # The scale has the value of the factor; this has only its gradient, and loses no digits.
         log_factor, gradient = log_factor.detach(), log_factor - log_factor.detach()
         taken_off = taken_off + gradient
     return exponents.sub_(taken_off[..., None]).exp_(), largest - log_factor

@@ -2,8 +2,8 @@
 
     S_t = (D_t − x_t y_tᵀ) S_(t−1) + k_t u_tᵀ
 
-is what one of its kernels computes, with a = y and b = −x. The delta rule reads the state that has
-decayed: y = D_t b ⊙ k, and x = k. Tokens that erase nothing have kernels of their own: simple GLA
+is computed by one of its kernels, with a = y and b = −x. The delta rule reads the decayed state:
+y = D_t b ⊙ k, and x = k. Tokens that erase nothing have kernels of their own: simple GLA
 where a head has one decay, GLA where each channel has one.
 """
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from regard.attention.recurrence import Update
 
 LOWEST = -80.0
-"""Log decays below count as this one: kernels subtract their sums, and −∞ − −∞ is no number."""
+"""Lower bound of log decays: kernels subtract their sums, and −∞ − −∞ is NaN."""
 WIDEST = 256
-"""Channels of a key that a kernel takes."""
+"""Largest width of a key that the kernels support."""
 
 
 @cache
@@ -29,7 +29,7 @@ def installed() -> bool:
 
 
 def fits(query: Float[Tensor, "b h n d"], value: Float[Tensor, "b g n e"]) -> bool:
-    """Return whether the kernels take these rows: in half precision on a GPU, one query a state.
+    """Return whether the kernels support a call: half precision, on a GPU, one query per state.
 
     In float32 they multiply in TF32, with errors of 1e-3. They can't be part of a compiled graph.
     """
@@ -51,7 +51,7 @@ def scan(
     *,
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "b g 1 n e"], Float[Tensor, "b g d e"]]:
-    """Return what `recurrence.scan` does, by the kernels.
+    """Compute `recurrence.scan` by the kernels.
 
     Vectors are rounded to `dtype`; decays and the state remain in float32.
     """
@@ -79,5 +79,5 @@ def scan(
 
 
 def _by_token(x: Float[Tensor, "b g n d"]) -> Float[Tensor, "b n g d"]:
-    """The kernels' order of dimensions."""
+    """Transpose heads and tokens, as the kernels require."""
     return x.transpose(1, 2).contiguous()

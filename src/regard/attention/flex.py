@@ -33,7 +33,7 @@ def attend(
     bias: Bias | RelativeVectors | None,
     scale: float,
 ) -> Outputs:
-    """Softmax attention; the output of a fully masked query is zero."""
+    """Return softmax attention; the output of a fully masked query is zero."""
     out = _run(
         flex_attention,
         query.is_cuda,
@@ -52,14 +52,14 @@ def attend(
 def score_mod(
     bias: Bias | RelativeVectors, mask: Mask | None, query: Tensor, key: Tensor
 ) -> ScoreMod:
-    """The bias as a score_mod of FlexAttention, with query positions of the mask."""
+    """Convert a bias to a score_mod of FlexAttention, with query positions of the mask."""
     assert isinstance(bias, Bias)
     add, shift = bias.score_mod(), (mask or Mask()).shift(query.shape[2], key.shape[2])
     return lambda score, b, h, q, k: add(score, b, h, q + shift, k)
 
 
 def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
-    """The mask as a BlockMask of FlexAttention, which skips empty blocks; one for all layers."""
+    """Convert a mask to a BlockMask of FlexAttention, which skips empty blocks; layers share it."""
     batch, heads, queries, keys = *query.shape[:3], key.shape[2]
     by_row = mask.key_lengths is not None or mask.document_ids is not None
     by_head = mask.blocks is not None and len(mask.blocks.allowed) > 1
@@ -68,8 +68,8 @@ def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
     sizes = batch if by_row else None, heads if by_head else None, queries, keys
 
     def make() -> BlockMask:
-        # A copy of the mask: what it keeps must not refer to it, or only Python's garbage
-        # collector would free both.
+        # A copy of the mask: a cached value that refers to the mask would make a cycle, which only
+        # the garbage collector frees.
         allowed = mask_mod(replace(mask), queries, keys)
         made: BlockMask = _run(create_block_mask, query.is_cuda, allowed, *sizes, query.device)
         return made
@@ -78,7 +78,7 @@ def block_mask(mask: Mask, query: Tensor, key: Tensor) -> BlockMask:
 
 
 def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
-    """The mask as a function of (row, head, query, key)."""
+    """Convert a mask to a function of (row, head, query, key)."""
     shift, blocks, dense = mask.shift(queries, keys), mask.blocks, mask.allowed
 
     def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def mask_mod(mask: Mask, queries: int, keys: int) -> MaskMod:
 
 
 def _run(function: Callable[..., Any], compiles: bool, *args: Any, **options: Any) -> Any:
-    """Call a function of FlexAttention; compiled, it makes no tensor of all pairs."""
+    """Call a function of FlexAttention, compiled: otherwise it makes a tensor of all pairs."""
     if not compiles or torch.compiler.is_compiling():
         return function(*args, **options)
     with torch._dynamo.config.patch(recompile_limit=KINDS):
@@ -103,13 +103,13 @@ def _run(function: Callable[..., Any], compiles: bool, *args: Any, **options: An
 
 
 KINDS = 256
-"""Number of graphs in a process: for each kind of mask and bias, head size, dtype.
+"""Maximum number of graphs in a process: for each kind of mask and bias, head size, dtype.
 
-Torch's own limit is 8. Beyond a limit, full graphs raise, and others would silently run eagerly.
+The default is 8. Beyond the limit, full graphs raise an error.
 """
 
 
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    # The second shape makes torch compile for any: `dynamic=False` would compile for each.
+    # The second shape compiles for all shapes; `dynamic=False` would compile for each.
     return torch.compile(function, fullgraph=True)

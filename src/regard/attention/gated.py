@@ -1,11 +1,11 @@
 """Gated linear recurrences: attention by a state that each token decays, erases from and writes to.
 
-A head's state is a matrix S of d × e numbers, of one size for any number of tokens:
+The state of a head is a matrix S of d × e numbers, for any number of tokens:
 
     S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ,   out_t = scale · q_tᵀ S_t,
 
-with D_t = diag(e^log_decay). The mechanisms differ in their gates D, b and w, and RWKV-7 erases at
-a key of its own. Unrolled, out = weights · v with
+with D_t = diag(e^log_decay). The mechanisms differ in their gates D, b and w; RWKV-7 erases at
+a separate key. Unrolled, out = weights · v with
 
     weights_tj = scale · q_tᵀ T_t … T_(j+1) k_j w_j,   T_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t.
 
@@ -45,19 +45,19 @@ class RecurrentState(RowState):
 
 
 class RecurrentAttention(Attention):
-    """Base of the gated linear recurrences, which differ in what a token does to the state.
+    """Base of the gated linear recurrences, which differ in the update of the state by a token.
 
-    Each head of the values has a state. Key heads may be fewer, and query heads fewer or more:
+    Each value head has a state. Key heads may be fewer, and query heads fewer or more:
     consecutive ones share a key head, or a state. Documents must be contiguous. Computes in float32
     at least, unless flash-linear-attention is installed and rows are in half precision on a GPU.
     """
 
     supports = RecurrentConfig.supports
     chunk: ClassVar[int] = 64
-    """Tokens computed side by side; fewer where decays differ by channel."""
+    """Number of tokens of a chunk; fewer where decays differ by channel."""
 
     def __init__(self, *, scaled: bool = True, chunk: int | None = None) -> None:
-        """`scaled` divides scores by √d; `chunk` is the number of tokens computed side by side.
+        """`scaled` divides scores by √d; `chunk` is the number of tokens of a chunk.
 
         Raises:
             ValueError: a chunk has no token.
@@ -69,7 +69,7 @@ class RecurrentAttention(Attention):
 
     @abstractmethod
     def update(self, key: Tensor, value: Tensor, **gates: Tensor) -> Update:
-        """Return what each token does to the state; (b, g, n, ·), all in float32 at least."""
+        """Return the update of the state by each token: (b, g, n, ·), in float32 at least."""
 
     def _forward(
         self,
@@ -96,7 +96,7 @@ class RecurrentAttention(Attention):
         return weights
 
     def _init_state(self, shape: StateShape) -> State:
-        """The state before the first token; it has the same size for any capacity."""
+        """Return the state before the first token, of the same size for any capacity."""
         matrix = torch.zeros(
             shape.batch,
             shape.kv_heads,
@@ -142,7 +142,7 @@ class RecurrentAttention(Attention):
         state: Float[Tensor, "b g d e"] | None,
         gates: Mapping[str, Tensor],
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b g d e"]]:
-        """What each query reads, and the state after the last token."""
+        """Return the output of each query, and the state after the last token."""
         by_kernels, dtype, n = flash_linear.fits(query, value), value.dtype, key.shape[2]
         with without_autocast(query):
             reads, update = self._updates(query, key, value, gates)
@@ -169,7 +169,7 @@ class RecurrentAttention(Attention):
     def _updates(
         self, query: Tensor, key: Tensor, value: Tensor, gates: Mapping[str, Tensor]
     ) -> tuple[Float[Tensor, "b g r n d"], Update]:
-        """Scaled queries by the state that they read, and what the tokens do to it."""
+        """Return scaled queries, grouped by state, and the update of the state by each token."""
         (heads, states), (batch, key_heads, n, d) = (query.shape[1], value.shape[1]), key.shape
         if states % key_heads or (heads % states and states % heads):
             raise ValueError(
@@ -199,7 +199,7 @@ class RecurrentAttention(Attention):
             scores = d * writes * (length * (length + 1) if by_channel else pairs)
             by_query = scores + pairs * writes * e + 2 * length * d * e
             by_state = 2 * length * d * e
-            if erases:  # its scores and triangular system, and what it reads of the state
+            if erases:  # its scores, triangular system and reads of the state
                 by_state += scores + pairs // 2 * (d + e) + 2 * length * d * e
             if writes == 2:
                 by_state += pairs * e + 2 * length * d * e
@@ -222,10 +222,10 @@ def _first_tokens(document_ids: Int[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
 
 
 class GatedRecurrence(RecurrentAttention):
-    """Base of the recurrences whose gates are among those below; the reference follows from them.
+    """Base of the recurrences with the gates below, from which the reference follows.
 
     log_decay: D. beta: b and w, one number each. erase: b. write: w. removal_key: the key κ at
-    which a token erases instead of its own; its T_t is D_t − (b_t ⊙ κ_t) κ_tᵀ.
+    which a token erases instead of k; its T_t is D_t − (b_t ⊙ κ_t) κ_tᵀ.
     """
 
     def reference(
@@ -238,7 +238,7 @@ class GatedRecurrence(RecurrentAttention):
 
 
 class GatedLinear(GatedRecurrence):
-    """S_t = D_t S_(t−1) + k_t v_tᵀ, a decay for each channel (Yang et al., 2023, eq. 3)."""
+    """S_t = D_t S_(t−1) + k_t v_tᵀ, with a decay per channel (Yang et al., 2023, eq. 3)."""
 
     name = "gated-linear"
     gates = (CHANNEL_LOG_DECAY,)
@@ -249,7 +249,7 @@ class GatedLinear(GatedRecurrence):
 
 
 class Mamba2(GatedRecurrence):
-    """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, a decay for each head (Dao & Gu, 2024, eq. 2)."""
+    """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, with a decay per head (Dao & Gu, 2024, eq. 2)."""
 
     name = "mamba2"
     gates = (LOG_DECAY,)
@@ -264,7 +264,7 @@ class Mamba2(GatedRecurrence):
 class DeltaNet(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) S_(t−1) + β_t k_t v_tᵀ (Schlag et al., 2021, eq. 24).
 
-    It replaces the value that the state has at a key. β up to 2 with keys of length 1 gives
+    A token replaces the value stored at its key. β up to 2 with keys of length 1 gives
     eigenvalues down to −1 (Grazzi et al., 2025).
     """
 
@@ -288,7 +288,7 @@ class GatedDeltaNet(GatedRecurrence):
 
 
 class KimiDelta(GatedRecurrence):
-    """S_t = (I − β_t k_t k_tᵀ) D_t S_(t−1) + β_t k_t v_tᵀ, a decay for each channel.
+    """S_t = (I − β_t k_t k_tᵀ) D_t S_(t−1) + β_t k_t v_tᵀ, with a decay per channel.
 
     Kimi Delta Attention (Kimi Team, 2025, arXiv:2510.26692, eq. 1).
     """
@@ -303,7 +303,7 @@ class KimiDelta(GatedRecurrence):
 
 
 class GatedDeltaNet2(GatedRecurrence):
-    """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ, each gate by channel.
+    """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ, with gates per channel.
 
     Hatamizadeh et al., 2026, arXiv:2605.22791. `weights` applies to write ⊙ v.
     """
@@ -320,7 +320,7 @@ class GatedDeltaNet2(GatedRecurrence):
 class RWKV7(GatedRecurrence):
     """S_t = (D_t − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ (Peng et al., 2025, eq. 17).
 
-    It erases at a key of its own: κ is the gate removal_key, a the gate erase.
+    It erases at a separate key: κ is the gate removal_key, a the gate erase.
     """
 
     name = "rwkv7"

@@ -1,4 +1,4 @@
-"""Gates: numbers per token that a mechanism takes beside queries, keys and values."""
+"""Gates: inputs of a mechanism per token, in addition to queries, keys and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Gate:
 
     name: str
     per: Literal["head", "key", "value"] = "head"
-    """One number per head, or one per channel of its keys or of its values."""
+    """One number per head, per channel of its keys, or per channel of its values."""
     low: float = 0.0
     high: float = 1.0
     """The range of its values."""
 
     def shape(self, key: Tensor, value: Tensor) -> tuple[int, ...]:
-        """Return the shape that fits keys and values: a gate for each head of the values."""
+        """Return the shape for given keys and values: a gate for each value head."""
         batch, heads, tokens, e = value.shape
         channels = {"head": (), "key": (key.shape[-1],), "value": (e,)}[self.per]
         return (batch, heads, tokens, *channels)

@@ -1,7 +1,7 @@
-"""What a layer adds to a mechanism with gates: their projections from x, as in its paper.
+"""Layers around a mechanism with gates: projections of the layer's input x, as in the papers.
 
-A gating makes the gates from the layer's input by one product, normalizes or changes queries, keys
-and values, and normalizes the heads' outputs. Decays and step sizes begin as in Gu & Dao, 2023,
+A gating computes the gates from x by one product, normalizes or changes queries, keys and values,
+and normalizes the heads' outputs. Decays and step sizes are initialized as in Gu & Dao, 2023,
 §3.6: A uniform in [1, 16], softplus(bias) log-uniform in [0.001, 0.1].
 
 Shapes: b rows, n tokens, h value heads of width e, d the width of a key; x has the model's width.
@@ -56,20 +56,20 @@ class Gating(nn.Module):
         self.make(d_model)
 
     def make(self, d_model: int) -> None:
-        """Make the projections of the gates."""
+        """Create the projections of the gates."""
         self.widths = [self._width(gate) for gate in self.declared]
         self.proj = nn.Linear(d_model, sum(self.widths))
 
     def activate(self, heads: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
-        """Return queries, keys and values after their activation, before positions rotate them."""
+        """Return queries, keys and values after their activation, before rotary positions."""
         return F.silu(heads) if self.activated else heads
 
     def normalize(self, both: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
-        """Return queries and keys, of length 1 with `qk_norm`, before positions rotate them."""
+        """Return queries and keys, of length 1 with `qk_norm`, before rotary positions."""
         return _unit(both) if self.qk_norm else both
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        """Return the mechanism's inputs, of activated and normalized queries and keys."""
+        """Return the inputs of the mechanism, from activated and normalized queries and keys."""
         return query, key, value, self.gates(x)
 
     def gates(self, x: Input) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ def _into(gate: Gate, x: Tensor) -> Tensor:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors of length 1, as `F.normalize` makes them in twice the time."""
+    """Return vectors of length 1, in half the time of `F.normalize`."""
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.clamp_min(1e-12)
 
@@ -167,7 +167,7 @@ class Mamba2Gating(Gating):
 
 
 class DeltaGating(Gating):
-    """β = σ(W x), twice that with negative eigenvalues; decays, if any, as in Mamba-2.
+    """β = σ(W x), doubled with negative eigenvalues; decays, if any, as in Mamba-2.
 
     Yang et al., 2024, arXiv:2406.06484, §3.3 and 2412.06464, §3.4; decays by channel through as
     many channels as a head has (arXiv:2510.26692, §3); negative eigenvalues: arXiv:2411.12537.
@@ -206,7 +206,7 @@ class DeltaGating(Gating):
         return self.steps.decay(self._by_head(gate, self.steps(wide)))
 
     def _share(self, gate: Gate, projected: Tensor) -> Tensor:
-        """What to erase, or to write."""
+        """Return the share to erase, or to write."""
         share = self._by_head(gate, projected).sigmoid()
         return share if gate.name == "write" or self.largest == 1.0 else self.largest * share
 
@@ -214,7 +214,7 @@ class DeltaGating(Gating):
 class RWKV7Gating(Gating):
     """log_decay = −e^(−½) σ(·), κ = k ⊙ ξ of length 1, k times 1 + (a − 1) ⊙ α.
 
-    Peng et al., 2025, eqs 7-14, without its token shift, for which there is the short convolution.
+    Peng et al., 2025, eqs 7-14, without the token shift; the short convolution replaces it.
     """
 
     def make(self, d_model: int) -> None:
@@ -225,7 +225,7 @@ class RWKV7Gating(Gating):
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
-        # Each value head changes its key.
+        # Keys are changed per value head.
         query, key = repeat_kv(query, max(query.shape[1], self.heads)), repeat_kv(key, self.heads)
         by_channel = self.declared[0]
         of_decay, of_erase = self.proj(x).chunk(2, -1)

@@ -1,12 +1,12 @@
-"""Kernel attention: weights φ(q)·φ(k), so that all queries share the sums over keys.
+"""Kernel attention: weights φ(q)·φ(k), with sums over keys that all queries share.
 
     c_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) = φ(q_i)·S / φ(q_i)·Z,
     S = Σ_j φ(k_j) v_jᵀ,   Z = Σ_j φ(k_j)            (Katharopoulos et al., 2020, eqs 4-6)
 
 in time linear in the number of keys. Causal, S and Z are running sums (eqs 10-12), in chunks.
 
-A value carries a 1 as its last coordinate throughout, so that Z is the last column of S. The scale
-of φ(q) cancels in the ratio; `prefix_sums` handles that of φ(k).
+Values have an additional last coordinate of 1, so that Z is the last column of S. The scale of φ(q)
+cancels in the ratio; `prefix_sums` handles that of φ(k).
 """
 
 from collections.abc import Callable, Iterator
@@ -60,12 +60,12 @@ class KernelAttention(Attention):
     name = "kernel"
     supports = KernelConfig.supports
     nonpositive: Tensor
-    """Number of sums of weights ≤ 0 that were counted instead of raising an error."""
+    """Number of sums of weights ≤ 0, counted where no error is raised."""
     counts = False
-    """Whether such sums are counted on a GPU, as compiled code, which can't raise, counts them."""
+    """Whether such sums are counted on a GPU; compiled code, which can't raise, always counts."""
 
     def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
-        """`features` is φ; `chunk` the number of tokens whose weights are made one by one."""
+        """`features` is φ; `chunk` is the number of tokens whose weights are computed pairwise."""
         super().__init__()
         if chunk < 1:
             raise ValueError(f"a chunk has at least one token, not {chunk}")
@@ -80,14 +80,14 @@ class KernelAttention(Attention):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
-        """Return what each query gathers.
+        """Return the weighted mean of the values of each query.
 
         Raises:
             NormalizerError: the weights of a query add up to zero or less.
-            ValueError: a document stands in two places of a row.
+            ValueError: a document isn't contiguous in its row.
 
-        Compiled code can't look: it counts the former, and takes the latter for two documents. For
-        the former on a GPU, see `normalizers_checked_together`.
+        Compiled code doesn't raise: it counts normalizers ≤ 0, and treats each part of a document
+        as a document. For normalizers on a GPU, see `normalizers_checked_together`.
         """
         if not query.shape[2]:
             return query.new_zeros(*query.shape[:3], value.shape[-1])
@@ -97,9 +97,9 @@ class KernelAttention(Attention):
     def sums(
         self, query: Queries, key: Keys, value: Values, *, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "batch heads queries e"], Float[Tensor, "batch heads queries"]]:
-        """Numerator and normalizer of each query, divided by one and the same positive number.
+        """Return numerator and normalizer of each query, divided by the same positive number.
 
-        Unlike `forward`, this takes a normalizer as it comes: zero, or negative.
+        Unlike `forward`, this accepts normalizers that are zero or negative.
         """
         self._validate(query, key, mask, None)
         sums, _ = self._sums(query, key, value, mask or Mask())
@@ -114,7 +114,7 @@ class KernelAttention(Attention):
         return self._divide(*_by_head(Part(sums, weights.maximum)))
 
     def _init_state(self, shape: StateShape) -> State:
-        """The state before the first token; it has the same size for any capacity."""
+        """Return the state before the first token, of the same size for any capacity."""
         rows, m = (shape.batch, shape.kv_heads), self.features.size(shape.d)
         dtype = torch.promote_types(shape.dtype, torch.float32)
         sums = torch.zeros(*rows, m, shape.e + 1, device=shape.device, dtype=dtype)
@@ -160,7 +160,7 @@ class KernelAttention(Attention):
 
     def cost(self, shape: Shape) -> Cost:
         step = shape.mode == "step"
-        tokens = shape.queries if step else shape.keys  # a step doesn't read keys again
+        tokens = shape.queries if step else shape.keys  # a step reads only the new keys
         query_rows = shape.batch * shape.heads * shape.queries
         key_rows = shape.batch * shape.kv_heads * tokens
         m, e = self.features.size(shape.d), shape.e + 1
@@ -170,7 +170,7 @@ class KernelAttention(Attention):
             by_row = self.features.kernel_operations(shape.d)
         elif tokens > 1 and (shape.causal or step):  # the matrices of chunks
             operations += 2 * query_rows * min(self.chunk, tokens) * (m + e)
-        # What features project with has no gradient: one product in the backward pass.
+        # The projections of features have no gradient: one product in the backward pass.
         features = (query_rows + key_rows) * by_row * (2 if shape.mode == "training" else 1)
         state = shape.batch * shape.kv_heads * (m * e + 1) * max(4, shape.dtype.itemsize)
         moved = (query_rows + key_rows) * (shape.d + shape.e) * shape.dtype.itemsize
@@ -182,7 +182,7 @@ class KernelAttention(Attention):
         )
 
     def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-        """For each query the sum of weights times values, and whether it may attend to any key."""
+        """Return each query's sum of weights times values, and whether it may attend to any key."""
         mask.require_contiguous(self.name)
         hidden = _hidden(key, mask)
         with without_autocast(query):
@@ -198,14 +198,14 @@ class KernelAttention(Attention):
     def _few_sums(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
-        """Of no more keys than a chunk has: by the matrix of weights."""
+        """Return the sums of at most a chunk of keys, by the matrix of weights."""
         weights = self._matrix(query, key, mask)
         value = with_one(at_least_float32(value))
         sums = (weights.sums.flatten(2, 3) @ value).unflatten(2, weights.sums.shape[2:4])
         return _by_head(Part(sums, weights.maximum))
 
     def _matrix(self, query: Tensor, key: Tensor, mask: Mask) -> Part:
-        """Weights of queries and keys, (b, g, r, queries, keys), before they are normalized."""
+        """Return the weights, (b, g, r, queries, keys), before normalization."""
         (batch, kv_heads, keys, _), queries = key.shape, query.shape[2]
         visible = mask.to_dense(queries, keys, query.device).expand(-1, -1, queries, keys)
         grouped = _grouped(query, kv_heads)
@@ -232,7 +232,7 @@ class KernelAttention(Attention):
     def _document_sums(
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
-        """Of each query's document, the chunks up to the query's own, and those after it."""
+        """Add, in each query's document, the chunks up to that of the query, and those after it."""
         n = hidden.shape[1]
         tokens = _tokens(query, key, value, hidden, _documents(query, mask))
         tokens = tokens.padded(min(self.chunk, n))
@@ -246,9 +246,9 @@ class KernelAttention(Attention):
     def _scan(
         self, tokens: Tokens, carry: Carry, pattern: Callable[[Tensor], Tensor]
     ) -> tuple[Part, Carry]:
-        """The sums of each query, (b, g, r, n, e), and the carry after the last token.
+        """Return the sums of each query, (b, g, r, n, e), and the carry after the last token.
 
-        `pattern` makes, of a matrix of ones, which keys of its chunk a query sums over.
+        `pattern` selects in a matrix of ones the keys of its chunk that a query sums over.
         """
         n = tokens.hidden.shape[1]
         length = min(self.chunk, n)
@@ -271,7 +271,7 @@ class KernelAttention(Attention):
         with without_autocast(query):
             features, scale = self.features(at_least_float32(torch.cat([query, key], 1)))
             of_query, of_key = features.split_with_sizes(sizes, 1)
-            # The old state is not used again: change its sums in place, unless gradients need them.
+            # The old state isn't used again: change its sums in place, unless gradients need them.
             sums = state.sums.clone() if torch.is_grad_enabled() else state.sums
             maximum = scale = scale[:, sizes[0] :]
             if self.features.scaled:
@@ -285,7 +285,7 @@ class KernelAttention(Attention):
         return out, KernelState(sums, maximum[..., 0], state.length + 1)
 
     def _absorb(self, key: Tensor, value: Tensor, hidden: Tensor) -> Carry:
-        """The sum over all keys."""
+        """Return the sum over all keys."""
         m, (batch, kv_heads, keys, e) = self.features.size(key.shape[-1]), value.shape
         sums = at_least_float32(value).new_zeros(batch, kv_heads, m, e + 1)
         maximum = sums.new_full((batch, kv_heads), float("-inf"))
@@ -299,7 +299,7 @@ class KernelAttention(Attention):
             before, maximum = maximum, largest if first else torch.maximum(maximum, largest)
             shares = (scale - finite(maximum)[..., None]).exp()
             added = features.mT @ (shares[..., None] * with_one(at_least_float32(some_values)))
-            if first:  # inductor can't bound −∞ − −∞, which the carry would be
+            if first:  # the maximum before is −∞, and inductor can't bound −∞ − −∞
                 sums, first = added, False
                 continue
             kept = (before - finite(maximum)).exp()
@@ -315,7 +315,7 @@ class KernelAttention(Attention):
         return _by_head(Part(torch.cat(read, 3), maximum[:, :, None, None, None]))
 
     def _divide(self, sums: Tensor, alive: Tensor | None) -> Tensor:
-        """Numerators by normalizers, zero where a query may attend to no key; None: all attend."""
+        """Divide numerators by normalizers; zero where `alive` is False (None: nowhere)."""
         numerator, total = sums.split_with_sizes([sums.shape[-1] - 1, 1], -1)
         if alive is not None:
             total = total.masked_fill(~alive[..., None], float("inf"))
@@ -324,7 +324,7 @@ class KernelAttention(Attention):
 
     def _require_positive(self, total: Tensor) -> None:
         """Raise unless all sums of weights are positive, or count the others."""
-        # A subnormal sum has lost its digits, and is no better than zero.
+        # A subnormal sum has lost its digits, like zero.
         least = torch.finfo(total.dtype).tiny
         if torch.compiler.is_compiling() or (self.counts and total.is_cuda):
             self.nonpositive.add_((~(total >= least)).sum())
@@ -345,7 +345,7 @@ class KernelAttention(Attention):
 def normalizers_checked_together(model: nn.Module, place: str = "") -> Iterator[None]:
     """Check the normalizers of all kernel attention at the end of the with block.
 
-    Eager code on a CPU raises at once. A GPU would have to stop in each layer for that: there, as
+    Eager code on a CPU raises at once. A GPU would synchronize in each layer for that: there, as
     in compiled code, each layer counts, and all counts are read together. Of nested blocks, the
     outermost checks.
 
@@ -366,7 +366,7 @@ def normalizers_checked_together(model: nn.Module, place: str = "") -> Iterator[
 
 
 def _raise_counted(kernels: dict[str, KernelAttention], place: str) -> None:
-    """Raise if any of these has counted a sum of weights; forget the counts."""
+    """Raise if any of these has counted a sum of weights, and reset the counts."""
     counts = torch.stack([kernel.nonpositive for kernel in kernels.values()])
     for (name, kernel), count in zip(kernels.items(), counts.tolist(), strict=True):
         if count:
@@ -385,32 +385,32 @@ def _segment(x: Float[Tensor, "*rows n d"], m: int) -> int:
 
 
 def _grouped(query: Float[Tensor, "b h n d"], kv_heads: int) -> Float[Tensor, "b g r n d"]:
-    """Query heads by the key head that they share."""
+    """Group query heads by the key head that they share."""
     grouped: Tensor = at_least_float32(query).unflatten(1, (kv_heads, -1))
     return grouped
 
 
 def _tokens(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, documents: Tensor) -> Tokens:
-    """Tokens in float32 at least."""
+    """Return tokens in float32 at least."""
     grouped = _grouped(query, key.shape[1])
     return Tokens(grouped, at_least_float32(key), at_least_float32(value), hidden, documents)
 
 
 def _by_head(part: Part) -> tuple[Float[Tensor, "b h n e"], Bool[Tensor, "b h n"]]:
-    """The sums of each query, and whether they are of any key."""
+    """Return the sums of each query, and whether they include any key."""
     alive = (part.maximum > float("-inf"))[..., 0].expand(part.sums.shape[:-1])
     return part.sums.flatten(1, 2), alive.flatten(1, 2)
 
 
 def _hidden(key: Tensor, mask: Mask) -> Bool[Tensor, "b n"]:
-    """Which keys no query may attend to."""
+    """Return the keys to which no query may attend."""
     if mask.key_lengths is None:
         return key.new_zeros(key.shape[2], dtype=torch.bool).expand(len(key), -1)
     return mask.padding(key.shape[2], key.device)
 
 
 def _documents(query: Tensor, mask: Mask) -> Int[Tensor, "b n"]:
-    """The document of each token; one for all if the mask names none."""
+    """Return the document of each token: one for all without document ids."""
     batch, n = len(query), query.shape[-2]
     ids = mask.document_ids
     if ids is None:

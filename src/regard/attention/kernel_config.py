@@ -21,7 +21,7 @@ class KernelConfig(AttentionConfig, Config, frozen=True):
     supports: ClassVar = Support(masks=LINEAR_MASKS, cross=True, decoding=True)
 
     def feature_map(self, shape: LayerShape) -> "FeatureMap":
-        """Make the feature map of a layer."""
+        """Build the feature map of a layer."""
         raise NotImplementedError
 
     def build(self, shape: LayerShape) -> "KernelAttention":
@@ -31,7 +31,7 @@ class KernelConfig(AttentionConfig, Config, frozen=True):
 
     @classmethod
     def example(cls) -> "KernelAttention":
-        """Build one whose chunks are shorter than the rows of the contract."""
+        """Build a mechanism whose chunks are shorter than the rows of the contract."""
         from regard.attention.kernel import KernelAttention
 
         return KernelAttention(cls(**cls.check_options).feature_map(CHECKED_SHAPE), chunk=4)

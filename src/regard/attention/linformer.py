@@ -1,4 +1,4 @@
-"""Linformer: keys and values mixed down to k rows by learned matrices (Wang et al., 2020)."""
+"""Linformer: keys and values projected to k rows by learned matrices (Wang et al., 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Linformer(Attention):
     supports = LinformerConfig.supports
 
     def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
-        """For up to `length` keys; each of `heads` key/value heads has an E and F, or all share."""
+        """For up to `length` keys; each of `heads` key/value heads has an E and F; None: shared."""
         super().__init__()
         if not 1 <= k <= length:
             raise ValueError(f"k = {k} rows of {length} keys; choose 1 ≤ k ≤ {length}")
@@ -47,7 +47,7 @@ class Linformer(Attention):
             nn.init.normal_(projection, std=k**-0.5)
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """softmax(Q(EK)ᵀ/√d)·F, with hidden columns of E and F zero."""
+        """softmax(Q(EK)ᵀ/√d)·F, where columns of hidden keys in E and F are zero."""
         keys, group = key.shape[2], query.shape[1] // key.shape[1]
         shown = reference.allowed(query, key, mask)[:, ::group, :1].double()
         first, second = (
@@ -98,7 +98,7 @@ class Linformer(Attention):
         )
 
     def _project(self, key: Tensor, value: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Keys and values mixed to k rows, those beyond the length zeroed before."""
+        """Return keys and values projected to k rows; those beyond the length count as zero."""
         heads, n = key.shape[1:3]
         if n > self.length:
             raise ValueError(f"this Linformer is for {self.length} keys at most, not {n}")

@@ -14,12 +14,12 @@ class LowRank:
     left: Float[Tensor, "*batch queries rank"]
     right: Float[Tensor, "*batch rank keys"]
     energy: Float[Tensor, "*batch"]
-    """The share of the squared singular values that was kept."""
+    """Share of the squared singular values that is kept."""
 
     def __matmul__(
         self, value: Float[Tensor, "*batch keys e"]
     ) -> Float[Tensor, "*batch queries e"]:
-        """The product with values, in O((queries + keys)·rank·e)."""
+        """Return the product with values, in O((queries + keys)·rank·e)."""
         return self.left @ (self.right @ value)
 
     @property
@@ -29,12 +29,12 @@ class LowRank:
 
 
 def truncate(matrix: Float[Tensor, "*batch queries keys"], rank: int) -> LowRank:
-    """The nearest matrix of a rank, by singular values (Eckart & Young, 1936).
+    """Return the nearest matrix of a rank, by singular values (Eckart & Young, 1936).
 
     Rows of attention no longer sum to 1, and may be negative.
 
     Raises:
-        ValueError: the rank isn't one that the matrix can have.
+        ValueError: the rank is below 1, or above the smaller dimension.
     """
     if not 1 <= rank <= min(matrix.shape[-2:]):
         raise ValueError(f"a matrix {tuple(matrix.shape[-2:])} has no truncation to rank {rank}")

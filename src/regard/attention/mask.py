@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Which blocks of keys each block of queries may attend to."""
+    """Blocks of keys that each block of queries may attend to."""
 
     size: int
     """Queries, and keys, in a block."""
     allowed: Bool[Tensor, "#heads query_blocks key_blocks"]
 
     def refined(self, size: int) -> Bool[Tensor, "#heads query_blocks key_blocks"]:
-        """The same in smaller blocks, of a size that divides this one."""
+        """Return the same in smaller blocks, of a size that divides this one."""
         times = self.size // size
         return self.allowed.repeat_interleave(times, 1).repeat_interleave(times, 2)
 
@@ -46,21 +46,21 @@ class Mask:
     alignment: Alignment | None = None
     """Causal: query i stands at key i ("start") or at key i + keys - queries ("end")."""
     window_size: int | None = None
-    """The farthest key that a query may attend to, in positions to either side."""
+    """Largest distance between a query and its keys, in positions to either side."""
     key_lengths: Int[Tensor, " batch"] | None = None
     """Number of keys of each row; the rest is padding."""
     document_ids: Int[Tensor, "batch keys"] | None = None
-    """Which document each position belongs to; self-attention only."""
+    """The document of each position; self-attention only."""
     blocks: Blocks | None = None
     """Blocks of keys that blocks of queries may attend to."""
     allowed: Bool[Tensor, "#batch #heads #queries #keys"] | None = None
-    """Any further restriction, True where a query may look."""
+    """Any further restriction, True where a query may attend to a key."""
     _cache: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
     """Results of `cached`."""
 
     @staticmethod
     def causal(alignment: Alignment = "start") -> "Mask":
-        """No later tokens; `alignment` says where queries stand that are fewer than the keys."""
+        """No later keys; `alignment` is the position of queries that are fewer than the keys."""
         return Mask(alignment=alignment)
 
     @staticmethod
@@ -82,7 +82,7 @@ class Mask:
 
     @staticmethod
     def positions(keep: Bool[Tensor, "batch keys"]) -> "Mask":
-        """Only the keys that are True: single positions of each row are hidden."""
+        """Only the keys that are True."""
         return Mask(allowed=keep[:, None, None, :])
 
     @staticmethod
@@ -117,7 +117,7 @@ class Mask:
 
     @property
     def restrictions(self) -> frozenset[str]:
-        """The names of the fields that restrict anything."""
+        """The names of the fields that are set."""
         given = (f.name for f in fields(self) if f.init)
         return frozenset(name for name in given if getattr(self, name) is not None)
 
@@ -136,20 +136,20 @@ class Mask:
         return found
 
     def within(self, window_size: int) -> "Mask":
-        """Return the mask with a window: the same value for all layers that have this window."""
+        """Return the mask with a window; all layers with this window share the result."""
         return self.cached(("window", window_size), lambda: self & Mask.window(window_size))
 
     def to(self, device: torch.device) -> "Mask":
-        """The mask on a device."""
+        """Return the mask on a device."""
         blocks = self.blocks and Blocks(self.blocks.size, self.blocks.allowed.to(device))
         return replace(self._each(lambda x: x.to(device)), blocks=blocks)
 
     def rows(self, rows: slice | Int[Tensor, " rows"]) -> "Mask":
-        """The mask of some rows of the batch."""
+        """Return the mask of some rows of the batch."""
         return self._each(lambda x: x if len(x) == 1 else x[rows])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Mask":
-        """The mask with each tensor that has rows changed."""
+        """Return the mask with each tensor of rows changed."""
         by_row = {name: getattr(self, name) for name in ("key_lengths", "document_ids", "allowed")}
         changed: dict[str, Any] = {k: change(x) for k, x in by_row.items() if x is not None}
         return replace(self, **changed)
@@ -211,9 +211,9 @@ class Mask:
     def to_dense(
         self, queries: int, keys: int, device: torch.device
     ) -> Bool[Tensor, "#batch #heads #queries #keys"]:
-        """The mask as a tensor, True where a query may attend to a key; small where it can be.
+        """Return the mask as a tensor that broadcasts, True where a query may attend to a key.
 
-        Do not change it: all layers share it.
+        Do not modify it: all layers share it.
         """
         self.require_fit(queries, keys)
         key = "dense", queries, keys, device
@@ -234,10 +234,10 @@ class Mask:
     def between(
         self, row: Int[Tensor, "*#n"], query: Int[Tensor, "*#n"], key: Int[Tensor, "*#n"]
     ) -> Bool[Tensor, "*#n"]:
-        """The mask without its blocks and `allowed`, for rows and positions that broadcast.
+        """Return the mask without its blocks and `allowed`, for rows and positions that broadcast.
 
-        Keys before the first are hidden. Positions beyond the sequence are as good as its ends:
-        hide them yourself.
+        Keys before the first are hidden. Positions beyond the sequence count as its ends: callers
+        hide them.
         """
         parts = [key >= 0]
         if self.alignment:
@@ -253,7 +253,7 @@ class Mask:
 
 
 def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads queries keys"]:
-    """A block mask, token by token."""
+    """Return a block mask as a mask of tokens."""
     pairs = blocks.refined(1)
     if pairs.shape[1] < queries or pairs.shape[2] < keys:
         raise ValueError(
@@ -264,7 +264,7 @@ def _spread(blocks: Blocks, queries: int, keys: int) -> Bool[Tensor, "#heads que
 
 
 def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T | None:
-    """Combine two optional values; one that is missing leaves the other as it is."""
+    """Combine two optional values; if one is missing, return the other."""
     if first is None or second is None:
         return second if first is None else first
     return combine(first, second)

@@ -1,11 +1,11 @@
 """Sums of φ(q_i)·φ(k_j) v_j over the keys before each query, without leak or overflow.
 
 φ(k_j) comes in two factors, values·e^(c_j), and a hidden key has c_j = −∞. Every sum over keys is
-kept divided by e^m, where m is the largest c_j in it: a maximum over the very keys that the sum is
-made of, row by row and head by head. So all exponents are ≤ 0, and nothing depends on a key that
-isn't in the sum. Where there is none, m = −∞ and the sum is zero.
+kept divided by e^m, where m is the largest c_j among the keys of this sum, by row and head. So all
+exponents are ≤ 0, and nothing depends on a key that isn't in the sum. Without keys, m = −∞ and the
+sum is zero.
 
-Inside a chunk the weights are made one by one; the chunks before it are one sum, the carry.
+Inside a chunk, weights are computed pairwise; the chunks before it are one sum, the carry.
 
 Letters in shapes: b rows, g key/value heads, r query heads for each, c chunks of l tokens,
 m features, e the width of a value.
@@ -57,7 +57,7 @@ class Tokens(NamedTuple):
     documents: Int[Tensor, "b n"]
 
     def padded(self, multiple: int) -> "Tokens":
-        """With hidden tokens of the last document at the end, up to a multiple."""
+        """Append hidden tokens of the last document, up to a multiple."""
         *vectors, hidden, documents = self
         more = -hidden.shape[1] % multiple
         if not more:
@@ -68,7 +68,7 @@ class Tokens(NamedTuple):
         return Tokens(query, key, value, hidden, documents)
 
     def flipped(self) -> "Tokens":
-        """The last token first."""
+        """Reverse the order of the tokens."""
         *vectors, hidden, documents = self
         query, key, value = (x.flip(-2) for x in vectors)
         return Tokens(query, key, value, hidden.flip(1), documents.flip(1))
@@ -80,7 +80,7 @@ class Tokens(NamedTuple):
         return map(Tokens, *fields, documents.split(length, 1))
 
     def chunks(self, features: FeatureMap, length: int) -> Chunks:
-        """Their features and values in chunks of a length that divides their number."""
+        """Return features and values in chunks of a length that divides the number of tokens."""
         query, _ = features(self.query.unflatten(3, (-1, length)).transpose(2, 3))
         key, scale = features(self.key.unflatten(2, (-1, length)))
         scale = scale.masked_fill(self.hidden.unflatten(1, (-1, length))[:, None], float("-inf"))
@@ -89,7 +89,7 @@ class Tokens(NamedTuple):
 
 
 def scan(chunks: Chunks, carry: Carry, pattern: Bool[Tensor, "l l"]) -> tuple[Part, Carry]:
-    """For each query the sum over the chunks before its own, and over its own as `pattern` says.
+    """Sum over the chunks before that of each query, and over its own, masked by `pattern`.
 
     Returns the sums, (b, g, c, r, l, e), and the carry after the last token.
     """
@@ -147,7 +147,7 @@ def _running(
 
 
 def merge(first: Part, second: Part) -> Part:
-    """The sum of two sums over different keys."""
+    """Add two sums over different keys."""
     maximum = torch.maximum(first.maximum, second.maximum)
     one, two = (part.sums * (part.maximum - finite(maximum)).exp() for part in (first, second))
     return Part(one + two, maximum)
@@ -156,17 +156,17 @@ def merge(first: Part, second: Part) -> Part:
 def shares_of(
     scale: Float[Tensor, "*n"], counted: Bool[Tensor, "*n"]
 ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n_but_last"]]:
-    """e^(c − m) of those counted, 0 of the rest, and m: the maximum along the last axis."""
+    """Return e^(c − m) of counted scales, 0 of others, and their maximum m along the last axis."""
     counted_scale = torch.where(counted, scale, float("-inf"))
     maximum = counted_scale.amax(-1)
     return (counted_scale - finite(maximum)[..., None]).exp(), maximum
 
 
 def finite(maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """The maximum, or 0 of no keys: e^(−∞ − 0) is 0, e^(−∞ − −∞) isn't a number."""
+    """Replace −∞, of no keys, by 0: e^(−∞ − 0) is 0, but e^(−∞ − −∞) is NaN."""
     return maximum.masked_fill(maximum == float("-inf"), 0.0)
 
 
 def with_one(value: Float[Tensor, "*n e"]) -> Float[Tensor, "*n e_and_1"]:
-    """Values with a 1 as their last coordinate, whose sum is the normalizer."""
+    """Append a 1 to each value, whose weighted sum is the normalizer."""
     return torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)

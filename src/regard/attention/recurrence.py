@@ -3,28 +3,28 @@
     delta rule: S_t = (I − k_t y_tᵀ) D_t S_(t−1) + k_t u_tᵀ,   o_t = q_tᵀ S_t,   D_t = diag(e^(g_t))
     in general: S_t = (D_t − x_t y_tᵀ) S_(t−1) + k_t u_tᵀ
 
-A token scales the state's channels by D_t, reads with y_t what it erases, and writes u_t at k_t.
-The delta rule erases where it writes, and reads y = b ⊙ k in the state that has decayed. In
-general, a token erases at x what y reads in the state before it. Or it erases nothing.
+A token scales the channels of the state by D_t, erases the value that y_t reads, and writes u_t at
+k_t. The delta rule erases at k, where it writes, and reads y = b ⊙ k in the decayed state. In
+general, a token erases at x the value that y reads in the previous state. Erasing is optional.
 
-Within a chunk that starts from S, with P(i, j) = D_i … D_(j+1), what changes at k is w (Yang et
-al., 2024, arXiv:2406.06484, §3.2; arXiv:2412.06464, §3.3, with decays):
+Within a chunk that starts from S, with P(i, j) = D_i … D_(j+1), the change at k is w (Yang et al.,
+2024, arXiv:2406.06484, §3.2; arXiv:2412.06464, §3.3, with decays):
 
     w_i = u_i − y_iᵀ P(i, 0) S − Σ_(j<i) y_iᵀ P(i, j) k_j w_jᵀ
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) k_j w_jᵀ
 
-and in general, what is erased at x is r:
+and in general, r is erased at x:
 
     r_i = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
 
 The first of each is a unit triangular system. It is solved for all chunks at once, for any S. So w
-or r of a chunk is an affine map of the state before it. Only these maps, and the states that follow
-from them, are computed one after the other. Long rows are processed in segments whose tensors fit a
+or r of a chunk is an affine map of the state before it. Only these maps, and the resulting states,
+are computed one after the other. Long rows are processed in segments whose tensors fit a
 CPU's cache.
 
-Decays are multiplied, or their logarithms added, but never divided or subtracted: products that
-underflow are the zeros they should be, and e^(−∞) is a restart.
+Decays are multiplied, or their logarithms added, but never divided or subtracted: products may
+underflow to zero, and e^(−∞) is a restart.
 
 Letters in shapes: b rows, g states, r queries that read a state, c chunks of l tokens, d the width
 of a key, e of a value; decays have width 1 (one for all channels) or d.
@@ -41,41 +41,41 @@ from torch import Tensor
 
 
 class Update(NamedTuple):
-    """What each token does to the state."""
+    """Update of the state by each token."""
 
     key: Float[Tensor, "b g n d"]
-    """k, where it writes."""
+    """k, the key at which it writes."""
     value: Float[Tensor, "b g n e"]
-    """u, what it writes."""
+    """u, the value that it writes."""
     log_decay: Float[Tensor, "b g n #d"]
     """g ≤ 0."""
     read: Float[Tensor, "b g n d"] | None = None
-    """y, what it erases; None to erase nothing."""
+    """y, which reads the value that it erases; None to erase nothing."""
     erased: Float[Tensor, "b g n d"] | None = None
-    """x, where it erases; None for the delta rule."""
+    """x, the key at which it erases; None for the delta rule."""
 
     def skipping(self, hidden: Bool[Tensor, "b n"]) -> "Update":
-        """Leave the state as it is at hidden tokens, whatever they contain."""
+        """Return the update without hidden tokens, which leave the state as it is."""
         gone = hidden[:, None, :, None]
         return self.each(lambda x: x.masked_fill(gone, 0.0))
 
     def restarting(self, first: Bool[Tensor, "b n"]) -> "Update":
-        """Empty the state before the given tokens."""
+        """Return the update with an empty state before the given tokens."""
         at = first[:, None, :, None]
         read = None if self.read is None else self.read.masked_fill(at, 0.0)
         return self._replace(log_decay=self.log_decay.masked_fill(at, float("-inf")), read=read)
 
     def chunks(self, length: int) -> "Update":
-        """The same in chunks, the last one filled up by tokens that change nothing."""
+        """Split into chunks, the last one padded by tokens that leave the state as it is."""
         return self.each(lambda x: _chunks(x, length))
 
     def split(self, length: int) -> "Iterator[Update]":
-        """Return segments of `length` tokens; the last one may be shorter."""
+        """Yield segments of `length` tokens; the last one may be shorter."""
         fields = [repeat(None) if x is None else x.split(length, -2) for x in self]
         return (Update(*segment) for segment in zip(*fields, strict=False))
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
-        """The same with each tensor changed."""
+        """Return the update with each tensor changed."""
         key, value, log_decay = map(change, self[:3])
         read, erased = (None if x is None else change(x) for x in self[3:])
         return Update(key, value, log_decay, read, erased)
@@ -83,7 +83,7 @@ class Update(NamedTuple):
     def step(
         self, query: Float[Tensor, "b g r d"], state: Float[Tensor, "b g d e"]
     ) -> tuple[Float[Tensor, "b g r e"], Float[Tensor, "b g d e"]]:
-        """One token: the recurrence as it stands."""
+        """Return the output of one token and the new state, by the formula of the recurrence."""
         key, value, log_decay, read, erased = self
         decayed = log_decay.mT.exp() * state
         if read is not None and erased is None:
@@ -101,7 +101,7 @@ def scan(
     *,
     length: int,
 ) -> tuple[Float[Tensor, "b g r n e"], Float[Tensor, "b g d e"]]:
-    """Return what each query reads after its token's update, and the state after the last token.
+    """Return the output of each query, after the update by its token, and the last state.
 
     `length` is the number of tokens in a chunk.
     """
@@ -143,7 +143,7 @@ def _scan_segment(
 
 
 def _within(update: Update) -> Callable[..., "Parts"]:
-    """What computes the chunks of an update."""
+    """Return the function that computes the chunks of an update."""
     if update.read is None:
         return _linear
     return _replacing if update.erased is None else _erasing
@@ -152,7 +152,7 @@ def _within(update: Update) -> Callable[..., "Parts"]:
 Parts: TypeAlias = tuple[
     Float[Tensor, "b g c r l e"], Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]
 ]
-"""What queries read of their own chunk, the state before each chunk, and after the last."""
+"""Sums of queries over their own chunk, the state before each chunk, and after the last."""
 
 
 def _linear(
@@ -162,7 +162,7 @@ def _linear(
     rest: Float[Tensor, "b g c l #d"],
     state: Float[Tensor, "b g d e"],
 ) -> Parts:
-    """Chunks of tokens that only decay and write.
+    """Compute chunks of tokens that only decay and write.
 
     `since` decays from the start of the chunk to after each token, `rest` from there to the end.
     """
@@ -180,7 +180,7 @@ def _replacing(
     rest: Float[Tensor, "b g c l #d"],
     state: Float[Tensor, "b g d e"],
 ) -> Parts:
-    """Chunks of the delta rule: w = alone − by_state · S."""
+    """Compute chunks of the delta rule: w = alone − by_state · S."""
     key, value, log_decay, read, _ = update
     assert read is not None
     reads = torch.cat([query, read[:, :, :, None]], 3)
@@ -248,10 +248,10 @@ def _solve(
     first: Float[Tensor, "b g c l e"],
     second: Float[Tensor, "b g c l d"],
 ) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c l d"]]:
-    """Solve x + below · x = first, and = second; only what is below the diagonal counts."""
+    """Solve x + below · x = first, and = second; entries on or above the diagonal are ignored."""
     below = below.contiguous()  # a slice takes twice as long
     rows = torch.cat([first, second], -1)
-    # Transposed, both are in the order of LAPACK, which saves copies and half the time.
+    # Transposed, both have the memory order of LAPACK, which saves copies and half the time.
     both = torch.linalg.solve_triangular(
         below.mT, rows.mT, upper=True, left=False, unitriangular=True
     ).mT
@@ -262,25 +262,25 @@ def _solve(
 def _each(
     rows: Float[Tensor, "b g c r l k"], matrix: Float[Tensor, "b g c k e"]
 ) -> Float[Tensor, "b g c r l e"]:
-    """The product of all reads of a chunk with one matrix."""
+    """Multiply all reads of a chunk with one matrix."""
     products: Tensor = (rows.flatten(3, 4) @ matrix).unflatten(3, rows.shape[3:5])
     return products
 
 
 def _chunks(x: Float[Tensor, "*rows n d"], length: int) -> Float[Tensor, "*rows c l d"]:
-    """Chunks of the tokens, the last one filled up with zeros, which leave the state as it is."""
+    """Split tokens into chunks, the last one padded with zeros, which leave the state as it is."""
     filled = F.pad(x, (0, 0, 0, -x.shape[-2] % length))
     chunks: Tensor = filled.unflatten(-2, (-1, length))
     return chunks
 
 
 def _shift_up(x: Float[Tensor, "*rows l d"]) -> Float[Tensor, "*rows l d"]:
-    """The next token's vector for each token, zeros for the last."""
+    """Return the vector of the next token for each token, zeros for the last."""
     return F.pad(x[..., 1:, :], (0, 0, 0, 1))
 
 
 def _shift_down(x: Float[Tensor, "*rows l d"], first: float = 0.0) -> Float[Tensor, "*rows l d"]:
-    """The previous token's vector for each token."""
+    """Return the vector of the previous token for each token."""
     return F.pad(x[..., :-1, :], (0, 0, 1, 0), value=first)
 
 
@@ -289,7 +289,7 @@ def _scores(
     writes: Float[Tensor, "b g c w l d"],
     log_decay: Float[Tensor, "b g c l #d"],
 ) -> Float[Tensor, "b g c r w l l"]:
-    """Σ_c read_ic write_jc e^(Σ_(s=j+1..i) g_sc) for j ≤ i, else 0."""
+    """Return Σ_c read_ic write_jc e^(Σ_(s=j+1..i) g_sc) for j ≤ i, else 0."""
     if log_decay.shape[-1] == 1:
         products = reads.flatten(3, 4) @ writes.flatten(3, 4).mT
         pairs: Tensor = products.unflatten(4, writes.shape[3:5]).unflatten(3, reads.shape[3:5])
@@ -298,7 +298,7 @@ def _scores(
 
 
 def _spans(log_decay: Float[Tensor, "b g c l 1"]) -> Float[Tensor, "b g c l l"]:
-    """The decay from after token j to token i, 0 for j > i."""
+    """Return the decay from after token j to token i, 0 for j > i."""
     length = log_decay.shape[-2]
     later = torch.ones(length, length, dtype=torch.bool, device=log_decay.device).tril(-1)
     sums = torch.where(later, log_decay, 0.0).cumsum(-2)
@@ -310,10 +310,10 @@ def _channel_scores(
     writes: Float[Tensor, "b g c w l d"],
     log_decay: Float[Tensor, "b g c l d"],
 ) -> Float[Tensor, "b g c r w l l"]:
-    """Scores of ever longer stretches of tokens, each made of two halves.
+    """Return the scores with decays per channel, by doubling the length of segments.
 
-    A read in the later half sees a write in the earlier one through the decays to the middle, times
-    those from there: a matrix product of two factors that are no larger than their vectors.
+    The score of a read in the later half of a segment and a write in the earlier half has the
+    decays to the middle and those from there: a product of two matrices, none of which overflows.
     """
     length = reads.shape[-2]
     missing = (1 << (length - 1).bit_length()) - length
@@ -335,7 +335,7 @@ def _channel_scores(
 def _pairs(
     read: Float[Tensor, "b g c r s l d"], written: Float[Tensor, "b g c w s l d"]
 ) -> Float[Tensor, "b g c r w s l l"]:
-    """The products of each read with each write of its stretch s, as one matrix product."""
+    """Return the products of reads with writes of the same segment s, by one matrix product."""
     left, right = (x.transpose(3, 4).flatten(4, 5) for x in (read, written))
     products = (left @ right.mT).unflatten(-1, (written.shape[3], -1))
     pairs: Tensor = products.unflatten(4, (read.shape[3], -1)).permute(0, 1, 2, 4, 6, 3, 5, 7)
@@ -343,7 +343,7 @@ def _pairs(
 
 
 def _rest(log_decay: Float[Tensor, "*rows l #d"]) -> Float[Tensor, "*rows l #d"]:
-    """The logarithm of the decay from after each token to the end."""
+    """Return the logarithm of the decay from after each token to the end."""
     return _shift_up(log_decay).flip(-2).cumsum(-2).flip(-2)
 
 
@@ -352,7 +352,7 @@ def _accumulate(
     added: Float[Tensor, "b g c d e"],
     state: Float[Tensor, "b g d e"],
 ) -> tuple[Float[Tensor, "b g c d e"], Float[Tensor, "b g d e"]]:
-    """The states before each chunk, and after the last: S ← through ⊙ S + added."""
+    """Return the states before each chunk, and after the last: S ← through ⊙ S + added."""
     states = [state]
     for scale, more in zip(through.unbind(2), added.unbind(2), strict=True):
         states.append(torch.addcmul(more, scale, states[-1]))

@@ -18,7 +18,7 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
     mechanism: ClassVar[str]
     """MODULE:CLASS of the recurrence."""
     gating: ClassVar[str] = "regard.attention.gating:Gating"
-    """MODULE:CLASS of the projections that make its gates."""
+    """MODULE:CLASS of the projections to its gates."""
     supports: ClassVar = Support(
         masks=LINEAR_MASKS, decoding=True, bidirectional=False, value_heads=True
     )
@@ -40,7 +40,7 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
 
     @classmethod
     def example(cls) -> "RecurrentAttention":
-        """Build one whose chunks are shorter than the rows of the contract."""
+        """Build a mechanism whose chunks are shorter than the rows of the contract."""
         made: RecurrentAttention = locate(cls.mechanism)(chunk=4)
         return made
 
@@ -68,7 +68,7 @@ class Mamba2Config(RecurrentConfig, frozen=True, tag_field="kind", tag="mamba2")
 
 
 class DeltaConfig(RecurrentConfig, frozen=True):
-    """A recurrence that erases what it replaces."""
+    """A delta rule."""
 
     gating: ClassVar = "regard.attention.gating:DeltaGating"
 
@@ -113,7 +113,7 @@ class GatedDeltaNet2Config(DeltaConfig, frozen=True, tag_field="kind", tag="gate
 
 
 class RWKV7Config(RecurrentConfig, frozen=True, tag_field="kind", tag="rwkv7"):
-    """A delta rule that erases at a key of its own."""
+    """A delta rule that erases at a separate key."""
 
     mechanism: ClassVar = "regard.attention.gated:RWKV7"
     gating: ClassVar = "regard.attention.gating:RWKV7Gating"

@@ -44,7 +44,7 @@ def allowed(
     key: Float[Tensor, "batch kv_heads keys d"],
     mask: Mask,
 ) -> Bool[Tensor, "batch heads queries keys"]:
-    """The mask for every row, head, query and key."""
+    """Return the mask for every row, head, query and key."""
     (batch, heads, queries, _), keys = query.shape, key.shape[2]
     return mask.to_dense(queries, keys, query.device).expand(batch, heads, queries, keys)
 
@@ -61,7 +61,7 @@ def gather(
 def pairs(
     query: Float[Tensor, "batch heads queries d"], key: Float[Tensor, "batch kv_heads keys d"]
 ) -> tuple[Float[Tensor, "batch heads queries 1 d"], Float[Tensor, "batch heads 1 keys d"]]:
-    """Queries and keys in float64, to be paired; consecutive query heads share a key head."""
+    """Return queries and keys in float64, with axes that broadcast to pairs."""
     group = query.shape[1] // key.shape[1]
     key = key.double().repeat_interleave(group, dim=1)
     return query.double()[:, :, :, None], key[:, :, None]
@@ -71,14 +71,14 @@ def normalized(
     kernel: Float[Tensor, "batch heads queries keys"],
     allowed: Bool[Tensor, "batch heads queries keys"],
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """The kernel over its sum over the allowed keys, zero where there is none."""
+    """Divide a kernel by its sum over the allowed keys; zero where there is none."""
     shown = torch.where(allowed, kernel, 0.0)
     total = shown.sum(-1, keepdim=True)
     return torch.where(allowed.any(-1, keepdim=True), shown / total, 0.0)
 
 
 def splitmix64(*parts: int) -> int:
-    """A 64-bit number for some numbers, one mixed in after the other (Steele et al., 2014)."""
+    """Return a 64-bit hash of some numbers (SplitMix64, Steele et al., 2014)."""
     state = 0
     for part in parts:
         state = ((state ^ part) + 0x9E3779B97F4A7C15) % 2**64
@@ -91,7 +91,7 @@ def splitmix64(*parts: int) -> int:
 def per_state(
     key: Float[Tensor, "batch kv_heads n d"], gate: Float[Tensor, "batch states n *channels"]
 ) -> Float[Tensor, "batch states n d"]:
-    """The keys of each state, as many as a gate has heads."""
+    """Repeat keys for all states; a gate has one head per state."""
     return key.repeat_interleave(gate.shape[1] // key.shape[1], dim=1)
 
 
@@ -131,7 +131,7 @@ def recurrence(
 ) -> Float[Tensor, "batch heads_or_states n n"]:
     """weights_tj = s · q_tᵀ T_t … T_(j+1) k_j w_j, s = 1/√d if scaled.
 
-    Tokens beyond a row's length change nothing, and the first of a document finds nothing.
+    Tokens beyond a row's length leave the state as it is; a document starts from an empty one.
     """
     batch, states, n, d, _ = transition.shape
     heads = max(query.shape[1], states)

@@ -1,4 +1,4 @@
-"""Attention mechanisms as contract, command line and docs see them. Imports no torch."""
+"""Attention mechanisms for the contract, the command line and the docs. Imports no torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FEATURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """A mechanism as the contract, the command line and the docs see it."""
+    """A mechanism with its configuration, an example and its reference."""
 
     name: str
     config: type[AttentionConfig]
@@ -74,6 +74,6 @@ def mechanisms() -> dict[str, Mechanism]:
     """Return the built-in mechanisms, and those of installed packages.
 
     Raises:
-        UserError: a package's mechanism can't be loaded.
+        UserError: the mechanism of a package can't be loaded.
     """
     return {kind: find(kind) for kind in known_kinds()}

@@ -1,4 +1,4 @@
-"""Attention made of all scores: softmax, the exact one, and argmax."""
+"""Attention by all scores q·k: softmax and argmax."""
 
 import math
 import warnings
@@ -42,7 +42,7 @@ from regard.dropout import Dropout
 
 @dataclass(frozen=True, eq=False)
 class PositionedBias:
-    """A bias at the positions of the queries and keys at hand."""
+    """A bias at the positions of given queries and keys."""
 
     bias: AnyBias
     query_positions: QueryPositions
@@ -63,19 +63,19 @@ class PositionedBias:
 
 
 class ScoreAttention(Attention):
-    """Attention whose weights are made of all scores q·k: `normalize_scores` decides how."""
+    """Attention whose weights are computed from all scores q·k, by `normalize_scores`."""
 
     supports = SCORES
 
     def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
-        """`scaled`: whether scores are divided by √d; `divisor` divides them in any case."""
+        """`scaled`: whether scores are divided by √d. They are also divided by `divisor`."""
         super().__init__()
         self.scaled, self.divisor = scaled, divisor
         self.dropout = Dropout(0.0)
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        """Weights from scores; a row that allows no key is zero, and so is its gradient."""
+        """Return weights from scores; zero, with zero gradient, in rows without allowed keys."""
 
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
@@ -132,7 +132,7 @@ class ScoreAttention(Attention):
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        """Attention of new tokens to the cache with them; `before` is the cache without."""
+        """Return attention of new tokens to the cache with them; `before` is the cache without."""
         keys, values = cache.filled()
         if keys.dtype != query.dtype:
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
@@ -140,7 +140,7 @@ class ScoreAttention(Attention):
         window, first = cache.window_size, 0
         compiling = window is not None and torch.compiler.is_compiling()
         if window is not None and not compiling:
-            # No new token attends farther back than the first one of the shortest row.
+            # No new token attends to earlier keys than the first one of the shortest row.
             first = max(before.shortest - window, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]
         sees_all = query.size(2) == 1 and cache.shortest == cache.longest and not compiling
@@ -155,11 +155,11 @@ class ScoreAttention(Attention):
         return self._attend(query, keys, values, seen, added)
 
     def _attend_all(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attention of one query per row to all keys."""
+        """Return attention of one query per row to all keys."""
         return self._attend(query, keys, values, None, None)
 
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
-        """Which slots of a cache each new token attends to: (batch, heads or 1, new, slots)."""
+        """Return whether each new token attends to a slot: (batch, heads or 1, new, slots)."""
         return (slots <= positions[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
@@ -171,7 +171,7 @@ class ScoreAttention(Attention):
             return self._attend_all(query, memory.key, memory.value)
         if memory.readers == 1:
             return self._forward(query, memory.key, memory.value, memory.mask, None)
-        # As rows of one source, readers would each read all of it; as its queries, they do so once.
+        # As queries of one row, all readers of a source read its keys and values once.
         together = query.unflatten(0, (-1, memory.readers)).transpose(1, 2).flatten(2, 3)
         out = self._forward(together, memory.key, memory.value, memory.mask, None)
         apart: Tensor = out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
@@ -187,7 +187,7 @@ class ScoreAttention(Attention):
         )
 
     def _pairs(self, shape: Shape) -> float:
-        """Pairs of a query and a key whose scores are computed, per head."""
+        """Return the number of pairs of a query and a key whose scores are computed, per head."""
         return shape.pairs
 
     def _attend(
@@ -227,7 +227,7 @@ class Softmax(ScoreAttention):
         self.dropout = Dropout(dropout)
 
     def _active_dropout(self, query: Tensor) -> Dropout | None:
-        """The dropout of weights in training, which the fused kernels don't have."""
+        """Return the dropout of weights in training, which fused kernels don't support."""
         if not self.training or self.dropout.p == 0:
             return None
         if query.is_cuda:
@@ -272,8 +272,8 @@ class Softmax(ScoreAttention):
 class Argmax(ScoreAttention):
     """The value of the key with the highest score, the first of several.
 
-    Its gradient is straight-through: the softmax's takes the place of the argmax's, which is zero
-    (Bengio et al., 2013).
+    The gradient is the straight-through estimate: that of softmax instead of that of argmax, which
+    is zero (Bengio et al., 2013).
     """
 
     name = "argmax"
@@ -294,7 +294,7 @@ class Argmax(ScoreAttention):
         return weights
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
-        # In bfloat16 many scores would be equal that aren't.
+        # Scores rounded to bfloat16 would often be equal.
         return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -309,11 +309,11 @@ class Argmax(ScoreAttention):
 
 
 def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """Softmax over the allowed keys; a row that allows none is zero, and so is its gradient."""
+    """Return softmax over the allowed keys; zero, with zero gradient, in rows without any."""
     if allowed is None:
         return scores.softmax(-1)
     alive = allowed.any(-1, keepdim=True)
-    # A dead row is neutralized before the softmax, which would make NaN of it.
+    # A dead row is neutralized before the softmax, where it would be NaN.
     return (scores + bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
 
 

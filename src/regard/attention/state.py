@@ -1,4 +1,4 @@
-"""The states of decoding: a cache of keys and values, another sequence, and what both share."""
+"""Decoding states: a cache of keys and values, an encoded source, and their base."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class RowState:
         return replace(self, **{name: _select(x, rows) for name, x in vars(self).items()})
 
     def _replace(self, **changes: Any) -> Self:
-        """Return what `dataclasses.replace` does, in less than half the time."""
+        """Return the result of `dataclasses.replace` in less than half the time."""
         state = object.__new__(type(self))
         vars(state).update(vars(self), **changes)
         return state
@@ -70,7 +70,7 @@ def _select(x: Any, rows: Int[Tensor, " rows"]) -> Any:
 def last_real(
     x: Float[Tensor, "batch new *d"], attention_mask: Bool[Tensor, "batch new"] | None
 ) -> Float[Tensor, "batch 1 *d"]:
-    """Return what belongs to each row's last real token."""
+    """Return the vectors of each row's last real token."""
     if attention_mask is None:
         return x[:, -1:]
     rows = torch.arange(len(x), device=x.device)
@@ -97,21 +97,21 @@ class StateShape:
 
 @dataclass(frozen=True, eq=False)
 class KeyValueCache(RowState):
-    """All keys and values seen. The last slot is a bin for padding, to which nothing attends."""
+    """Keys and values of all tokens. The last slot is for padding, to which no token attends."""
 
     keys: Float[Tensor, "batch kv_heads slots d"]
     values: Float[Tensor, "batch kv_heads slots e"]
     behind: Int[Tensor, " batch"]
-    """Tokens by which each row is shorter than `longest`: the same after a token in every row."""
+    """Tokens by which each row is shorter than `longest`; constant while all rows grow."""
     shortest: int
     longest: int
-    """Of the lengths; bounds of them in compiled code, which can't ask."""
+    """Extremes of the lengths; bounds of them in compiled code, which doesn't read tensors."""
     window_size: int | None = None
     """Farthest token that a query attends to, in positions."""
     beams: int = 1
     """Number of consecutive rows that continue one prompt."""
     shared: int = 0
-    """Number of first slots that are equal in all beams of a prompt."""
+    """Number of slots, from the first, that are equal in all beams of a prompt."""
 
     @staticmethod
     def empty(shape: StateShape) -> "KeyValueCache":
@@ -123,7 +123,7 @@ class KeyValueCache(RowState):
 
     @staticmethod
     def of(keys: Tensor, values: Tensor, length: int) -> "KeyValueCache":
-        """Keys and values of which all rows have filled so many slots."""
+        """Return a cache in which all rows have `length` tokens."""
         behind = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
         return KeyValueCache(keys, values, behind, length, length)
 
@@ -146,7 +146,7 @@ class KeyValueCache(RowState):
         return state._moved(rows)
 
     def _moved(self, rows: Int[Tensor, " batch"]) -> Self:
-        """Put other rows in the places of those that are to change: what stays isn't copied."""
+        """Reorder rows in place; rows that keep their place aren't copied."""
         place = torch.arange(len(rows), device=rows.device)
         moved = (rows != place).nonzero().squeeze(1)
         state = self
@@ -163,7 +163,7 @@ class KeyValueCache(RowState):
         value: Float[Tensor, "batch kv_heads new e"],
         attention_mask: Bool[Tensor, "batch new"] | None,
     ) -> "KeyValueCache":
-        """Write new tokens into the free slots; those not kept go to the bin."""
+        """Write new tokens into the free slots, and padding into the last slot."""
         new = key.size(2)
         grown = self._replace(shortest=self.shortest + new, longest=self.longest + new)
         if attention_mask is not None:
@@ -182,7 +182,7 @@ class KeyValueCache(RowState):
         return grown
 
     def _scatter(self, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> None:
-        """Write new tokens where each row has its own next slots."""
+        """Write new tokens into the next slots of each row."""
         slot = self.positions(key.shape[2])
         if attention_mask is not None:
             slot = torch.where(attention_mask, slot, self.keys.shape[2] - 1)
@@ -191,7 +191,7 @@ class KeyValueCache(RowState):
         self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
     def _tightened(self) -> Self:
-        """Return the state with the least and the most of its lengths, not bounds of them."""
+        """Return the state with the extremes of its lengths, instead of bounds."""
         if torch.compiler.is_compiling():
             return self
         least, most = torch.stack(torch.aminmax(self.behind)).tolist()
@@ -204,27 +204,27 @@ class KeyValueCache(RowState):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row has seen a token."""
+        """Whether no row has a token."""
         return self.longest == 0
 
     @property
     def is_even(self) -> bool:
-        """Whether all rows have seen equally many tokens, as far as that is known."""
+        """Whether all rows are known to have equally many tokens."""
         return self.shortest == self.longest
 
     def inside(self, positions: Int[Tensor, "batch new"]) -> Int[Tensor, "batch new"]:
-        """Positions for a bias: those of padding, which may lie beyond the last slot, at it."""
+        """Return positions for a bias: those of padding are clamped to the last slot."""
         return positions.clamp(max=self.keys.shape[2] - 2)
 
     def filled(self) -> tuple[Tensor, Tensor]:
-        """Keys and values without the slots that no row has filled."""
+        """Return keys and values without the slots that no row has filled."""
         used = min(self.longest, self.keys.size(2) - 1)
         return self.keys.narrow(2, 0, used), self.values.narrow(2, 0, used)
 
 
 @dataclass(frozen=True, eq=False)
 class Memory(RowState):
-    """Other sequences, whole, with their lengths, and how many rows in a row read each of them."""
+    """Keys and values of encoded sources, and the number of consecutive rows that read each."""
 
     key: Float[Tensor, "sources kv_heads keys d"]
     value: Float[Tensor, "sources kv_heads keys e"]
@@ -244,7 +244,7 @@ class Memory(RowState):
         return Memory(key, value, mask.key_lengths, hidden)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Self:
-        """The beams of a source read it side by side, so that nothing is copied as they move."""
+        """Return the memory of the given rows; beams of a source share it, without copies."""
         sources, (readers, rest) = rows // self.readers, divmod(len(rows), len(self.length))
         every = torch.arange(len(self.length), device=rows.device)
         if not rest and readers and torch.equal(sources, every.repeat_interleave(readers)):

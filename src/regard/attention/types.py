@@ -1,4 +1,4 @@
-"""Types of attention: tensors by their shape, and biases by position."""
+"""Types of attention: shapes of tensors, and biases by position."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
@@ -14,7 +14,7 @@ Keys: TypeAlias = Float[Tensor, "batch kv_heads keys d"]
 Values: TypeAlias = Float[Tensor, "batch kv_heads keys e"]
 Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
 DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
-"""A bias for the positions of one call, as references take it."""
+"""A bias for the positions of one call, the input of references."""
 AddedScores: TypeAlias = Float[Tensor, "*rows heads queries keys"]
 """A bias for positions, the same in all rows or one row of them each."""
 Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
@@ -28,12 +28,12 @@ class Bias(Protocol):
     """A number added to the score of each query and key, by head and positions."""
 
     def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
-        """The bias as a tensor."""
+        """Return the bias as a tensor."""
 
     def score_mod(self) -> ScoreMod:
-        """(score, row, head, query position, key position) → the score with the bias.
+        """Return a function (score, row, head, query position, key position) → score with bias.
 
-        For indices of any shape, or one by one in FlexAttention.
+        Indices have any shape; FlexAttention calls it for single ones.
         """
 
 
@@ -44,12 +44,12 @@ class RelativeVectors(Protocol):
     def scores(
         self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Weights:
-        """Products of each query with the vectors added to the keys."""
+        """Return the products of each query with the vectors added to the keys."""
 
     def gather(
         self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Outputs:
-        """Weighted sums of the vectors added to the values."""
+        """Return the weighted sums of the vectors added to the values."""
 
 
 AnyBias: TypeAlias = Bias | RelativeVectors

@@ -1,4 +1,4 @@
-"""Whole models: a body, which makes hidden states, and a head, which makes something of them.
+"""Whole models: a body, which computes hidden states, and a head for an objective.
 
 Shapes: b rows, n tokens, m tokens of a source.
 """
@@ -107,7 +107,7 @@ class LanguageModel(nn.Module):
 
 
 class SequenceToSequence(nn.Module):
-    """A body that writes a target while it attends to a source, with a head that scores tokens."""
+    """A body conditioned on a source, with a head that scores the next token of a target."""
 
     def __init__(
         self, config: EncoderDecoderConfig | RecurrentEncoderDecoderConfig, vocabulary: int
@@ -146,7 +146,7 @@ class SequenceToSequence(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class ConditionedModel:
-    """A model that has read its sources."""
+    """A model with its encoded sources, and the interface of a language model."""
 
     model: SequenceToSequence
     memory: Any
@@ -180,7 +180,7 @@ class MaskedLanguageModel(nn.Module):
         lengths: Lengths | None = None,
         token_type_ids: TokenIds | None = None,
     ) -> Float[Tensor, "b n vocabulary"]:
-        """Logits of the token that belongs at each position."""
+        """Logits of the token at each position."""
         logits: Tensor = self.head(self.body(input_ids, lengths, token_type_ids))
         return logits
 
@@ -196,7 +196,7 @@ class Classifier(nn.Module):
     def __init__(self, body: Body, head: ClassificationHeadConfig, *, dropout: float) -> None:
         super().__init__()
         self.body = body
-        # The last token of a causal body is the only one that has seen all of the text.
+        # In a causal body, only the last token attends to the whole text.
         pool = head.pool if isinstance(body, Encoder | RecurrentEncoder) else "last"
         self.head = ClassificationHead(body.width, len(head.labels), pool=pool, dropout=dropout)
         initialize(self)
@@ -235,7 +235,7 @@ class TokenClassifier(nn.Module):
 
 
 class Embedder(nn.Module):
-    """A body with a head that makes a vector of a whole text."""
+    """A body with a head that computes a vector of a whole text."""
 
     def __init__(self, body: Body, head: EmbeddingHeadConfig) -> None:
         super().__init__()
@@ -250,9 +250,9 @@ class Embedder(nn.Module):
         return vectors
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
-        """Each question's document against those of the batch (van den Oord et al., 2018, eq. 4).
+        """Contrastive loss of questions and documents (van den Oord et al., 2018, eq. 4).
 
-        A document that answers two questions of the batch is no wrong answer to either.
+        Other occurrences of a question's document in the batch don't count as negatives.
         """
         documents = batch.inputs["documents"].ids
         return self.contrast(*self.vectors(batch, body), documents, batch.labels)
@@ -322,17 +322,17 @@ Model: TypeAlias = (
     | Embedder
     | Reconstructor
 )
-"""Any of them: each has a `body`, a `head` and a `loss` of batches."""
+"""Any model: it has a `body`, a `head` and a `loss` of batches."""
 
 
 def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
-    """The hidden states of rows that are read from both sides."""
+    """Return the hidden states of rows, given their lengths and token types."""
     tokens, types = batch.inputs["input_ids"], batch.inputs.get("token_type_ids")
     return body(tokens.ids, tokens.lengths, *(() if types is None else (types.ids,)))
 
 
 def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
-    """Score the positions that carry loss alone."""
+    """Return the loss; only the positions of targets are scored."""
     labels = batch.labels.flatten()
     scored = _scored_places(labels, batch.n_targets)
     chosen = hidden.flatten(0, 1).index_select(0, scored)  # faster backward than indexing
@@ -340,7 +340,7 @@ def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
 
 
 def _scored_places(labels: Int[Tensor, " positions"], n_targets: int) -> Int[Tensor, " places"]:
-    """Return the places of all targets, and behind them others that fill up their number."""
+    """Return the places of all targets, padded by other places to few distinct sizes."""
     return (labels == IGNORE).argsort(stable=True)[: padded_size(n_targets)]
 
 
@@ -350,7 +350,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
-    """A new model, with weights by torch's seed.
+    """Build a model, with weights by torch's seed.
 
     Raises:
         UserError: the head doesn't fit the family, or has fewer than two labels.
@@ -401,7 +401,7 @@ HEADS = {
 def make_causal_body(
     config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
 ) -> CausalBody:
-    """A model that reads a text from its beginning and can stop after any token."""
+    """Build a body in which each token depends on itself and earlier tokens."""
     match config:
         case DecoderConfig():
             return Decoder(config, vocabulary)
@@ -412,7 +412,7 @@ def make_causal_body(
 
 
 def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabulary: int) -> Body:
-    """A body that reads whole texts."""
+    """Build a body for whole texts."""
     match config:
         case EncoderConfig():
             return Encoder(config, vocabulary)
@@ -437,7 +437,7 @@ def _extend_last(
 
 
 def initialize(module: nn.Module) -> None:
-    """Weights N(0, 0.02), biases 0; a mechanism's own are its own affair."""
+    """Initialize weights as N(0, 0.02), biases as 0. Attention mechanisms initialize themselves."""
     if isinstance(module, Attention):
         return
     if isinstance(module, nn.Linear | nn.Embedding):

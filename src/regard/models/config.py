@@ -147,7 +147,7 @@ class TransformerConfig(Config, frozen=True):
 
     @property
     def summary(self) -> str:
-        """Its sizes, in words."""
+        """Description of the sizes."""
         return (
             f"{self.n_layers} layers, {self.n_heads} heads, width {self.d_model}, "
             f"context length {self.context_length}"
@@ -250,7 +250,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
 
     @property
     def summary(self) -> str:
-        """Its sizes, in words."""
+        """Description of the sizes."""
         return f"encoder: {self.encoder.summary}; decoder: {self.decoder.summary}"
 
 
@@ -277,7 +277,7 @@ class RecurrentLayersConfig(Config, frozen=True):
 
     @property
     def summary(self) -> str:
-        """Its sizes, in words."""
+        """Description of the sizes."""
         ways = ", both ways" if self.bidirectional else ""
         return (
             f"{self.n_layers} layers of {self.cell} cells{ways}, width {self.d_model}, "
@@ -329,7 +329,7 @@ class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window
 
     @property
     def summary(self) -> str:
-        """Its sizes, in words."""
+        """Description of the sizes."""
         return f"{self.size} tokens, width {self.d_model}, context length {self.context_length}"
 
 
@@ -344,7 +344,7 @@ ModelConfig: TypeAlias = (
 """Configurations of bodies, one class per family."""
 
 CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
-"""The families that see each token after those before, and none that follows."""
+"""The causal families: each token depends on itself and earlier tokens."""
 
 
 # Heads

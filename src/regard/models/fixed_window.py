@@ -18,7 +18,7 @@ from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 
 @dataclass(frozen=True, eq=False)
 class FixedWindowStates(RowState):
-    """The tokens that the next window shares with the last, □ before the beginning."""
+    """The tokens that the next window shares with the last one; token 0 before the first."""
 
     input_ids: Int[Tensor, "b s_less_1"]
     length: Lengths
@@ -68,7 +68,7 @@ class FixedWindowDecoder(nn.Module):
         states: FixedWindowStates,
         attention_mask: TokenMask | None = None,
     ) -> tuple[Hidden, FixedWindowStates]:
-        """Hidden states of new tokens, after all that the states have seen.
+        """Hidden states of new tokens, after all tokens of the states.
 
         `attention_mask` is True for real new tokens, which come first in their row.
         """
@@ -81,6 +81,6 @@ class FixedWindowDecoder(nn.Module):
             if attention_mask is None
             else attention_mask.sum(1)
         )
-        # Of s - 1 old tokens and k new ones, those from k on are the last s - 1.
+        # Of s - 1 old tokens and k new ones, the last s - 1 begin at k.
         last = new[:, None] + torch.arange(self.size - 1, device=input_ids.device)
         return self.o_proj(hidden), FixedWindowStates(seen.gather(1, last), states.length + new)

@@ -15,7 +15,7 @@ from regard.positions.absolute import Sinusoidal
 
 
 class MaskedLMHead(nn.Module):
-    """Scores for masked tokens, by a layer of their own (Devlin et al., 2019)."""
+    """Scores of masked tokens, from an additional layer (Devlin et al., 2019)."""
 
     def __init__(self, d: int, vocabulary: int, *, norm_eps: float) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class ReconstructionHead(nn.Module):
     """Logits of all tokens of a row, from the hidden state of its last one and their positions.
 
     The decoder of MAD's compression task (Poli et al., 2024, arXiv:2403.17844; athms/mad-lab,
-    mad/model/auto_encoder.py): two layers that don't widen, applied to each position by itself.
+    mad/model/auto_encoder.py): two layers of the same width, applied to each position.
     """
 
     def __init__(self, d: int, vocabulary: int, *, length: int) -> None:

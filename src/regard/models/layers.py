@@ -1,6 +1,7 @@
 """The layers of a Transformer: attention around a mechanism, and a feed-forward layer.
 
-Shapes: b rows, n tokens, d = d_model, c channels of a convolution that reaches back by `reach`.
+Shapes: b rows, n tokens, d = d_model, c channels of a convolution over a token and the `reach`
+before it.
 """
 
 from collections.abc import Callable
@@ -75,7 +76,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
     ) -> Hidden:
-        """Attention of whole rows to themselves."""
+        """Return self-attention of whole rows."""
         query, key, value, gates = self._inputs(x, self._project(x, mask), rope)
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
@@ -104,7 +105,7 @@ class SelfAttention(nn.Module):
         state: State,
         attention_mask: TokenMask | None,
     ) -> tuple[Heads, State]:
-        """Causal attention of new tokens to themselves and to all that came before, by head."""
+        """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
         return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
 
     def extend_last(
@@ -119,7 +120,7 @@ class SelfAttention(nn.Module):
         return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
-        """Queries, keys and values of all heads, side by side."""
+        """Return queries, keys and values of all heads, concatenated."""
         projected: Tensor = self.qkv_proj(x)
         return projected
 
@@ -146,7 +147,7 @@ class SelfAttention(nn.Module):
     def _inputs(
         self, x: Tensor, projected: Tensor, rope: Rope | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
-        """Queries, keys, values and gates of the mechanism."""
+        """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
@@ -172,9 +173,9 @@ class SelfAttention(nn.Module):
 class ShortConvolution(nn.Conv1d):
     """A depthwise causal convolution over a token and the few before it.
 
-    A head can look up what follows a token only if keys know what they follow: by a layer that
-    looks back by one, or by a short convolution (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora
-    et al., 2023, arXiv:2312.04927), with which one layer is enough.
+    Induction requires keys that depend on the preceding token: by a previous-token layer, or by a
+    short convolution in the same layer (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora et al.,
+    2023, arXiv:2312.04927).
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -184,7 +185,7 @@ class ShortConvolution(nn.Conv1d):
     def forward(
         self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b n c"]:
-        """Whole rows; before them, and before a document, there is nothing."""
+        """Return the convolution of whole rows, with zeros before each row and document."""
         known = F.pad(x, (0, 0, self.reach, 0))
         if document_ids is None:
             return self._over(known)
@@ -201,7 +202,7 @@ class ShortConvolution(nn.Conv1d):
         before: Float[Tensor, "b reach c"],
         attention_mask: TokenMask | None,
     ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
-        """New tokens, and what comes before the next ones."""
+        """Return the convolution of new tokens, and the inputs before the next ones."""
         known = torch.cat([before, x], 1)
         if attention_mask is None:
             last = known[:, known.shape[1] - self.reach :]
@@ -216,7 +217,7 @@ class ShortConvolution(nn.Conv1d):
 
 @dataclass(frozen=True, eq=False)
 class ConvolvedState(RowState):
-    """The state of the attention, and the last channels before the convolution."""
+    """The state of the attention, and the last inputs of the convolution."""
 
     attention: State
     before: Float[Tensor, "b reach c"]
@@ -228,7 +229,7 @@ class ConvolvedState(RowState):
 
 
 class ConvolvedSelfAttention(SelfAttention):
-    """Self-attention with a short convolution of what its inputs are projected to."""
+    """Self-attention with a short convolution of queries, keys and values."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__(config, layer)
@@ -271,10 +272,10 @@ class ConvolvedSelfAttention(SelfAttention):
 
 
 class CrossAttention(nn.Module):
-    """Queries from one sequence, keys and values from another, which may be of another width."""
+    """Attention with keys and values from another sequence, which may have another width."""
 
     def __init__(self, config: TransformerConfig, layer: int, d_source: int) -> None:
-        """The projections of a layer, and its mechanism.
+        """Build the projections of a layer, and its mechanism.
 
         Raises:
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
@@ -289,7 +290,7 @@ class CrossAttention(nn.Module):
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
     def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
-        """Return the keys and values of a source; all layers share the mask of its padding."""
+        """Encode the keys and values of a source; all layers share the mask of its padding."""
         sizes = [self.kv_heads, self.kv_heads]
         key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
         return self.attention.encode_memory(key, value, mask=mask)
@@ -384,7 +385,7 @@ class Layer(CheckpointedModule):
         mask: Mask | None,
         memory: State | None = None,
     ) -> Hidden:
-        """Whole rows; `memory` is what the layer's cross-attention attends to."""
+        """Return the output of whole rows; cross-attention attends to `memory`."""
         attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
         return self._rest(x, attended, memory)
 
@@ -397,7 +398,7 @@ class Layer(CheckpointedModule):
         attention_mask: TokenMask | None,
         memory: State | None = None,
     ) -> tuple[Hidden, State]:
-        """New tokens, after all that the state has seen."""
+        """Return the output of new tokens, and the state with them."""
         read = self._before(self.norm_attention, x)
         out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
@@ -418,7 +419,7 @@ class Layer(CheckpointedModule):
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
-        """The stream after self-attention and all that follows it."""
+        """Return the stream after self-attention and the following branches."""
         before, x = x, self._add(self.norm_attention, x, self.dropout_attention, attended)
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
@@ -433,18 +434,18 @@ class Layer(CheckpointedModule):
         return read
 
     def _add(self, norm: nn.Module, x: Tensor, dropout: Dropout, branch: Tensor) -> Tensor:
-        """The stream with what a branch adds to it."""
+        """Return the stream plus the output of a branch."""
         summed: Tensor = x + (dropout(branch) if self.training else branch)
         return summed if self.norm_first else norm(summed)
 
 
 def length_mask(lengths: Lengths | None) -> Mask | None:
-    """Leaves out the padding at the ends of rows."""
+    """Return the mask of the padding at the ends of rows."""
     return None if lengths is None else Mask.lengths(lengths)
 
 
 def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
-    """A norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
+    """Build a norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
     kind = nn.LayerNorm if config.norm_type == "layer-norm" else RMSNorm
     return kind(config.d_model, eps=config.norm_eps)
 
@@ -455,15 +456,15 @@ def _heads(x: Hidden, d_head: int) -> Heads:
 
 
 def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
-    """Heads in groups of the given sizes, by one split, since gradients of two are copied twice."""
+    """Split heads into groups by one operator; gradients of two would be copied twice."""
     if x.size(1) == 1:
         return _heads(x, d_head).split_with_sizes(sizes, 1)
-    # Gradients of parts of the width are concatenated in the order that the projection needs.
+    # Gradients of parts of the width are concatenated in the order of the projection.
     parts = x.split_with_sizes([n * d_head for n in sizes], -1)
     return tuple(_heads(part, d_head) for part in parts)
 
 
 def _join(heads: Heads) -> Hidden:
-    """Heads side by side."""
+    """Concatenate heads."""
     b, _, n, _ = heads.shape
     return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)

@@ -2,8 +2,7 @@
 
 Shapes: b rows, n tokens, d = d_model; d_out is d, or 2d where tokens are read both ways. A layer's
 state has one part, its last output h, or two where it is an LSTM: h and the cells c. Rows may be
-shorter than n: beyond their lengths stands padding, whose outputs mean nothing and which no state
-sees.
+shorter than n: padding follows, whose outputs are undefined and which changes no state.
 """
 
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ class LinearRNN(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """A layer whose state is its last output, as of vanilla cells and gated recurrent units."""
+    """A layer whose state is its last output: vanilla cells and gated recurrent units."""
 
     def __init__(self, rnn: nn.RNN | nn.GRU | LinearRNN) -> None:
         super().__init__()
@@ -91,7 +90,7 @@ class GatedLayer(OutputLayer):
 class CellLayer(nn.Module):
     """A layer of long short-term memory.
 
-    Its outputs don't show the cells, so that rows of unequal length must be run as such.
+    Cells aren't among its outputs, so rows of unequal length are packed.
     """
 
     def __init__(self, rnn: nn.LSTM) -> None:
@@ -106,7 +105,7 @@ class CellLayer(nn.Module):
         if lengths is None:
             out, last = self.rnn(x, (h, c))
             return out, torch.cat(last)
-        # torch packs no empty row: it gets a token, and keeps its state.
+        # torch packs no empty rows: give them a token, and keep their state.
         packed = pack_padded_sequence(
             x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
@@ -116,9 +115,9 @@ class CellLayer(nn.Module):
 
 
 class BothDirections(nn.Module):
-    """Two layers side by side, of which one reads each row from its last real token.
+    """Two layers, one of which reads each row from its last real token.
 
-    Schuster & Paliwal, 1997. The outputs of both are concatenated, and so are their states.
+    Schuster & Paliwal, 1997. Outputs and states of both are concatenated.
     """
 
     def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
@@ -139,7 +138,7 @@ class BothDirections(nn.Module):
 
 
 def reverse(x: Hidden, lengths: Lengths | None) -> Hidden:
-    """The real tokens of each row the other way round, its padding where it was."""
+    """Reverse the real tokens of each row; padding keeps its place."""
     if lengths is None:
         return x.flip(1)
     place = torch.arange(x.shape[1], device=x.device)
@@ -151,8 +150,7 @@ def reverse(x: Hidden, lengths: Lengths | None) -> Hidden:
 class Recurrence(nn.Module):
     """A stack of recurrent layers, with dropout between them.
 
-    Autocast doesn't reach them: a state is rounded at each step, and in bfloat16 what changes it a
-    little would never change it at all.
+    Autocast is disabled: states are rounded at each step, and bfloat16 would lose small changes.
     """
 
     def __init__(self, config: RecurrentLayersConfig) -> None:
@@ -175,7 +173,7 @@ class Recurrence(nn.Module):
         states: LayerStates,
         lengths: Lengths | None = None,
     ) -> tuple[Float[Tensor, "b n d_out"], LayerStates]:
-        """The last layer's outputs, and all layers' states after each row's last real token.
+        """Return the outputs of the last layer, and all states after each row's last real token.
 
         Without `lengths`, all tokens are real.
         """
@@ -234,7 +232,7 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         if config.bidirectional:
             raise UserError(
-                "bidirectional = true: what predicts the next token must not see it; leave it out"
+                "bidirectional = true: a model that predicts the next token is causal; leave it out"
             )
         self.context_length, self.width = config.context_length, config.d_model
         self.embedding = nn.Embedding(vocabulary, config.d_model)
@@ -264,7 +262,7 @@ class RecurrentDecoder(nn.Module):
     def extend(
         self, input_ids: TokenIds, states: RecurrentStates, attention_mask: TokenMask | None = None
     ) -> tuple[Hidden, RecurrentStates]:
-        """Hidden states of new tokens, after all that the states have seen.
+        """Hidden states of new tokens, after all tokens of the states.
 
         `attention_mask` is True for real new tokens, which come first in their row.
         """

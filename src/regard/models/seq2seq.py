@@ -48,7 +48,7 @@ class EncoderDecoder(nn.Module):
         return hidden
 
     def encode(self, source: SourceIds, lengths: Lengths | None) -> Memories:
-        """Sources as the decoder's layers attend to them."""
+        """Encode sources for the layers of the decoder."""
         return self.decoder.encode_memory(self.encoder(source, lengths), lengths)
 
     def init_state(self, batch: int, capacity: int, memories: Memories) -> DecoderStates:
@@ -63,10 +63,10 @@ class EncoderDecoder(nn.Module):
 
 
 class GlobalAttention(nn.Module):
-    """tanh(W [c_t; h_t]), c_t being what the decoder's state h_t gathers of all encoder states.
+    """tanh(W [c_t; h_t]), with c_t the attention of the decoder state h_t to all encoder states.
 
-    Luong et al., 2015, eq. 5; the score is «general» (eq. 8), its matrix a product of two. The
-    output isn't fed back into the next step, so that all steps can attend at once.
+    Luong et al., 2015, eq. 5; the score is "general" (eq. 8), with a product of two matrices. The
+    output isn't an input of the next step, so that all steps attend at once.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GlobalAttention(nn.Module):
 
         Raises:
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
-            UserError: a mechanism of the user's own can't be made.
+            UserError: a custom mechanism can't be built.
         """
         super().__init__()
         attention.require_support("cross", "key_lengths")
@@ -99,12 +99,12 @@ class GlobalAttention(nn.Module):
     def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> State:
-        """Encoder states, kept for many queries."""
+        """Encode the encoder states for many queries."""
         key, value = self.k_proj(source)[:, None], self.v_proj(source)[:, None]
         return self.mechanism.encode_memory(key, value, mask=length_mask(lengths))
 
     def forward(self, hidden: Hidden, memory: State) -> Hidden:
-        """Decoder states, each with what it gathers."""
+        """Return decoder states combined with their attention to the source."""
         gathered = self.mechanism.attend_memory(self.q_proj(hidden)[:, None], memory)[:, 0]
         out: Tensor = self.o_proj(torch.cat([gathered, hidden], -1))
         return out.tanh()
@@ -137,7 +137,7 @@ class RecurrentEncoderDecoder(nn.Module):
     """
 
     def __init__(self, config: RecurrentEncoderDecoderConfig, vocabulary: int) -> None:
-        """Both sides share the vocabulary, and have embeddings of their own.
+        """Encoder and decoder share the vocabulary, but not the embeddings.
 
         Raises:
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
@@ -166,7 +166,7 @@ class RecurrentEncoderDecoder(nn.Module):
         return hidden
 
     def encode(self, source: SourceIds, source_lengths: Lengths | None) -> EncoderDecoderStates:
-        """All that the decoder reads of the source: its first states, and what it attends to.
+        """Return the first states of the decoder, and the memory that it attends to.
 
         Raises:
             ValueError: the sources are longer than the context.
@@ -195,7 +195,7 @@ class RecurrentEncoderDecoder(nn.Module):
         states: EncoderDecoderStates,
         attention_mask: TokenMask | None = None,
     ) -> tuple[Hidden, EncoderDecoderStates]:
-        """Hidden states of new tokens, after all that the states have seen.
+        """Hidden states of new tokens, after all tokens of the states.
 
         `attention_mask` is True for real new tokens, which come first in their row.
         """
@@ -219,7 +219,7 @@ class RecurrentEncoderDecoder(nn.Module):
         return self.attention.weights(queries, hidden, source_lengths)
 
     def _bridge(self, last: LayerStates) -> RecurrentStates:
-        """The decoder's first states."""
+        """Return the first states of the decoder."""
         bridges = iter(self.bridges)
         layers = [torch.stack([next(bridges)(part) for part in state]) for state in last]
         length = torch.zeros(last[0].shape[1], dtype=torch.long, device=last[0].device)

@@ -72,10 +72,10 @@ class Transformer(nn.Module):
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
-        """Layers that attend to a source of width `d_source`, if one is given.
+        """Build layers, which attend to a source of width `d_source` if one is given.
 
         Raises:
-            UnsupportedError: the mechanism can't take the position encoding, or attend to a source.
+            UnsupportedError: the mechanism does not support the positions or cross-attention.
         """
         super().__init__()
         self.context_length, self.width = config.context_length, config.d_model
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         return self.dropout(x) if self.training else x, rope
 
     def _checked(self, x: Tensor) -> AbstractContextManager[None]:
-        """Return a context for all layers, in which a GPU stops at most once for normalizers."""
+        """Return a context for all layers, in which a GPU synchronizes once for normalizers."""
         if not self.has_normalizers or not x.is_cuda or torch.compiler.is_compiling():
             return nullcontext()
         return normalizers_checked_together(self)
@@ -124,7 +124,7 @@ class Transformer(nn.Module):
 
 
 class Decoder(Transformer):
-    """Token ids → hidden states, each a function of its token and those before."""
+    """Token ids → hidden states, each a function of its token and earlier ones."""
 
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
@@ -155,7 +155,7 @@ class Decoder(Transformer):
     ) -> Hidden:
         """Hidden states of whole rows; lengths change nothing: no token attends to their padding.
 
-        With `document_ids`, a token looks only at its own document, where positions begin at 0.
+        With `document_ids`, a token attends only to its own document, where positions begin at 0.
         """
         mask = Mask.causal()
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
@@ -172,7 +172,7 @@ class Decoder(Transformer):
     def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> Memories:
-        """Return a source's keys and values of each layer; the mask of its padding is made once."""
+        """Encode a source for each layer; all layers share the mask of its padding."""
         mask = length_mask(lengths)
         return [layer.cross_attention.encode_memory(source, mask) for layer in self._layers()]
 
@@ -190,12 +190,12 @@ class Decoder(Transformer):
     def extend(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
     ) -> tuple[Hidden, DecoderStates]:
-        """Hidden states of new tokens, after all that the states have seen.
+        """Hidden states of new tokens, after all tokens of the states.
 
         `attention_mask` is True for real new tokens, which come first in their row.
 
         Raises:
-            IndexError: a real token stands beyond the context length, where it has no position.
+            IndexError: a real token is beyond the context length.
         """
         x, layers = self._extend(
             [layer.extend for layer in self._layers()], input_ids, states, attention_mask
@@ -219,7 +219,7 @@ class Decoder(Transformer):
         states: DecoderStates,
         attention_mask: Tensor | None,
     ) -> tuple[Tensor, DecoderStates]:
-        """Return what the layers' steps and the norm make of new tokens, and the states."""
+        """Return the hidden states of new tokens, by a step of each layer, and the states."""
         positions = states.length.unsqueeze(1)
         if input_ids.shape[1] != 1:
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -255,7 +255,7 @@ class Encoder(Transformer):
         lengths: Lengths | None = None,
         token_type_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of rows of these lengths; those of padding mean nothing.
+        """Hidden states of rows of these lengths; those of padding are undefined.
 
         Without token types, all tokens are of the first.
 

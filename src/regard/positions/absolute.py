@@ -9,21 +9,21 @@ from regard.positions.rotary import frequencies
 
 
 class Learned(nn.Module):
-    """One learned vector a position (Gehring et al., 2017), zero at first."""
+    """One learned vector per position (Gehring et al., 2017), initialized as zero."""
 
     def __init__(self, *, length: int, d: int, offset: int = 0) -> None:
-        """`length` positions of width `d`, after `offset` vectors that no position has."""
+        """`length` positions of width `d`, after `offset` unused vectors."""
         super().__init__()
         self.offset = offset
         self.vectors = nn.Parameter(torch.zeros(offset + length, d))
 
     def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
-        """The vectors of the given positions, each below `length`."""
+        """Return the vectors of the given positions, each below `length`."""
         return F.embedding(positions + self.offset if self.offset else positions, self.vectors)
 
 
 class _Fixed(nn.Module):
-    """One vector a position that is never learned, nor saved with the weights."""
+    """One constant vector per position, which isn't saved with the weights."""
 
     vectors: Tensor
 
@@ -32,12 +32,12 @@ class _Fixed(nn.Module):
         self.register_buffer("vectors", vectors, persistent=False)
 
     def forward(self, positions: Int[Tensor, "*rows n"]) -> Float[Tensor, "*rows n d"]:
-        """The vectors of the given positions, each below `length`, in torch's default precision."""
+        """Return the vectors of positions, each below `length`, in torch's default precision."""
         return self.vectors[positions].to(torch.get_default_dtype())
 
 
 class Sinusoidal(_Fixed):
-    """sin(t·ω_k) and cos(t·ω_k) side by side, at 2k and 2k + 1 (Vaswani et al., 2017, §3.5)."""
+    """sin(t·ω_k) at 2k and cos(t·ω_k) at 2k + 1 (Vaswani et al., 2017, §3.5)."""
 
     def __init__(self, *, length: int, d: int, base: float = 10_000.0) -> None:
         """`length` positions of even width `d`, with ω_k = base^(-2k/d).
@@ -65,9 +65,9 @@ class OneHot(_Fixed):
 
 
 def shift_matrix(d: int, steps: int = 1, *, base: float = 10_000.0) -> Float64[Tensor, "d d"]:
-    """The M^steps with p(t + steps) = M^steps p(t) for sinusoidal p and every t.
+    """Return M^steps with p(t + steps) = M^steps p(t) for sinusoidal p and every t.
 
-    It turns each pair (sin(t·ω), cos(t·ω)) by steps·ω (Vaswani et al., 2017, §3.5).
+    It rotates each pair (sin(t·ω), cos(t·ω)) by steps·ω (Vaswani et al., 2017, §3.5).
 
     Raises:
         ValueError: `d` is odd.

@@ -45,7 +45,7 @@ class DistanceBias(nn.Module, ABC):
 
 
 class _BucketBias(DistanceBias):
-    """A learned number for each head and bucket of distances, zero at first."""
+    """A learned number for each head and bucket of distances, initialized as zero."""
 
     def __init__(self, *, heads: int, buckets: int) -> None:
         super().__init__(heads=heads)
@@ -53,7 +53,7 @@ class _BucketBias(DistanceBias):
 
     @abstractmethod
     def bucket(self, distance: Distances) -> Distances:
-        """The bucket of a distance."""
+        """Return the bucket of a distance."""
 
     def at(self, head: Indices, distance: Indices) -> Numbers:
         return self.values[head, self.bucket(distance)]
@@ -69,7 +69,7 @@ class RelativeBias(_BucketBias):
     """A learned number for each distance: Shaw et al. (2018) with scalars instead of vectors."""
 
     def __init__(self, *, heads: int, length: int | None = None, clip: int | None = None) -> None:
-        """For distances below `length`, or for any, those beyond ±`clip` sharing its numbers.
+        """For distances below `length`, or for any: those beyond ±`clip` share its numbers.
 
         Raises:
             ValueError: not exactly one of `length` and `clip` is given, or it leaves no distance.
@@ -85,8 +85,8 @@ class RelativeBias(_BucketBias):
         """Return the number that each head adds for each query and key.
 
         Raises:
-            ValueError: a distance reaches `length`. Compiled code, and those who take the bias by
-                `score_mod` (FlexAttention, gathered blocks), don't look; they clip it.
+            ValueError: a distance reaches `length`. Compiled code and `score_mod` (FlexAttention,
+                gathered blocks) don't check; they clip it.
         """
         if self.length is not None and not torch.compiler.is_compiling():
             self._require_within_length(distances(query_positions, key_positions))
@@ -132,7 +132,7 @@ class T5Bias(_BucketBias):
         distance 0.
 
         Raises:
-            ValueError: the buckets can't be shared out.
+            ValueError: there are too few buckets, or an odd number for two directions.
         """
         bucket_of = _t5_buckets(buckets, max_distance, bidirectional)
         super().__init__(heads=heads, buckets=buckets)
@@ -144,7 +144,7 @@ class T5Bias(_BucketBias):
 
 
 def _t5_buckets(buckets: int, max_distance: int, bidirectional: bool) -> Int[Tensor, " distances"]:
-    """The bucket of each distance from -max_distance to max_distance."""
+    """Return the bucket of each distance from -max_distance to max_distance."""
     if bidirectional and buckets % 2:
         raise ValueError(f"{buckets} buckets can't be halved between two directions")
     one_way = buckets // 2 if bidirectional else buckets
@@ -164,7 +164,7 @@ def _t5_buckets(buckets: int, max_distance: int, bidirectional: bool) -> Int[Ten
 def _t5_bucket(
     distance: Int[Tensor, " distances"], buckets: int, max_distance: int
 ) -> Int[Tensor, " distances"]:
-    """The first half of the buckets hold a distance each, the others equal ratios of distances.
+    """Return the bucket of distances ≥ 0: one each for the first half, then equal ratios.
 
     Operations and their precision are those of the published code, so that rounding puts each
     distance into the same bucket.
@@ -181,7 +181,7 @@ class Alibi(DistanceBias):
     slopes: Tensor
 
     def __init__(self, *, heads: int) -> None:
-        """The slopes are fixed by the number of heads."""
+        """The number of heads determines the slopes."""
         super().__init__(heads=heads)
         self.register_buffer("slopes", torch.tensor(_slopes(heads)), persistent=False)
 
@@ -204,7 +204,7 @@ def _slopes(heads: int) -> list[float]:
 def distances(
     query_positions: QueryPositions, key_positions: KeyPositions
 ) -> Int[Tensor, "*rows queries keys"]:
-    """j - i for query i and key j: negative where the key comes first."""
+    """Return j - i for query i and key j: negative for earlier keys."""
     return key_positions - query_positions[..., None]
 
 

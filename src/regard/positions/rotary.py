@@ -30,11 +30,11 @@ class Rotary(nn.Module):
 
 
 class DynamicRotary(nn.Module):
-    """Rotary positions whose base grows with the longest text of a call ("dynamic NTK").
+    """Rotary positions whose base increases with the longest text of a call ("dynamic NTK").
 
     Beyond the original length L, base · (factor · n / L - (factor - 1))^(d / (d - 2)) for n tokens,
-    as in transformers 5.23, `modeling_rope_utils.py`. Keys in a decoding state keep the rotation
-    that they had, there as here.
+    as in transformers 5.23, `modeling_rope_utils.py`. Keys in a decoding state keep their
+    rotation, as there.
     """
 
     def __init__(self, *, d: int, base: float, factor: float, original_length: int) -> None:
@@ -76,7 +76,7 @@ def rotate(x: Float[Tensor, "batch heads n d"], turn: Rotation) -> Float[Tensor,
 
 
 def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
-    """ω_k = base^(-2k/d) for k from 0 to d/2 - 1: wavelengths from 2π to almost 2π · base.
+    """Return ω_k = base^(-2k/d) for k < d/2: wavelengths from 2π to almost 2π · base.
 
     Raises:
         ValueError: `d` is odd or below 2.
@@ -94,7 +94,7 @@ def llama3_frequencies(
     high_freq_factor: float,
     original_length: int,
 ) -> Float64[Tensor, " half"]:
-    """Frequencies for longer texts, as in Llama 3.1 (transformers 5.23, `modeling_rope_utils.py`).
+    """Scale frequencies for longer texts: Llama 3.1 (transformers 5.23, `modeling_rope_utils.py`).
 
     With t turns within the original length, they are divided by the factor where
     t < low_freq_factor, kept where t > high_freq_factor, and interpolated between.

@@ -12,11 +12,11 @@ class ShawVectors(nn.Module):
     """Vectors a^K and a^V for each clipped distance, shared by all heads (Shaw et al., 2018).
 
     No tensor of queries × keys × d is made: each of the 2·clip + 1 vectors is multiplied once
-    (§3.3, eq. 5), and by distance its products are handed out, or weights collected.
+    (§3.3, eq. 5); products are gathered, and weights added up, by distance.
     """
 
     def __init__(self, *, d: int, e: int | None = None, clip: int) -> None:
-        """`d` wide for keys, `e` (or `d`) for values; distances beyond ±`clip` share a vector.
+        """Vectors of width `d` for keys and `e` (or `d`) for values; `clip` limits the distance.
 
         Raises:
             ValueError: `clip` is negative.
@@ -33,7 +33,7 @@ class ShawVectors(nn.Module):
     def scores(
         self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Weights:
-        """q_i · a^K_ij, without the 1/√d (eq. 4)."""
+        """Return q_i · a^K_ij, without the 1/√d (eq. 4)."""
         products = query @ self.keys.to(query.dtype).T
         entry = self._entry(query_positions, key_positions)
         return products.gather(-1, entry.expand(*query.shape[:-1], -1))
@@ -41,7 +41,7 @@ class ShawVectors(nn.Module):
     def gather(
         self, weights: Weights, query_positions: QueryPositions, key_positions: KeyPositions
     ) -> Outputs:
-        """Σ_j α_ij a^V_ij (eq. 3)."""
+        """Return Σ_j α_ij a^V_ij (eq. 3)."""
         entry = self._entry(query_positions, key_positions)
         collected = weights.new_zeros(*weights.shape[:-1], len(self.values))
         collected = collected.scatter_add(-1, entry.expand_as(weights), weights)
