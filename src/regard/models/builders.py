@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -16,9 +15,10 @@ from torch.nn.utils.parametrize import is_parametrized
 from regard.attention import Attention
 from regard.attention.state import last_real
 from regard.data import IGNORE
-from regard.data.batch import Batch, padded_size
+from regard.data.batch import Batch
 from regard.errors import UserError
 from regard.models.config import (
+    CausalConfig,
     ClassificationHeadConfig,
     DecoderConfig,
     EmbeddingHeadConfig,
@@ -41,6 +41,9 @@ from regard.models.heads import (
     MaskedLMHead,
     ReconstructionHead,
     ScaledHead,
+    cross_entropy,
+    scored_places,
+    token_loss,
 )
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
@@ -58,9 +61,7 @@ LOGIT_BYTES = 2**27
 class LanguageModel(nn.Module):
     """A causal body with a head that scores the next token."""
 
-    def __init__(
-        self, config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
-    ) -> None:
+    def __init__(self, config: CausalConfig, vocabulary: int) -> None:
         super().__init__()
         self.body = make_causal_body(config, vocabulary)
         self.head = nn.Linear(self.body.width, vocabulary, bias=False)
@@ -82,7 +83,7 @@ class LanguageModel(nn.Module):
         """
         hidden, labels = self.body(input_ids).flatten(0, 1), labels.flatten()
         at_once = max(LOGIT_BYTES // (4 * self.head.out_features), 1)
-        for places in _scored_places(labels, int((labels != IGNORE).sum())).split(at_once):
+        for places in scored_places(labels, int((labels != IGNORE).sum())).split(at_once):
             targets = labels[places]
             n = int((targets != IGNORE).sum())
             yield targets[:n], self.head(hidden[places])[:n].float()
@@ -92,7 +93,7 @@ class LanguageModel(nn.Module):
         body = self.body if body is None else body
         documents = batch.inputs.get("document_ids")
         packed = {} if documents is None else {"document_ids": documents.ids}
-        return _token_loss(self.head, body(batch.input_ids, **packed), batch)
+        return token_loss(self.head, body(batch.input_ids, **packed), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """The states before the first of at most `capacity` tokens."""
@@ -102,8 +103,7 @@ class LanguageModel(nn.Module):
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
-        hidden, states = _extend_last(self.body, input_ids, states, attention_mask)
-        return self.head(hidden), states
+        return _extend(self, input_ids, states, attention_mask)
 
 
 class SequenceToSequence(nn.Module):
@@ -136,7 +136,7 @@ class SequenceToSequence(nn.Module):
         """Cross entropy in nats, summed over the targets."""
         body, source = self.body if body is None else body, batch.inputs["source"]
         hidden = body(source.ids, source.lengths, batch.input_ids)
-        return _token_loss(self.head, hidden, batch)
+        return token_loss(self.head, hidden, batch)
 
     def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
         """Return a generator of these sources' targets, with a language model's interface."""
@@ -159,8 +159,7 @@ class ConditionedModel:
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
         """Logits of the token after each row's last real one."""
-        hidden, states = _extend_last(self.model.body, input_ids, states, attention_mask)
-        return self.model.head(hidden), states
+        return _extend(self.model, input_ids, states, attention_mask)
 
 
 class MaskedLanguageModel(nn.Module):
@@ -186,8 +185,8 @@ class MaskedLanguageModel(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        body = self.body if body is None else body
-        return _token_loss(self.head, _hidden(body, batch), batch)
+        hidden = _hidden(self.body if body is None else body, batch)
+        return token_loss(self.head, hidden, batch)
 
 
 class Classifier(nn.Module):
@@ -212,7 +211,7 @@ class Classifier(nn.Module):
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the rows."""
         hidden = _hidden(self.body if body is None else body, batch)
-        return _cross_entropy(self.head(hidden, batch.inputs["input_ids"].lengths), batch.labels)
+        return cross_entropy(self.head(hidden, batch.inputs["input_ids"].lengths), batch.labels)
 
 
 class TokenClassifier(nn.Module):
@@ -230,8 +229,8 @@ class TokenClassifier(nn.Module):
 
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
-        body = self.body if body is None else body
-        return _token_loss(self.head, _hidden(body, batch), batch)
+        hidden = _hidden(self.body if body is None else body, batch)
+        return token_loss(self.head, hidden, batch)
 
 
 class Embedder(nn.Module):
@@ -279,7 +278,7 @@ class Embedder(nn.Module):
         same = (document_ids[:, None] == document_ids[None]).all(-1)
         others = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
         scores = questions @ documents.mT / self.head.temperature
-        return _cross_entropy(scores.masked_fill(others, float("-inf")), labels)
+        return cross_entropy(scores.masked_fill(others, float("-inf")), labels)
 
 
 class Reconstructor(nn.Module):
@@ -310,7 +309,7 @@ class Reconstructor(nn.Module):
         """Cross entropy in nats, summed over the targets."""
         hidden = _hidden(self.body if body is None else body, batch)
         logits = self.head(hidden, batch.inputs["input_ids"].lengths)
-        return _cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+        return cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
 
 
 Model: TypeAlias = (
@@ -329,24 +328,6 @@ def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
     """Return the hidden states of rows, given their lengths and token types."""
     tokens, types = batch.inputs["input_ids"], batch.inputs.get("token_type_ids")
     return body(tokens.ids, tokens.lengths, *(() if types is None else (types.ids,)))
-
-
-def _token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Tensor:
-    """Return the loss; only the positions of targets are scored."""
-    labels = batch.labels.flatten()
-    scored = _scored_places(labels, batch.n_targets)
-    chosen = hidden.flatten(0, 1).index_select(0, scored)  # faster backward than indexing
-    return _cross_entropy(head(chosen), labels[scored])
-
-
-def _scored_places(labels: Int[Tensor, " positions"], n_targets: int) -> Int[Tensor, " places"]:
-    """Return the places of all targets, padded by other places to few distinct sizes."""
-    return (labels == IGNORE).argsort(stable=True)[: padded_size(n_targets)]
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
 
 
 def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
@@ -398,9 +379,7 @@ HEADS = {
 """The heads that fit each family."""
 
 
-def make_causal_body(
-    config: DecoderConfig | RecurrentConfig | FixedWindowConfig, vocabulary: int
-) -> CausalBody:
+def make_causal_body(config: CausalConfig, vocabulary: int) -> CausalBody:
     """Build a body in which each token depends on itself and earlier tokens."""
     match config:
         case DecoderConfig():
@@ -422,18 +401,20 @@ def make_body(config: DecoderConfig | EncoderConfig | RecurrentConfig, vocabular
             return make_causal_body(config, vocabulary)
 
 
-def _extend_last(
-    body: CausalBody | EncoderDecoder | RecurrentEncoderDecoder,
+def _extend(
+    model: LanguageModel | SequenceToSequence,
     input_ids: Tensor,
     states: Any,
     attention_mask: Tensor | None,
 ) -> tuple[Tensor, Any]:
-    """Return the hidden state of each row's last real token, and the states."""
-    decoder = body.decoder if isinstance(body, EncoderDecoder) else body
+    """Return the logits of the token after each row's last real one, and the states."""
+    decoder = model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body
     if isinstance(decoder, Decoder):
-        return decoder.extend_last(input_ids, states, attention_mask)
-    hidden, states = body.extend(input_ids, states, attention_mask)
-    return last_real(hidden, attention_mask).squeeze(1), states
+        hidden, states = decoder.extend_last(input_ids, states, attention_mask)
+    else:
+        hidden, states = decoder.extend(input_ids, states, attention_mask)
+        hidden = last_real(hidden, attention_mask).squeeze(1)
+    return model.head(hidden), states
 
 
 def initialize(module: nn.Module) -> None:

@@ -1,13 +1,15 @@
-"""Heads: logits of tokens, logits of labels, or vectors, from the hidden states of a body.
+"""Heads: logits of tokens or labels, or vectors, from hidden states; and losses of logits.
 
 Shapes: b rows, n tokens, d the width of the body.
 """
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.data import IGNORE
+from regard.data.batch import Batch, padded_size
 from regard.dropout import Dropout
 from regard.models.config import Pool
 from regard.models.shapes import Hidden, Lengths
@@ -101,3 +103,27 @@ def pooled_states(hidden: Hidden, lengths: Lengths, pool: Pool) -> Float[Tensor,
         return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
     real = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
     return hidden.masked_fill(~real[:, :, None], 0.0).sum(1) / lengths[:, None].to(hidden.dtype)
+
+
+# Losses
+
+
+def token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Float[Tensor, ""]:
+    """Return the loss; only the positions of targets are scored."""
+    labels = batch.labels.flatten()
+    scored = scored_places(labels, batch.n_targets)
+    chosen = hidden.flatten(0, 1).index_select(0, scored)  # faster backward than indexing
+    return cross_entropy(head(chosen), labels[scored])
+
+
+def scored_places(labels: Int[Tensor, " positions"], n_targets: int) -> Int[Tensor, " places"]:
+    """Return the places of all targets, padded by other places to few distinct sizes."""
+    return (labels == IGNORE).argsort(stable=True)[: padded_size(n_targets)]
+
+
+def cross_entropy(
+    logits: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """Return the cross entropy in nats, summed over the targets, in float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")

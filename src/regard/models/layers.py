@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.gating import Gated, Gating
+from regard.attention.gating import Gating
 from regard.attention.norm import RMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
@@ -27,10 +27,10 @@ from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
-Attend: TypeAlias = Callable[..., tuple[Heads, State]]
-"""`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
+Inputs: TypeAlias = tuple[Heads, Heads, Heads, Gates]
+"""Queries, keys, values and gates of a mechanism."""
 
 
 def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, Gating | None]:
@@ -104,39 +104,34 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
-    ) -> tuple[Heads, State]:
-        """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
-        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
+        *,
+        last: bool = False,
+    ) -> tuple[Float[Tensor, "b heads new d_head"], State]:
+        """Return causal attention of new tokens to themselves and to all earlier ones, by head.
 
-    def extend_last(
+        With `last`, return only the output of each row's last real token.
+        """
+        inputs = self._inputs(x, self.qkv_proj(x), rope)
+        return self._extend(inputs, bias, state, attention_mask, last)
+
+    def _extend(
         self,
-        x: Hidden,
-        rope: Rope | None,
+        inputs: Inputs,
         bias: AnyBias | None,
         state: State,
-        attention_mask: TokenMask | None,
-    ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
-        """Extend the state as `extend`; return only the outputs of each row's last real token."""
-        return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
+        attention_mask: Tensor | None,
+        last: bool,
+    ) -> tuple[Tensor, State]:
+        query, key, value, gates = inputs
+        extend = self.attention.extend_last if last else self.attention.extend
+        return extend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
+        )
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""
         projected: Tensor = self.qkv_proj(x)
         return projected
-
-    def _extend(
-        self,
-        attend: Attend,
-        x: Tensor,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: Tensor | None,
-    ) -> tuple[Tensor, State]:
-        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope)
-        return attend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
-        )
 
     def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
@@ -144,10 +139,7 @@ class SelfAttention(nn.Module):
         projected: Tensor = self.o_proj(_join(out))
         return projected
 
-    def _inputs(
-        self, x: Tensor, projected: Tensor, rope: Rope | None
-    ) -> tuple[Tensor, Tensor, Tensor, Gates]:
-        """Return queries, keys, values and gates of the mechanism."""
+    def _inputs(self, x: Tensor, projected: Tensor, rope: Rope | None) -> Inputs:
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
@@ -166,7 +158,7 @@ class SelfAttention(nn.Module):
         query, key = both.split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
-        gated: Gated = self.gating(x, query, key, value)
+        gated: Inputs = self.gating(x, query, key, value)
         return gated
 
 
@@ -246,28 +238,21 @@ class ConvolvedSelfAttention(SelfAttention):
         before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
         return ConvolvedState(super().init_state(batch, capacity), before)
 
-    def _extend(
+    def extend(
         self,
-        attend: Attend,
-        x: Tensor,
+        x: Hidden,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: Tensor | None,
-    ) -> tuple[Tensor, State]:
+        attention_mask: TokenMask | None,
+        *,
+        last: bool = False,
+    ) -> tuple[Float[Tensor, "b heads new d_head"], State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
         convolved, before = self.short_conv.extend(projected, state.before, attention_mask)
-        query, key, value, gates = self._inputs(x, convolved, rope)
-        out, attention = attend(
-            query,
-            key,
-            value,
-            state.attention,
-            attention_mask=attention_mask,
-            bias=bias,
-            gates=gates,
-        )
+        inputs = self._inputs(x, convolved, rope)
+        out, attention = self._extend(inputs, bias, state.attention, attention_mask, last)
         return out, ConvolvedState(attention, before)
 
 
@@ -397,25 +382,17 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-    ) -> tuple[Hidden, State]:
-        """Return the output of new tokens, and the state with them."""
-        read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
-        return self._rest(x, self.self_attention.finish(read, out), memory), state
+        *,
+        last: bool = False,
+    ) -> tuple[Float[Tensor, "b new d"], State]:
+        """Return the output of new tokens, and the state with them.
 
-    def extend_last(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        memory: State | None = None,
-    ) -> tuple[Float[Tensor, "b 1 d"], State]:
-        """Extend the state as `extend`; return only each row's last real token."""
+        With `last`, return only the output of each row's last real token.
+        """
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
-        x, read = last_real(x, attention_mask), last_real(read, attention_mask)
+        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask, last=last)
+        if last:
+            x, read = last_real(x, attention_mask), last_real(read, attention_mask)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
