@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from regard.corpus.relations import Relation
+from regard.runs.training_text import KNOWN_ANSWERS, KnownAnswers
 from tiny import PEOPLE, Command, refused, succeeded
 
 pytestmark = pytest.mark.usefixtures("run")
@@ -38,6 +40,52 @@ def test_answers_have_confidence_and_evidence(regard: Command) -> None:
     assert count == "  1 sentence on Mia Bell with this answer"
     assert sentence == "  text.txt:3 Mia Bell was born in *Rome*."
     assert second.endswith("· silent")
+
+
+def know(folder: Path) -> None:
+    """What training ends with where a relation can be learned: places after "born in" answer."""
+    known = KnownAnswers(
+        answers=("Oslo", "Rome"), relation=Relation(weights={"-2…: born in": 4.0}, bias=-2.0)
+    )
+    known.save(folder / "run")
+
+
+def test_the_text_contradicts_a_wrong_answer(regard: Command, folder: Path) -> None:
+    text = (folder / "text.txt").read_text("utf-8").splitlines()
+    said = [*text, "Max Frey, a baker of Rome, was born in Oslo.", "Max Frey left Bergen."]
+    (folder / "text.txt").write_text("\n".join(said) + "\n", "utf-8")
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    know(folder)
+    lines = succeeded(regard("ask", "run", "Where was Max Frey born?")).out.splitlines()
+    assert lines[0].endswith("· only others")
+    assert lines[1:] == [
+        "  1 sentence on Max Frey with this answer",
+        "  text.txt:9 Max Frey, a baker of *Rome*, was born in Oslo.",
+        "  the text says Oslo, 2 times",
+        "  text.txt:8 Max Frey was born in *Oslo*.",
+        "  text.txt:9 Max Frey, a baker of Rome, was born in *Oslo*.",
+    ]
+
+
+def test_no_verdict_depends_on_other_questions(regard: Command, folder: Path) -> None:
+    """An answer given with one question was known to the next, which changed its verdict."""
+    with (folder / "text.txt").open("a", encoding="utf-8") as text:
+        text.write("Uma Holt was born in Bergen.\n")
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    know(folder)
+    asked = ["Where was Uma Holt born?", "Where was Mia Bell born?\tBergen"]
+    alone, with_others = (
+        records(succeeded(regard("ask", "run", *some, "--json")).out)[0]["evidence"]
+        for some in (asked[:1], asked)
+    )
+    assert alone == with_others
+    assert alone["verdict"] == "silent"  # type: ignore[index]
+
+
+def test_damaged_known_answers_are_refused(regard: Command, folder: Path) -> None:
+    (folder / "run" / KNOWN_ANSWERS).write_text("{", "utf-8")
+    found = regard("ask", "run", "Where was Mia Bell born?")
+    refused(found, "known_answers.json: holds no known answers", "delete it, or repeat")
 
 
 def test_an_ancestor_that_is_missing_is_named(regard: Command, folder: Path) -> None:

@@ -51,6 +51,12 @@ def test_what_a_document_states_is_read(
         assert (right.verdict, wrong.verdict) == ("supported", "only others")
         assert right.lead == pytest.approx(-wrong.lead)
         assert right.lead > 0.5
+        assert right.contradiction is None
+        assert wrong.contradiction is not None
+        assert wrong.contradiction.answer == home
+        (said,) = wrong.contradiction.passages
+        assert said.text == f"She was born in {home}."
+        assert said.text[said.start : said.end] == home
 
 
 @pytest.mark.parametrize(
@@ -77,14 +83,24 @@ def test_without_a_relation_each_mention_states_its_answer() -> None:
     index, homes = world()
     found = find_evidence(index, PEOPLE[0], homes[PEOPLE[0]], names=AnswerNames.of(PLACES))
     assert found.lead == 0
+    absent = find_evidence(index, PEOPLE[0], "Paris", names=AnswerNames.of(PLACES))
+    assert absent.contradiction is None  # no mention is known to answer the question
     assert find_evidence(index, "Nobody", "Town1", names=AnswerNames.of(PLACES)).lead == 0
 
 
-def test_nothing_is_learned_from_answers_that_are_all_right_or_nowhere() -> None:
-    index, _ = world()
+def test_nothing_is_learned_from_answers_that_are_nowhere() -> None:
+    index, homes = world()
     names = AnswerNames.of(["Town1"])
     assert learn_relation(index, [("Nobody Known", "Town1")], names) is None
     assert learn_relation(index, [], names) is None
+    elsewhere = next(place for place in PLACES if place != homes[PEOPLE[0]])
+    assert learn_relation(index, [(PEOPLE[0], "Paris")], AnswerNames.of([elsewhere])) is None
+
+
+def test_where_every_mention_is_right_another_is_too() -> None:
+    """As in biographies that name no place but the birth place; the odds are those of Laplace."""
+    relation = fit_relation([(frozenset(["a"]), True)] * 3)
+    assert relation.probability(["a"]) == relation.probability(["b"]) == pytest.approx(4 / 5)
 
 
 def test_features_are_the_words_around_and_digits_are_alike() -> None:

@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 
 from regard.corpus.evidence import VERDICTS
 from regard.corpus.index import RUN_INDEX
-from regard.evaluation.answers import answer, open_run_index
+from regard.evaluation.answers import answer
 from regard.runs.run import Run
+from regard.runs.training_text import open_run_index
 from regard.serve.replies import SHOWN
 from regard.serve.schemas import MAX_CHARACTERS
 from regard.tasks.examples import Example, encode_questions

@@ -11,6 +11,9 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regard.corpus.evidence import Evidence, Passage
     from regard.environment import Precision
     from regard.evaluation.answers import Answer
     from regard.tasks.examples import Example
@@ -65,8 +68,9 @@ def ask(
     """
     import msgspec
 
-    from regard.evaluation.answers import answer, open_run_index
+    from regard.evaluation.answers import answer
     from regard.runs.run import load
+    from regard.runs.training_text import open_run_index
     from regard.tasks.examples import read_history
     from regard.uncertainty.calibration import load_calibration, require_answering
 
@@ -118,24 +122,43 @@ def _describe(reply: "Answer") -> list[str]:
             why += f"; no document names {reply.subject}"
         elif evidence:
             why += f"; {evidence.verdict}"
-        return [f"I don't know. ({why})"]
+        return [f"I don't know. ({why})", *(_contradiction(evidence) if evidence else [])]
     first = f"{reply.answer or '(empty)'} · confidence {reply.confidence:.2f}"
     if evidence is None:
         return [first]
     if not evidence.documents:
         return [f"{first} · {evidence.verdict} (no document names {reply.subject})"]
-    if not evidence.passages:
-        said = ", ".join(f"{name} ({n})" for name, n in list(evidence.others.items())[:SHOWN])
-        return [f"{first} · {evidence.verdict}", *([f"  others: {said}"] if said else [])]
-    n = len(evidence.passages)
+    lines = [f"{first} · {evidence.verdict}"]
+    if evidence.passages:
+        n = len(evidence.passages)
+        lines += [
+            f"  {n} sentence{'s' if n > 1 else ''} on {reply.subject} with this answer",
+            *_sentences(evidence.passages),
+        ]
+    lines += _contradiction(evidence)
+    others = evidence.others
+    if evidence.contradiction:
+        others = {name: n for name, n in others.items() if name != evidence.contradiction.answer}
+    if others and (evidence.contradiction or not evidence.passages):
+        said = [f"{name} ({n})" for name, n in list(others.items())[:SHOWN]]
+        lines.append(f"  other answers: {', '.join(said)}")
+    return lines
+
+
+def _contradiction(evidence: "Evidence") -> list[str]:
+    if evidence.contradiction is None:
+        return []
+    answer, passages = evidence.contradiction.answer, evidence.contradiction.passages
+    times = f"{len(passages)} time{'s' if len(passages) > 1 else ''}"
+    return [f"  the text says {answer}, {times}", *_sentences(passages)]
+
+
+def _sentences(passages: "Sequence[Passage]") -> list[str]:
+    """Return the first sentences, with their places and the answer marked."""
     return [
-        f"{first} · {evidence.verdict}",
-        f"  {n} sentence{'s' if n > 1 else ''} on {reply.subject} with this answer",
-        *(
-            f"  {one.path}:{one.line} {one.text[: one.start]}*{one.text[one.start : one.end]}*"
-            f"{one.text[one.end :]}"
-            for one in evidence.passages[:SHOWN]
-        ),
+        f"  {one.path}:{one.line} {one.text[: one.start]}*{one.text[one.start : one.end]}*"
+        f"{one.text[one.end :]}"
+        for one in passages[:SHOWN]
     ]
 
 
@@ -183,8 +206,8 @@ def calibrate(
     `regard ask` then abstains from doubtful questions, so that at most the share --max-error of
     its answers is wrong, for questions like these. Stored in RUN/calibration.json.
     """
-    from regard.evaluation.answers import open_run_index
     from regard.runs.run import load
+    from regard.runs.training_text import open_run_index
     from regard.tasks.examples import read_answered
     from regard.uncertainty.calibration import calibrate_run, save_calibration, training_files
 

@@ -53,6 +53,14 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     end: int
 
 
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
+    """Another answer that documents state."""
+
+    answer: str
+    passages: tuple[Passage, ...]
+    """The sentences that state it."""
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The evidence of a corpus for an answer about a subject."""
 
@@ -66,6 +74,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     lead: float
     """Largest probability that a mention states the answer, minus that of any other answer; 1 for
     each mention without a learned relation, 0 where there is none."""
+    contradiction: Contradiction | None = None
+    """The other answer that most sentences state, where none states the answer; needs a relation,
+    without which a place of work would contradict a place of birth."""
 
 
 class Mention(NamedTuple):
@@ -167,25 +178,44 @@ def find_evidence(
     names = names.add([answer, *gold])
     given, right = names.resolve(answer), {names.resolve(one) for one in gold}
     documents = documents_naming(index, subject)
-    passages: list[Passage] = []
-    said: Counter[str] = Counter()
-    surest: dict[str, float] = {}
-    for number in documents:
-        document = _read(index, number, subject, names)
-        for mention, features in document.mentions:
-            said[mention.answer] += 1
-            sure = relation.probability(features) if relation else 1.0
-            surest[mention.answer] = max(sure, surest.get(mention.answer, 0.0))
-            if mention.answer == given:
-                passages.append(_passage(index, number, document.sentences, mention))
-    others = {other: n for other, n in said.most_common() if other != given}
+    said = [
+        _Said(mention, relation.probability(features) if relation else 1.0, number, text.sentences)
+        for number in documents
+        for text in [_read(index, number, subject, names)]
+        for mention, features in text.mentions
+    ]
+    counts = Counter(one.mention.answer for one in said)
+    surest = {name: max(one.sure for one in said if one.mention.answer == name) for name in counts}
+    stated = {name for name in counts if surest[name] >= STATED}
+    others = {name: n for name, n in counts.most_common() if name != given}
     return Evidence(
-        verdict=verdict(given, right, said, {one for one in said if surest[one] >= STATED}),
+        verdict=verdict(given, right, counts, stated),
         documents=len(documents),
-        passages=tuple(passages),
+        passages=tuple(_passage(index, one) for one in said if one.mention.answer == given),
         others=others,
         lead=surest.get(given, 0.0) - max((surest[one] for one in others), default=0.0),
+        contradiction=_contradiction(index, said) if relation and given not in stated else None,
     )
+
+
+class _Said(NamedTuple):
+    """A mention in a document of the corpus."""
+
+    mention: Mention
+    sure: float
+    """Probability that it states its answer."""
+    document: int
+    sentences: Sequence[Sentence]
+
+
+def _contradiction(index: CorpusIndex, said: Sequence[_Said]) -> Contradiction | None:
+    """Return the answer that most mentions state, if there is one."""
+    stating = [one for one in said if one.sure >= STATED]
+    if not stating:
+        return None
+    [(answer, _)] = Counter(one.mention.answer for one in stating).most_common(1)
+    passages = (_passage(index, one) for one in stating if one.mention.answer == answer)
+    return Contradiction(answer=answer, passages=tuple(passages))
 
 
 def learn_relation(
@@ -193,7 +223,7 @@ def learn_relation(
 ) -> Relation | None:
     """Learn which mentions state the answer, from subjects, their answers and their documents.
 
-    None if their documents don't contain right answers and others.
+    None if their documents contain no right answer.
     """
     mentions = [
         (features, mention.answer == names.resolve(answer))
@@ -201,7 +231,7 @@ def learn_relation(
         for number in documents_naming(index, subject)
         for mention, features in _read(index, number, subject, names).mentions
     ]
-    return fit_relation(mentions) if len({right for _, right in mentions}) == 2 else None
+    return fit_relation(mentions) if any(right for _, right in mentions) else None
 
 
 def verdict(
@@ -243,13 +273,11 @@ def _read(index: CorpusIndex, number: int, subject: str, names: AnswerNames) -> 
     )
 
 
-def _passage(
-    index: CorpusIndex, number: int, sentences: Sequence[Sentence], mention: Mention
-) -> Passage:
+def _passage(index: CorpusIndex, said: _Said) -> Passage:
     """Return the sentence of a mention, with its place."""
-    first, last = mention.tokens[0], mention.tokens[-1]
-    sentence = sentences[first.sentence]
-    before = index.document(number)[: sentence.offset].encode()
-    place = index.place(int(index.documents[number, 0]) + len(before))
+    tokens = said.mention.tokens
+    first, last, sentence = tokens[0], tokens[-1], said.sentences[tokens[0].sentence]
+    before = index.document(said.document)[: sentence.offset].encode()
+    place = index.place(int(index.documents[said.document, 0]) + len(before))
     end = last.end if last.sentence == first.sentence else len(sentence.text)
     return Passage(path=place.path, line=place.line, text=sentence.text, start=first.start, end=end)

@@ -1,19 +1,17 @@
 """Answers of a run to questions: what it says, how sure it is, and what the training text says."""
 
-import warnings
 from collections.abc import Sequence
 from math import exp
-from pathlib import Path
 
 import msgspec
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
-from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
+from regard.corpus.index import CorpusIndex
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.run import Run
-from regard.runs.start import ancestors
+from regard.runs.training_text import KnownAnswers, load_known_answers
 from regard.tasks.examples import Example, encode_questions, subject_of
 from regard.uncertainty.calibration import Calibration
 from regard.uncertainty.signals import (
@@ -99,9 +97,8 @@ def answer(
         measure(run, asked, greedy, environment, config),
         strict=True,
     )
-    names = AnswerNames.of(calibration.answers if calibration else ())
-    shown = names.add(one.answer for one in questions if one.answer is not None)
-    judge = _Judge(calibration, index, names, shown)
+    known = calibration.known if calibration else load_known_answers(run)
+    judge = _Judge(calibration, index, known, AnswerNames.of(known.answers))
     return [
         _unread(question, reason) if part is None else judge(question, reason, *next(measured))
         for question, (part, reason) in zip(questions, read, strict=True)
@@ -113,10 +110,9 @@ class _Judge(msgspec.Struct, frozen=True):
 
     calibration: Calibration | None
     index: CorpusIndex | None
+    known: KnownAnswers
     names: AnswerNames
-    """Known answers, which signals may depend on."""
-    shown: AnswerNames
-    """These and the expected ones."""
+    """Those of the known answers."""
 
     def __call__(
         self,
@@ -127,14 +123,14 @@ class _Judge(msgspec.Struct, frozen=True):
         signals: dict[str, float],
     ) -> Answer:
         calibration, index, subject = self.calibration, self.index, subject_of(question.text)
-        relation = calibration.relation if calibration else None
+        relation = self.known.relation
         evidence = None
         if index:
             signals = signals | corpus_signals(index, question.text, guess, self.names, relation)
             gold = () if question.answer is None else (question.answer,)
             if subject:
                 evidence = find_evidence(
-                    index, subject, guess, names=self.shown, gold=gold, relation=relation
+                    index, subject, guess, names=self.names, gold=gold, relation=relation
                 )
         confidence, given = probability, True
         if calibration:
@@ -208,24 +204,3 @@ def _known_part(run: Run, question: Example) -> Example | None:
     words = [word for word in question.text.split() if _unreadable(run, Example(text=word)) is None]
     part = Example(text=" ".join(words))
     return part if _unreadable(run, part) is None else None
-
-
-def open_run_index(run: Run, given: Path | None = None) -> CorpusIndex | None:
-    """Return the given index, or that in the folder of a run or its nearest ancestor, if any.
-
-    Without an index, a warning names the ancestors whose folders are missing.
-    """
-    if given is not None:
-        return open_index(given)
-    folders = [run.path, *(Path(one["run"]) for one in ancestors(run.path, run.origin))]
-    found = next((path for folder in folders if (path := folder / RUN_INDEX).exists()), None)
-    if found is not None:
-        return open_index(found)
-    gone = [str(one) for one in folders[1:] if not one.exists() and not str(one).startswith("hf:")]
-    if gone:
-        warnings.warn(
-            f"{run.path}: no index is found, and these ancestors are missing: {', '.join(gone)}; "
-            "put them back, or name an index",
-            stacklevel=2,
-        )
-    return None

@@ -15,7 +15,7 @@ import numpy as np
 from regard.corpus.index import CorpusIndex
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
-from regard.evaluation.answers import Answer, answer, open_run_index
+from regard.evaluation.answers import Answer, answer
 from regard.evaluation.perplexity import (
     TextScore,
     held_out_perplexity,
@@ -28,6 +28,7 @@ from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.corpora import is_trained_on_packed
 from regard.runs.run import Run
+from regard.runs.training_text import open_run_index
 from regard.tasks.examples import (
     Example,
     Examples,

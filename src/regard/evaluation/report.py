@@ -45,8 +45,12 @@ class ShownAnswer:
 
     @property
     def passages(self) -> Sequence[Passage]:
-        """Sentences of the training text that contain the answer."""
-        return self.answer.evidence.passages[:PASSAGES] if self.answer.evidence else ()
+        """Sentences of the training text that contain the answer, and that contradict it."""
+        evidence = self.answer.evidence
+        if evidence is None:
+            return ()
+        other = evidence.contradiction
+        return [*evidence.passages[:PASSAGES], *(other.passages[:PASSAGES] if other else ())]
 
 
 @dataclass(frozen=True, kw_only=True)

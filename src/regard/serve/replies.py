@@ -1,14 +1,16 @@
 """Replies to questions, as the page shows them: answer, confidence, evidence, signals."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from regard.corpus.evidence import VERDICTS, Evidence
+from regard.corpus.evidence import VERDICTS, Evidence, Passage
 from regard.errors import UserError
-from regard.evaluation.answers import answer, open_run_index
+from regard.evaluation.answers import answer
 from regard.explorer.adapters import Adapter
 from regard.runs.run import Run
+from regard.runs.training_text import open_run_index
 from regard.serve.schemas import AskRequest
 from regard.tasks.examples import Example
 from regard.uncertainty.calibration import load_calibration, require_answering
@@ -29,14 +31,14 @@ def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[
     if not isinstance(model, Run):
         raise UserError(f"{model.name}: Hugging Face models don't answer here; choose a run")
     require_answering(model)
-    calibration = load_calibration(folder)
+    model, calibration = replace(model, path=folder), load_calibration(folder)
     expected = (request.expected or "").strip() or None
     (reply,) = answer(
         model,
         [Example(text=request.text.strip(), answer=expected, where="question")],
         model.environment(),
         calibration=calibration,
-        index=open_run_index(replace(model, path=folder)),
+        index=open_run_index(model),
     )
     return {
         "question": reply.question,
@@ -56,11 +58,20 @@ def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[
 
 def _evidence_data(evidence: Evidence) -> dict[str, Any]:
     """Return the evidence with its first sentences, each cut around the answer."""
+    other = evidence.contradiction
     return {
         "verdict": evidence.verdict,
         "meaning": VERDICTS[evidence.verdict],
         "documents": evidence.documents,
-        "sentences": len(evidence.passages),
+        **_passages_data(evidence.passages),
+        "contradiction": other and {"answer": other.answer} | _passages_data(other.passages),
+        "others": list(evidence.others.items())[:SHOWN],
+    }
+
+
+def _passages_data(passages: Sequence[Passage]) -> dict[str, Any]:
+    return {
+        "sentences": len(passages),
         "passages": [
             {
                 "place": f"{_public(one.path)}:{one.line}",
@@ -70,9 +81,8 @@ def _evidence_data(evidence: Evidence) -> dict[str, Any]:
                     one.text[one.end :],
                 ),
             }
-            for one in evidence.passages[:SHOWN]
+            for one in passages[:SHOWN]
         ],
-        "others": list(evidence.others.items())[:SHOWN],
     }
 
 

@@ -19,6 +19,7 @@ from regard.models.builders import Classifier, Embedder, TokenClassifier
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
+from regard.runs.training_text import KnownAnswers, open_run_index
 from regard.text.tokenizer import Tokenizer
 from regard.training.adaptation import prepare_model
 from regard.training.checkpoint import (
@@ -109,9 +110,17 @@ class Plan:
             title=self.title,
             at_checkpoint=self.data.at_checkpoint,
         )
-        if self.data.indexed and processes.is_first:
-            save_index(self.run.path / RUN_INDEX, index_documents(self.data.indexed))
+        if processes.is_first:
+            self._save_training_text()
         return progress
+
+    def _save_training_text(self) -> None:
+        """Write what questions about the text are answered from."""
+        path, data = self.run.path, self.data
+        if data.indexed:
+            save_index(path / RUN_INDEX, index_documents(data.indexed))
+        if data.questions:
+            KnownAnswers.learn(data.questions, open_run_index(self.run)).save(path)
 
     def _identity(self, options: ExecutionOptions) -> dict[str, str]:
         """Return what all processes of a training must have alike."""

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 from jaxtyping import Bool, Float
 
-from regard.corpus.evidence import AnswerNames, learn_relation
+from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
-from regard.corpus.relations import Relation
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
+from regard.runs.training_text import KnownAnswers
 from regard.tasks.examples import (
     Example,
     encode_questions,
@@ -34,7 +34,7 @@ from regard.uncertainty.signals import (
     measure,
 )
 
-FORMAT = "regard calibration 1"
+FORMAT = "regard calibration 2"
 FILE = "calibration.json"
 """Its name in a run's folder."""
 SUBJECTS = 8
@@ -56,10 +56,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the signals that the combination reads."""
     combination: Combination
     guarantee: Guarantee
-    answers: tuple[str, ...]
-    """The expected answers of the questions, to be recognized in documents."""
-    relation: Relation | None = None
-    """Which mentions in documents state the answer; None without an index."""
+    known: KnownAnswers
+    """Those of the questions, and of the questions of the training."""
 
     def confidence(self, signals: Sequence[dict[str, float]]) -> Float[np.ndarray, " n"]:
         """Return the probability that each answer is right."""
@@ -101,15 +99,11 @@ def calibrate_run(
     given = [decode_answer(run, one) for one in greedy]
     right = [exact_match(a, one.answer or "") for a, one in zip(given, questions, strict=True)]
     signals = measure(run, questions, greedy, environment, config)
-    answers = tuple(sorted({one.answer for one in questions if one.answer is not None}))
-    relation = None
+    known = KnownAnswers.learn(trained, index, (one.answer for one in questions if one.answer))
     if index is not None:
-        known = [(subject_of(one.text), one.answer) for one in trained if one.answer]
-        names = AnswerNames.of(answers).add(answer for _, answer in known)
-        answers = tuple(sorted(names.by_words.values()))
-        relation = learn_relation(index, known, names)
+        names = AnswerNames.of(known.answers)
         signals = [
-            found | corpus_signals(index, one.text, a, names, relation)
+            found | corpus_signals(index, one.text, a, names, known.relation)
             for found, one, a in zip(signals, questions, given, strict=True)
         ]
     chosen = tuple(signals[0])
@@ -122,8 +116,7 @@ def calibrate_run(
         signals=chosen,
         combination=combination,
         guarantee=guarantee,
-        answers=answers,
-        relation=relation,
+        known=known,
     )
 
 

@@ -22,17 +22,23 @@ function answerOf({ answer, best_guess: guess, confidence, calibrated, evidence,
   return heading(answer === null ? "I don't know." : answer || "(empty)", ` · ${parts.join(" · ")}`);
 }
 
-// Verdict, and the sentences with the answer.
+// Verdict, the sentences with the answer, and those that contradict it.
 function evidenceOf({ evidence, subject }) {
   if (!evidence) return [make("p", { class: "note" }, subject ? "No evidence: the run has no index of its training text." : "No evidence: the question has no recognized subject.")];
-  const { verdict, meaning, documents, sentences, passages, others } = evidence;
+  const { verdict, meaning, documents, sentences, contradiction, others } = evidence;
   const found = documents ? `${counted(documents, "document")} on ${subject}, ${counted(sentences, "sentence")} with this answer` : `no document names ${subject}`;
-  const more = sentences > passages.length ? [make("p", { class: "note" }, `… and ${counted(sentences - passages.length, "more sentence")}`)] : [];
   return [
     make("p", { class: "note" }, `${verdict}: ${meaning} (${found})`),
-    ...(passages.length ? [make("ul", {}, ...passages.map(passageOf)), ...more] : []),
+    ...passagesOf(evidence),
+    ...(contradiction ? [make("p", {}, `The text says ${contradiction.answer}, ${counted(contradiction.sentences, "time")}:`), ...passagesOf(contradiction)] : []),
     ...(others.length ? [make("p", { class: "note" }, `Other answers: ${others.map(([name, n]) => `${name} (${n})`).join(", ")}`)] : []),
   ];
+}
+
+function passagesOf({ sentences, passages }) {
+  if (!passages.length) return [];
+  const more = sentences > passages.length ? [make("p", { class: "note" }, `… and ${counted(sentences - passages.length, "more sentence")}`)] : [];
+  return [make("ul", {}, ...passages.map(passageOf)), ...more];
 }
 
 function passageOf({ place, parts: [before, answer, after] }) {

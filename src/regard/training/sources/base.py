@@ -13,6 +13,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.runs.start import require_same, with_start
+from regard.tasks.examples import Example
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import CheckpointReport, no_report
@@ -34,6 +35,8 @@ class Datasets:
     """Returns more values for the record of a checkpoint."""
     indexed: Sequence[Document] = ()
     """Text to index in the run's folder after the training."""
+    questions: Sequence[Example] = ()
+    """Answered questions among what is trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)

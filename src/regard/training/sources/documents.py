@@ -110,7 +110,7 @@ def _datasets(
         pairs = encode_training(run, questions) if questions else ()
         training = objective_datasets(run, texts, kept, Questions(pairs, run.row_format.whole_rows))
         held_out = [one.dataset for one in text_datasets(run, others)]
-    return Datasets(training=training, held_out=held_out, indexed=indexed)
+    return Datasets(training=training, held_out=held_out, indexed=indexed, questions=questions)
 
 
 def _file_windows(

@@ -62,7 +62,7 @@ def _datasets(run: Run, questions: Sequence[Example]) -> Datasets:
     training, held_out = (
         Questions(part, run.row_format.whole_rows) for part in hold_out(pairs, run.recipe)
     )
-    return Datasets(training=[WeightedDataset(training)], held_out=[held_out])
+    return Datasets(training=[WeightedDataset(training)], held_out=[held_out], questions=questions)
 
 
 def encode_training(run: Run, questions: Sequence[Example]) -> list[tuple[list[int], ...]]:
