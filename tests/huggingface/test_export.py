@@ -1,28 +1,35 @@
 """A folder that is imported and exported is the same model, for transformers and for us."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Native
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
+from regard.decoding import generate_ids
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
+from regard.runs.recipe import Recipe
+from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.text.tokenizer import FILES
+from regard.text.tokenizer import FILES, train_tokenizer
 from tiny import BIOGRAPHIES
 from tiny_folders import bert_pieces, gpt2_pieces, with_tokenizer
 from tiny_hugging_face import CASES, tiny
@@ -34,10 +41,22 @@ WORDS = ("bert", "distilbert")
 
 
 def pieces_of(family: str) -> tuple[Native, dict[str, str]]:
-    """A tokenizer, and its special tokens by role."""
+    """A tokenizer, which puts around texts what the family's do, and its special tokens by role."""
     if family in WORDS:
-        return bert_pieces(), BERT
-    return gpt2_pieces(*ENDS.values()), ENDS | {"cls": "<s>", "sep": "</s>"}
+        return with_ends(bert_pieces(), "[CLS]", "[SEP]", between="[SEP]"), BERT
+    native, roles = gpt2_pieces(*ENDS.values()), ENDS | {"cls": "<s>", "sep": "</s>"}
+    if family == "roberta":
+        native = with_ends(native, "<s>", "</s>", between="</s> </s>")
+    return native, roles
+
+
+def with_ends(native: Native, begin: str, end: str, *, between: str) -> Native:
+    native.post_processor = TemplateProcessing(
+        single=f"{begin} $A {end}",
+        pair=f"{begin} $A {between} $B:1 {end}:1",
+        special_tokens=[(token, native.token_to_id(token)) for token in (begin, end)],
+    )
+    return native
 
 
 def folder_of(path: Path, family: str, variant: str, **settings: Any) -> Path:
@@ -199,3 +218,76 @@ def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
     run = trained_run(tmp_path, NEW["gpt2"])
     with pytest.raises(UserError, match="exists; choose another --out"):
         export_run(run, tmp_path)
+
+
+# The ids around a text
+
+
+def small(name: str) -> Recipe:
+    """A recipe whose model is tiny."""
+    recipe = RECIPES[name]
+    tiny = {"context_length": 64, "n_layers": 1, "n_heads": 2, "d_model": 16, "dropout": 0.0}
+    fields = {k: x for k, x in tiny.items() if k in recipe.model.__struct_fields__}
+    data = structs.replace(recipe.data, documents="lines")
+    return structs.replace(recipe, model=structs.replace(recipe.model, **fields), data=data)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Path]]:
+    """An untrained run of each recipe that a family is like, and its folder."""
+    folder, found = tmp_path_factory.mktemp("exported"), {}
+    for name in RECIPES:
+        recipe = small(name)
+        tokenizer = train_tokenizer(recipe.tokenizer, list(BIOGRAPHIES))
+        torch.manual_seed(0)
+        with suppress(UserError):
+            run = Run.new(folder / f"{name}-run", recipe, tokenizer, {})
+            run.model.eval()
+            export_run(run, folder / name)
+            found[name] = run, folder / name
+    return found
+
+
+def test_some_of_every_kind_of_recipe_is_exported(
+    exported: dict[str, tuple[Run, Path]],
+) -> None:
+    """Encoders of ours have rotary positions, and encoder–decoders no relative ones."""
+    assert {"course", "default", "demo", "memorization", "text", "gpt-small"} <= exported.keys()
+    assert {"masked", "translation", "classification"}.isdisjoint(exported)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_transformers_gets_the_ids_of_the_run(
+    exported: dict[str, tuple[Run, Path]], data: st.DataObject
+) -> None:
+    """The beginning of a text got lost, and its continuation was another."""
+    name = data.draw(st.sampled_from(sorted(exported)))
+    words = st.sampled_from(" ".join(BIOGRAPHIES).split())
+    text = " ".join(data.draw(st.lists(words, min_size=1, max_size=8)))
+    run, folder = exported[name]
+    theirs = AutoTokenizer.from_pretrained(folder)
+    assert theirs(text).input_ids == run.encode(text)[0]
+    if run.recipe.uses_token_types:
+        assert theirs(text, text).input_ids == run.encode(text, text)[0]
+
+
+def test_greedy_texts_are_the_same(exported: dict[str, tuple[Run, Path]]) -> None:
+    texts = [text for text in BIOGRAPHIES if len(text) < 30]
+    for run, folder in exported.values():
+        if not run.recipe.continues_texts:
+            continue
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        for text in texts:
+            ids = tokenizer(text, return_tensors="pt")
+            theirs = model.generate(**ids, max_new_tokens=8, do_sample=False)[0]
+            (ours,) = generate_ids(
+                run.language_model,
+                [run.encode(text)[0]],
+                max_new_tokens=8,
+                stop_ids=run.tokenizer.special.stop_ids,
+            )
+            new = theirs[ids.input_ids.shape[1] :].tolist()
+            assert new == ours.ids
+            assert tokenizer.decode(new) == run.tokenizer.decode(new)

@@ -115,34 +115,37 @@ def _describe(reply: "Answer") -> list[str]:
     if reply.best_guess is None:
         return [f"I don't know. ({reply.reason})"]
     if reply.answer is None:
-        why = f"best guess {reply.best_guess or '(empty)'}, confidence {reply.confidence:.2f}"
-        if reply.reason is not None:
-            why += f"; {reply.reason.partition(';')[0]}"
-        if evidence and not evidence.documents:
-            why += f"; no document names {reply.subject}"
-        elif evidence:
-            why += f"; {evidence.verdict}"
-        return [f"I don't know. ({why})", *(_contradiction(evidence) if evidence else [])]
+        return [_abstention(reply), *(_contradiction(evidence) if evidence else [])]
     first = f"{reply.answer or '(empty)'} · confidence {reply.confidence:.2f}"
     if evidence is None:
         return [first]
     if not evidence.documents:
         return [f"{first} · {evidence.verdict} (no document names {reply.subject})"]
     lines = [f"{first} · {evidence.verdict}"]
-    if evidence.passages:
-        n = len(evidence.passages)
-        lines += [
-            f"  {n} sentence{'s' if n > 1 else ''} on {reply.subject} with this answer",
-            *_sentences(evidence.passages),
-        ]
-    lines += _contradiction(evidence)
-    others = evidence.others
-    if evidence.contradiction:
-        others = {name: n for name, n in others.items() if name != evidence.contradiction.answer}
-    if others and (evidence.contradiction or not evidence.passages):
-        said = [f"{name} ({n})" for name, n in list(others.items())[:SHOWN]]
-        lines.append(f"  other answers: {', '.join(said)}")
-    return lines
+    if n := len(evidence.passages):
+        lines.append(f"  {n} sentence{'s' if n > 1 else ''} on {reply.subject} with this answer")
+    lines += _sentences(evidence.passages)
+    return [*lines, *_contradiction(evidence), *_others(evidence)]
+
+
+def _abstention(reply: "Answer") -> str:
+    why = f"best guess {reply.best_guess or '(empty)'}, confidence {reply.confidence:.2f}"
+    if reply.reason is not None:
+        why += f"; {reply.reason.partition(';')[0]}"
+    if reply.evidence and not reply.evidence.documents:
+        why += f"; no document names {reply.subject}"
+    elif reply.evidence:
+        why += f"; {reply.evidence.verdict}"
+    return f"I don't know. ({why})"
+
+
+def _others(evidence: "Evidence") -> list[str]:
+    """Return a line with the answers that are neither given nor stated, if the text lacks it."""
+    if evidence.passages and not evidence.contradiction:
+        return []
+    stated = evidence.contradiction.answer if evidence.contradiction else None
+    said = [f"{name} ({n})" for name, n in evidence.others.items() if name != stated]
+    return [f"  other answers: {', '.join(said[:SHOWN])}"] if said else []
 
 
 def _contradiction(evidence: "Evidence") -> list[str]:

@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 
 from regard.errors import UserError
 from regard.files import pack_tensors, to_json, write_file
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.family import Family
+from regard.huggingface.convert.tokenizer import known_text
+from regard.huggingface.post_processor import post_processor
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids
@@ -49,6 +52,8 @@ def export_run(run: Run, out: Path) -> Exported:
     }
     out.mkdir(parents=True)
     run.tokenizer.save(out)
+    if not _adds_the_same_ids(run):
+        write_file(out / "tokenizer.json", _with_ids_around(run).to_str(pretty=True).encode())
     write_file(out / "generation_config.json", to_json(ids | forced_ids(run.recipe, run.tokenizer)))
     write_file(out / "model.safetensors", pack_tensors(converted, {"format": "pt"}))
     write_file(out / "config.json", to_json(config))
@@ -73,3 +78,19 @@ def _family(run: Run) -> tuple[Family, dict[str, Any], list[str]]:
         )
     reason = reasons.get(str(first)) or "; ".join(dict.fromkeys(reasons.values()))
     raise UserError(f"{run.path}: no Hugging Face model is like this: {reason}")
+
+
+def _adds_the_same_ids(run: Run) -> bool:
+    """Whether the tokenizer's own file puts around a text, or two, what the run does."""
+    text, _ = known_text(run.tokenizer)
+    native = run.tokenizer.native
+    alone = native.encode(text).ids == run.encode(text)[0]
+    paired = run.recipe.uses_token_types
+    return alone and (not paired or native.encode(text, text).ids == run.encode(text, text)[0])
+
+
+def _with_ids_around(run: Run) -> tokenizers.Tokenizer:
+    """Return a copy of the tokenizer that puts the run's ids around each text."""
+    native = tokenizers.Tokenizer.from_str(run.tokenizer.native.to_str())
+    native.post_processor = post_processor(run.template, run.text_affixes)
+    return native

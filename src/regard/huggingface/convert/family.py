@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from regard.config import convert
 from regard.errors import UserError
-from regard.huggingface.convert.fields import WHERE, Constant, Entry, Required, Values, flat, nested
+from regard.huggingface.convert.fields import (
+    REQUIRED,
+    WHERE,
+    Constant,
+    Entry,
+    Renamed,
+    Required,
+    Values,
+    flat,
+    nested,
+)
 from regard.models.builders import make_model, saved_tensors
 from regard.models.config import (
     EmbeddingHeadConfig,
@@ -96,7 +106,7 @@ class Family:
         if not isinstance(config, self.config):
             kind = config.__struct_config__.tag
             raise UserError(f"model.kind = {kind!r}: {self.model_type} models are of another kind")
-        options = _options(config)
+        options = self._with_widths(_options(config))
         shared = {entry.option: entry.value for entry in self.fields if isinstance(entry, Constant)}
         self._require_equal(options, {**options, **shared})
         fields: dict[str, Any] = {}
@@ -104,6 +114,13 @@ class Family:
             fields |= entry.write(options)
         again = _options(self.read_config({**fields, "model_type": self.model_type}))
         return fields, self._require_equal(options, again)
+
+    def _with_widths(self, options: Values) -> dict[str, Any]:
+        """Return options with the widths of feed-forward layers that config.json must hold."""
+        held = (e for e in self.fields if isinstance(e, Renamed) and e.default is REQUIRED)
+        widths = [option for entry in held for option in entry.options if option.endswith("d_ff")]
+        usual = {name: 4 * options[f"{name.removesuffix('d_ff')}d_model"] for name in widths}
+        return {**options, **{name: options[name] or usual[name] for name in widths}}
 
     def _require_equal(self, options: Values, theirs: Values) -> list[str]:
         """Raise unless all options but dropout, which matters in training alone, are equal."""

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def template_of(
     Raises:
         UserError: that is a token without a role.
     """
-    sample, text = _sample(tokenizer)
+    sample, text = known_text(tokenizer)
     whole = tokenizer.native.encode(sample).ids
     start = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
     before = _roles(tokenizer, whole[:start], ("bos", "cls"))
@@ -97,9 +98,10 @@ _PAIRS = {"bert": "{sep}", "distilbert": "{sep}", "roberta": "{sep}{sep}"}
 """Between two texts; Liu et al. (2019) have two."""
 
 
-def _sample(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """A text that the tokenizer knows, and its ids."""
-    for text in ("a", *tokenizer.native.get_vocab()):
+def known_text(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """Return a text that the tokenizer knows, and its ids."""
+    words = (tokenizer.decode([i]) for i in tokenizer.regular_ids)  # spelled otherwise as tokens
+    for text in chain(("a",), tokenizer.native.get_vocab(), words):
         with suppress(OutOfVocabularyError):
             if ids := tokenizer.encode(text):
                 return text, ids
