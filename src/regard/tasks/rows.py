@@ -1,7 +1,7 @@
 """Rows of a user's file: the good and the bad ones, and those held out to score a run."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -25,6 +25,8 @@ class Rows:
     """An error for each row that is no example."""
     format: str
     """A description of what was detected."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns of a table that hold text and label where they aren't the usual ones."""
 
 
 def check_rows(rows: Rows, check: Callable[[Example], None], path: Path, *, skip_bad: bool) -> Rows:
@@ -46,7 +48,7 @@ def check_rows(rows: Rows, check: Callable[[Example], None], path: Path, *, skip
     if not good:
         first = f"; the first: {bad[0]}" if bad else ""
         raise UserError(f"{path}: has no good row; it was read as {rows.format}{first}")
-    return Rows(good, bad, rows.format)
+    return replace(rows, examples=good, bad=bad)
 
 
 def split_rows(

@@ -1,6 +1,7 @@
 """Tables of users: CSV, TSV, JSONL and Parquet, with a column of texts and one of labels."""
 
 import csv
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from regard.config import Config
 from regard.errors import UserError, suggestion
+from regard.tasks.columns import find_columns
 from regard.tasks.examples import Example
 from regard.tasks.rows import Rows
 from regard.text.files import RECORDS, TextFile, inspect_file, open_parquet, open_text
@@ -28,17 +30,19 @@ _USUAL = frozenset(
 """Names that columns of texts and labels often have."""
 _SAMPLED = 100
 """Rows by which separator and header are detected."""
+_READ = 1000
+"""Rows by which the columns of texts and labels are found."""
 
 
 class TableConfig(Config, frozen=True):
     """How a table of texts and labels is read; for records of a text, the field of the text."""
 
     text: str = ""
-    """Column with the text, by name or number. Default: text, or else the first."""
+    """Column with the text, by name or number. Default: text, or else by the cells."""
     second: str = ""
     """Column with a second text, by name or number. Default: second, if there is one."""
     label: str = ""
-    """Column with the label or answer, by name or number. Default: label, or else the last."""
+    """Column with the label or answer, by name or number. Default: label, or else by the cells."""
     header: bool | None = None
     """Whether the first row names the columns. Default: detected."""
     skip_bad: bool = False
@@ -87,7 +91,9 @@ def is_table(path: Path, config: TableConfig) -> bool:
 def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = True) -> Rows:
     """Read texts and their labels from columns of a table.
 
-    A default column of labels that isn't found, or a named one that isn't required, gives none.
+    Columns without a name are those called text and label, or are found by their cells where labels
+    are required. Else they are the first and the last; a default column of labels that isn't found,
+    or a named one, gives none.
 
     Raises:
         UserError: the file has no rows, or a column is missing.
@@ -107,7 +113,9 @@ def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = T
                 Example(text=cells["text"], second=second, answer=answer, where=row.where)
             )
     shown = [f"{name}: column {table.columns[i]}" for name, i in columns.items()]
-    return Rows(examples, bad, "; ".join([table.format, *shown]))
+    usual = _choose_columns(table, TableConfig(), label_required=False)
+    found = {name: table.columns[i] for name, i in columns.items() if i != usual.get(name)}
+    return Rows(examples, bad, "; ".join([table.format, *shown]), found)
 
 
 def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) -> dict[str, int]:
@@ -116,16 +124,39 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
     Raises:
         UserError: a chosen column is missing, or is chosen twice.
     """
-    columns = {"text": _column(table, config.text, "text", 0)}
-    if config.second or "second" in table.columns:
-        columns["second text"] = _column(table, config.second or "second", "second", 1)
+    text, label = _column(table, config.text, "text"), None
     if label_required or not config.label or config.label in table.columns:
-        label = _column(table, config.label, "label", -1)
-        if label not in columns.values():
-            columns["label"] = label
-        elif config.label:
-            raise UserError(f"--label {config.label}: is the column of the texts; name another")
+        label = _column(table, config.label, "label")
+    last = len(table.columns) - 1
+    if label_required and (text is None or label is None):
+        text, label = _find_columns(table, text, label)
+    columns = {"text": 0 if text is None else text}
+    second = _column(table, config.second, "second")
+    if second is not None:
+        columns["second text"] = second
+    if label is None and (label_required or not config.label):
+        label = last
+    if label is not None and label not in columns.values():
+        columns["label"] = label
+    elif config.label and label is not None:
+        raise UserError(f"--label {config.label}: is the column of the texts; name another")
     return columns
+
+
+def _find_columns(table: Table, text: int | None, label: int | None) -> tuple[int, int]:
+    """Return the columns of texts and labels by their cells; a warning says where others fit."""
+    rows = table.rows[:_READ]
+    cells = [[(row.cells[i] or "").strip() for row in rows] for i in range(len(table.columns))]
+    found = find_columns(cells, text, label)
+    if found.doubtful:
+        names = table.columns
+        warnings.warn(
+            f"{table.path}: takes column {names[found.text]} for the text and {names[found.label]} "
+            f"for the label; could be {', '.join(names[i] for i in found.doubtful)} too: choose by "
+            "--text and --label",
+            stacklevel=2,
+        )
+    return found.text, found.label
 
 
 def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = None) -> Table:
@@ -247,8 +278,8 @@ def _commonest_width(rows: Sequence[Row]) -> int:
     return Counter(len(row.cells) for row in rows).most_common(1)[0][0]
 
 
-def _column(table: Table, chosen: str, usual: str, place: int) -> int:
-    """The index of a column: the chosen one, the usual one, or the one at a place.
+def _column(table: Table, chosen: str, usual: str) -> int | None:
+    """Return the index of the chosen column, or else of the usual one, if there is one.
 
     Raises:
         UserError: the chosen one isn't there.
@@ -256,7 +287,7 @@ def _column(table: Table, chosen: str, usual: str, place: int) -> int:
     columns = list(table.columns)
     if not chosen:
         lower = [column.lower() for column in columns]
-        return lower.index(usual) if usual in lower else range(len(columns))[place]
+        return lower.index(usual) if usual in lower else None
     if chosen in columns:
         return columns.index(chosen)
     if chosen.isdecimal() and 1 <= int(chosen) <= len(columns):

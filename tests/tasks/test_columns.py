@@ -1,0 +1,96 @@
+"""Columns of texts and labels are found by their cells."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.tasks.classification import ClassificationConfig
+from regard.tasks.columns import find_columns
+from regard.tasks.registry import read_rows
+from regard.tasks.tables import TableConfig, read_table_rows
+from regard.training.plan import plan_training
+from regard.training.sources.rows import RowSource
+
+N = 12
+IDS = [str(100 + i) for i in range(N)]
+CODES = [f"A{i}x" for i in range(N)]
+STARS = [str(1 + i % 3) for i in range(N)]
+MOODS = [["good", "bad"][i % 2] for i in range(N)]
+REVIEWS = [f"the food of table {i} was fine" for i in range(N)]
+TITLES = [f"table {i}" for i in range(N)]
+NAMES = ["Ada", "Otto", "Mia", "Ugo", "Ida", "Leo", "Eva", "Max", "Uma", "Jon", "Liv", "Kai"]
+GERMAN = [f"das Haus {i}" for i in range(N)]
+ENGLISH = [f"the house {i} is a house" for i in range(N)]
+PRICES = [f"{i}.50" for i in range(N)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "label"),
+    [
+        ([IDS, REVIEWS, STARS], REVIEWS, STARS),
+        ([STARS, REVIEWS, IDS], REVIEWS, STARS),
+        ([MOODS, REVIEWS], REVIEWS, MOODS),
+        ([REVIEWS, MOODS], REVIEWS, MOODS),
+        ([IDS, TITLES, REVIEWS, STARS], REVIEWS, STARS),
+        ([IDS, NAMES, MOODS], NAMES, MOODS),
+        ([NAMES, MOODS], NAMES, MOODS),
+        ([CODES, PRICES, REVIEWS, MOODS], REVIEWS, MOODS),
+        ([IDS, GERMAN, ENGLISH], GERMAN, ENGLISH),
+        ([ENGLISH, GERMAN], ENGLISH, GERMAN),
+        ([NAMES, CODES], NAMES, CODES),
+        ([REVIEWS], REVIEWS, REVIEWS),
+        ([IDS[:3], REVIEWS[:3], STARS[:3]], REVIEWS[:3], STARS[:3]),
+    ],
+)
+def test_texts_and_labels_are_told_from_ids(
+    columns: Sequence[list[str]], text: list[str], label: list[str]
+) -> None:
+    found = find_columns(columns)
+    assert (columns[found.text], columns[found.label]) == (text, label)
+    assert found.doubtful == ()
+    if text is not label:
+        assert find_columns(columns, text=found.text) == found
+        assert find_columns(columns, label=found.label) == found
+
+
+def test_what_fits_as_well_is_doubtful() -> None:
+    assert find_columns([REVIEWS, ENGLISH, MOODS, STARS]).doubtful == (1, 2)
+
+
+@given(st.lists(st.lists(st.text(), min_size=1, max_size=9), min_size=1, max_size=5))
+def test_any_table_has_columns(columns: list[list[str]]) -> None:
+    shortest = min(map(len, columns))
+    found = find_columns([column[:shortest] for column in columns])
+    assert 0 <= min(found.text, found.label) <= max(found.text, found.label) < len(columns)
+    assert len(columns) == 1 or found.text != found.label
+
+
+def write(path: Path, **columns: list[str]) -> Path:
+    rows = [columns.keys(), *zip(*columns.values(), strict=True)]
+    path.write_text("".join(",".join(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_a_run_keeps_the_columns_that_were_found(tmp_path: Path) -> None:
+    """Training took the ids for the texts, with a loss of 0."""
+    path = write(tmp_path / "reviews.csv", id=IDS, review=REVIEWS, stars=STARS)
+    plan = plan_training(RowSource("classification", path), None, tmp_path / "run")
+    assert plan.data.facts["table"].endswith("text: column review; label: column stars")
+    table = plan.run.recipe.data.table
+    assert (table.text, table.label) == ("review", "")  # labels are last, as usual
+    later = write(tmp_path / "later.csv", id=IDS[:2], review=REVIEWS[:2])
+    rows = read_rows(ClassificationConfig(), later, table, label_required=False)
+    assert [(one.text, one.answer) for one in rows.examples] == [(x, None) for x in REVIEWS[:2]]
+
+
+def test_usual_names_prevail_and_a_doubt_is_told(tmp_path: Path) -> None:
+    usual = write(tmp_path / "a.csv", label=TITLES, text=STARS, review=REVIEWS)
+    assert read_table_rows(usual, TableConfig()).format.endswith(
+        "text: column text; label: column label"
+    )
+    path = write(tmp_path / "b.csv", review=REVIEWS, mood=MOODS, stars=STARS)
+    with pytest.warns(UserWarning, match=r"column review for the text and stars .* mood too: "):
+        read_table_rows(path, TableConfig())
