@@ -6,7 +6,8 @@ import pytest
 
 from regard.attention import LayerShape
 from regard.attention.config import AttentionConfig, config_type
-from regard.attention.registry import find
+from regard.attention.contract import check
+from regard.attention.registry import find, mechanisms
 from regard.config import Config, field_docs, override, to_commented_toml, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
@@ -188,3 +189,31 @@ def test_an_edited_file_is_another_class(tmp_path: Path) -> None:
     write(tmp_path, FILE.replace("rounds: int = 1", "rounds: int = 2"))
     assert config_type(kind) is not first
     assert overridden(kind).model.attention.rounds == 2  # type: ignore[union-attr]
+
+
+LAYERS = (
+    HEAD
+    + """
+    def __init__(self, *, layer: int = 0) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, query, key, value, **options):
+        out = super().forward(query, key, value, **options)
+        return 2 * out if self.layer % 2 else out
+"""
+)
+
+
+def test_a_mechanism_that_depends_on_its_layer_is_checked_in_several(tmp_path: Path) -> None:
+    """Only layer 0 was, so a mistake of every second one passed."""
+    mechanism = find(write(tmp_path, LAYERS))
+    assert mechanism.layers == 4
+    failed = {outcome.case[:7] for outcome in check(mechanism) if outcome.failure}
+    assert failed == {"layer 1", "layer 3"}
+
+
+def test_others_are_checked_once(tmp_path: Path) -> None:
+    """Draws that a layer seeds are of one kind."""
+    assert find(write(tmp_path, FILE)).layers == 1
+    assert {mechanism.layers for mechanism in mechanisms().values()} == {1}

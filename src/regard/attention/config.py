@@ -47,6 +47,22 @@ class LayerShape:
 
 CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, n_value_heads=4, d_head=4, context_length=32)
 """The layer of the mechanisms that the contract checks."""
+CHECKED_LAYERS = 4
+"""Layers of a mechanism that the contract checks where it depends on the number of its layer."""
+
+
+class _ObservedShape(LayerShape):
+    """A shape that notes whether the number of its layer is read, other than for a seed."""
+
+    is_layer_read = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "layer":
+            object.__setattr__(self, "is_layer_read", True)
+        return super().__getattribute__(name)
+
+    def seeded(self, seed: int) -> int:
+        return CHECKED_SHAPE.seeded(seed)
 
 
 class AttentionConfig(OpenConfig):
@@ -91,9 +107,16 @@ class AttentionConfig(OpenConfig):
         return Gating(gates, d_model, shape)
 
     @classmethod
-    def example(cls) -> "Attention":
+    def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "Attention":
         """Build the small mechanism that the contract checks."""
-        return cls(**cls.check_options).build(CHECKED_SHAPE)
+        return cls(**cls.check_options).build(shape)
+
+    @classmethod
+    def checked_layers(cls) -> int:
+        """Return the number of layers to check: 1 unless the mechanism depends on its layer."""
+        shape = _ObservedShape(**vars(CHECKED_SHAPE))
+        cls.example(shape)
+        return CHECKED_LAYERS if shape.is_layer_read else 1
 
     @classmethod
     def struct(cls, kind: str) -> type[Config]:

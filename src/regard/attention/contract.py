@@ -20,6 +20,7 @@ from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import reference
 from regard.attention.base import Attention
+from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
@@ -74,9 +75,22 @@ def check(
     device: torch.device | None = None,
     backend: str = "aot_eager",
 ) -> Iterator[Outcome]:
-    """Run all checks, one after the other; `backend` is the compiler's, checked in float32."""
+    """Run all checks, one after the other; `backend` is the compiler's, checked in float32.
+
+    A mechanism that depends on the number of its layer is checked in several.
+    """
     device = device or torch.device("cpu")
-    subject = Subject(mechanism, dtype, device, mechanism.example().to(device).eval())
+    if mechanism.layers == 1:
+        attend = mechanism.example().to(device).eval()
+        yield from _checked(Subject(mechanism, dtype, device, attend), backend)
+        return
+    for layer in range(mechanism.layers):
+        attend = mechanism.example(replace(CHECKED_SHAPE, layer=layer)).to(device).eval()
+        for outcome in _checked(Subject(mechanism, dtype, device, attend), backend):
+            yield replace(outcome, case=f"layer {layer}: {outcome.case}")
+
+
+def _checked(subject: Subject, backend: str) -> Iterator[Outcome]:
     for case in subject.supported():
         for name, (run, applies) in _CHECKS.items():
             if applies(subject, case):
@@ -88,7 +102,7 @@ def check(
         if not subject.attend.supports.has(ability):
             case = replace(plain, name=ability)
             yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
-    if dtype == torch.float32:
+    if subject.dtype == torch.float32:
         torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
         compiled = partial(_compiled, backend=backend)
         for case in subject.compiled():

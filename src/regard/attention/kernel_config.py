@@ -30,11 +30,11 @@ class KernelConfig(AttentionConfig, Config, frozen=True):
         return KernelAttention(self.feature_map(shape))
 
     @classmethod
-    def example(cls) -> "KernelAttention":
+    def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "KernelAttention":
         """Build a mechanism whose chunks are shorter than the rows of the contract."""
         from regard.attention.kernel import KernelAttention
 
-        return KernelAttention(cls(**cls.check_options).feature_map(CHECKED_SHAPE), chunk=4)
+        return KernelAttention(cls(**cls.check_options).feature_map(shape), chunk=4)
 
 
 class EluConfig(KernelConfig, frozen=True, tag_field="kind", tag="elu"):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from regard.attention.config import AttentionConfig, LayerShape, locate
+from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, locate
 from regard.attention.support import LINEAR_MASKS, Support
 from regard.config import Config
 
@@ -39,7 +39,7 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
         return made
 
     @classmethod
-    def example(cls) -> "RecurrentAttention":
+    def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "RecurrentAttention":
         """Build a mechanism whose chunks are shorter than the rows of the contract."""
         made: RecurrentAttention = locate(cls.mechanism)(chunk=4)
         return made

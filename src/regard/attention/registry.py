@@ -30,10 +30,13 @@ class Mechanism:
     name: str
     config: type[AttentionConfig]
     type: "type[Attention]"
-    example: "Callable[[], Attention]"
+    example: "Callable[..., Attention]"
+    """Builds a small one, of a `LayerShape` if given."""
     reference: Callable[..., Any] | None
     """The weights of (mechanism, query, key, mask, bias) in float64, if there is a reference."""
     inputs: tuple[float, float]
+    layers: int = 1
+    """How many layers the contract checks."""
 
     @property
     def summary(self) -> str:
@@ -67,6 +70,7 @@ def find(kind: str) -> Mechanism:
         example=config.example,
         reference=getattr(type_, "reference", None),
         inputs=config.check_inputs,
+        layers=config.checked_layers(),
     )
 
 
