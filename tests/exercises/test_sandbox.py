@@ -41,7 +41,12 @@ def run(body: str, **limits: int) -> Answers:
         ("return input()", "EOFError: EOF when reading a line (line 2 of its cell)"),
         ("f(x)", "RecursionError: maximum recursion depth exceeded (line 2 of its cell)"),
         ("return 'x' * 10**7", "returns more than can be graded"),
+        ("return [0.1] * 10**7", "returns more than can be graded"),
         ("open('file', 'w').write('x' * 10**8)", "File too large"),
+        (
+            "class Bad(Exception):\n    def __str__(self): raise self\nraise Bad",
+            "Bad, which has no message that can be read",
+        ),
     ],
 )
 def test_a_failure_has_a_reason_of_one_line(body: str, reason: str) -> None:
@@ -105,6 +110,21 @@ def test_what_a_process_sends_is_never_unpickled(tmp_path: Path) -> None:
     )
     assert run(body).returned == [{"other": "Bad"}]
     assert not mark.exists()
+
+
+def test_a_part_of_a_message_holds_up_nothing() -> None:
+    """The rest was waited for without end."""
+    body = (
+        "import gc, os, time\n"
+        "from multiprocessing.connection import Connection\n"
+        "for one in gc.get_objects():\n"
+        "    if isinstance(one, Connection) and one.writable:\n"
+        "        os.write(one.fileno(), b'\\0\\0\\1\\0part')\n"
+        "time.sleep(600)"
+    )
+    answers = run(body, seconds=1)
+    assert answers.reason
+    assert answers.returned == []
 
 
 def test_code_that_kills_its_parent_spoils_no_other_exercise() -> None:

@@ -13,13 +13,14 @@ import time
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
 from regard.errors import RegardError
-from regard.exercises.worker import RETURNED, UNREADABLE, Answers, Job, serve_job
+from regard.exercises.worker import ANSWERS, READY, RETURNED, UNREADABLE, Answers, Job, serve_job
 from regard.operating_system import signal_name
 
 MEMORY = 2 * 2**30
@@ -50,15 +51,14 @@ class Sandbox:
             process = self._start(arguments)
             sender.close()
             try:
-                ready = self._receive(receiver, process, _START)
-                answers = self._receive(receiver, process, 4 * self.seconds) if ready else None
-                process.join(0 if answers else self.seconds)
-            except TimeoutError:
-                return Answers(reason=f"takes longer than {4 * self.seconds} s")
+                if self._is_ready(receiver, process) and not self._ends(receiver, process):
+                    return Answers(reason=f"takes longer than {4 * self.seconds} s")
             finally:
                 _kill(process)
                 receiver.close()
-        return Answers(reason=self._ended(process)) if answers is None else _read(answers)
+            if (answers := Path(folder) / ANSWERS).is_file():
+                return _read(answers)
+            return Answers(reason=self._ended(process))
 
     def _start(self, arguments: tuple[Any, ...]) -> Any:
         """Start a process, with another server if a student's code has killed the last one."""
@@ -72,18 +72,23 @@ class Sandbox:
                 return process
         raise RegardError("processes for the students' code can't be started; repeat the command")
 
-    def _receive(self, receiver: Connection, process: Any, seconds: float) -> bytes | None:
-        """Return the next message, or None if the process ends without one.
-
-        Raises:
-            TimeoutError: neither happens in time.
-        """
-        if not wait([receiver, process.sentinel], seconds):
-            raise TimeoutError
+    def _is_ready(self, receiver: Connection, process: Any) -> bool:
+        """Wait until a process says that it begins; False if it has ended before."""
+        if not wait([receiver, process.sentinel], _START):
+            raise RegardError(f"a process for the students' code didn't start in {_START:g} s")
         with suppress(EOFError, OSError):
-            if receiver.poll():
-                return receiver.recv_bytes(RETURNED)
-        return None
+            return receiver.poll() and receiver.recv_bytes() == READY
+        return False
+
+    def _ends(self, receiver: Connection, process: Any) -> bool:
+        """Wait until a process says that it ends, or does; False if neither happens in time.
+
+        What it says isn't read: the student's code may say a part of it. Its own end may not be
+        seen, for processes that it has started keep the sentinel.
+        """
+        ends = bool(wait([receiver, process.sentinel], 4 * self.seconds))
+        process.join(self.seconds if ends else 0)
+        return ends
 
     def _ended(self, process: Any) -> str:
         """Return how a process ended that sent no result."""
@@ -96,10 +101,12 @@ class Sandbox:
         return f"crashes with {name}"
 
 
-def _read(message: bytes) -> Answers:
+def _read(answers: Path) -> Answers:
     try:
-        return msgspec.convert(json.loads(message), Answers)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        if answers.stat().st_size > RETURNED:
+            return Answers(reason=UNREADABLE)
+        return msgspec.convert(json.loads(answers.read_bytes()), Answers)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return Answers(reason=UNREADABLE)
 
 

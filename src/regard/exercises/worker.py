@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jaxtyping  # noqa: F401  (imported by the notebooks; here before processes are forked)
@@ -23,6 +24,14 @@ RETURNED = 4_000_000
 """Characters of JSON that a student's results may take."""
 
 
+LARGEST = RETURNED // 2
+"""Entries of a result that take as many characters."""
+TOO_LARGE = "returns more than can be graded"
+"""Why larger results aren't."""
+READY = b"ready"
+"""What a process says before it runs a student's code."""
+ANSWERS = "answers.json"
+"""The file of a job's answers."""
 UNREADABLE = "sends results that can't be read"
 """Why results are worth nothing that the code has tampered with."""
 
@@ -72,11 +81,21 @@ def run_job(job: Job) -> Answers:
             for inputs in job.inputs:
                 call = partial(function, **{name: decode(x) for name, x in inputs.items()})
                 value, most = count_entries(call) if job.count_entries else (call(), 0)
+                if _size(value) > LARGEST:
+                    reason = TOO_LARGE
+                    break
                 returned.append(encode(value))
                 entries.append(most)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too
-            reason = _explained(error, [label for label, _ in job.cells])
+            reason = _one_line(error, [label for label, _ in job.cells])
     return Answers(returned, entries, reason, printed.kept)
+
+
+def _size(value: Any) -> int:
+    """Return the number of entries of a result."""
+    if isinstance(value, torch.Tensor):
+        return value.numel()
+    return len(value) if isinstance(value, list | tuple | dict | set | str | bytes) else 1
 
 
 def _define(job: Job) -> Any:
@@ -85,6 +104,13 @@ def _define(job: Job) -> Any:
     for label, source in job.cells:
         exec(compile(source, label, "exec"), names)
     return names[job.function]
+
+
+def _one_line(error: BaseException, labels: list[str]) -> str:
+    try:
+        return _explained(error, labels)
+    except BaseException:  # the message of a student's exception may raise anything
+        return f"{type(error).__name__}, which has no message that can be read"
 
 
 def _explained(error: BaseException, labels: list[str]) -> str:
@@ -107,17 +133,29 @@ def _explained(error: BaseException, labels: list[str]) -> str:
 
 
 def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: int) -> None:
-    """Run a job in this process, which is made for it: say "ready", then send the answers."""
-    os.chdir(folder)
+    """Run a job in this process, which is made for it; its answers are written into a folder.
+
+    The process says that it begins, and closes the connection when it ends.
+    """
+    work, written = Path(folder) / "work", Path(folder) / ANSWERS
+    work.mkdir()
+    os.chdir(work)
     torch.set_num_threads(1)
     _restrict(seconds, memory)
-    connection.send_bytes(b"ready")
-    answers = run_job(msgspec.json.decode(job, type=Job))
-    # NaN and infinity have no form in JSON that msgspec knows.
-    text = json.dumps(msgspec.to_builtins(answers))
-    if len(text) > RETURNED:
-        text = json.dumps({"reason": "returns more than can be graded"})
-    connection.send_bytes(text.encode())
+    connection.send_bytes(READY)
+    part = written.with_suffix(".part")
+    part.write_text(_to_json(run_job(msgspec.json.decode(job, type=Job))), "utf-8")
+    part.replace(written)
+    connection.close()
+
+
+def _to_json(answers: Answers) -> str:
+    with suppress(MemoryError):
+        # NaN and infinity have no form in JSON that msgspec knows.
+        text = json.dumps(msgspec.to_builtins(answers))
+        if len(text) <= RETURNED:
+            return text
+    return json.dumps({"reason": TOO_LARGE})
 
 
 def _restrict(seconds: int, memory: int) -> None:
