@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import check_code, code_files
 from regard.runs.run import Run
-from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command
+from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command, refused, write_data
 
 FILE = """from regard.attention import Softmax
 
@@ -167,3 +167,68 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_built_in_mechanisms_need_no_trust() -> None:
     check_code({"model": {"attention": {"kind": "elu"}}}, {})
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder from elsewhere: code that leaves a mark, recipes and grids that name it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "config/trusted"))
+    write_data(tmp_path)
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    (folder / "evil.py").write_text(
+        f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n{FILE}", "utf-8"
+    )
+    kind = "stranger/evil.py:Mine"
+    recipe = f'format = 2\n[model.attention]\nkind = "{kind}"\n'
+    (folder / "config.toml").write_text(recipe, "utf-8")
+    task = recipe + '[task]\nkind = "copy"\n'
+    (folder / "task.toml").write_text(task, "utf-8")
+    grid = f'task = "copy"\nseeds = 1\n[over.model.attention]\nkind = ["softmax", "{kind}"]\n'
+    (folder / "grid.toml").write_text(grid, "utf-8")
+    outer = 'task = "copy"\nrecipe = "stranger/task.toml"\nseeds = 1\n'
+    (folder / "outer.toml").write_text(outer, "utf-8")
+
+
+NAMED = "model.attention.kind=stranger/evil.py:Mine"
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("config", "--recipe", "stranger/config.toml"),
+        ("pretrain", "text.txt", "--recipe", "stranger/config.toml", "--dry-run", "--out", "r"),
+        (
+            "train",
+            "text",
+            "text.txt",
+            "--recipe",
+            "stranger/config.toml",
+            "--dry-run",
+            "--out",
+            "r",
+        ),
+        ("compare", "stranger/grid.toml", "--dry-run"),
+        ("compare", "stranger/outer.toml", "--dry-run"),
+        ("compare", "copy", "--recipe", "stranger/task.toml", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_a_recipe_of_a_stranger_runs_no_code(command: tuple[str, ...], regard: Command) -> None:
+    """`regard config` did, and so did a dry run."""
+    refused(regard(*command), "names stranger/evil.py, code that would run", "--trust-code")
+    assert not Path("ran").exists()
+    done = regard(*command, "--trust-code")
+    assert done.code == 0, done.err
+    assert Path("ran").exists()
+    assert regard(*command).code == 0, "trusted from now on"
+
+
+@pytest.mark.usefixtures("stranger")
+def test_what_the_command_line_names_itself_is_trusted(regard: Command) -> None:
+    done = regard("config", "--recipe", "stranger/config.toml", NAMED)
+    assert done.code == 0, done.err
+    assert regard("config", NAMED).code == 0
+    assert regard("config", "--recipe", "stranger/config.toml").code == 2

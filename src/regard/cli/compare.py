@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     help="Run made by hand that joins the comparison; repeatable.",
 )
 @options.JSON
+@options.TRUST_CODE
 def compare(
     source: str | None,
     settings: tuple[str, ...],
@@ -88,6 +89,7 @@ def compare(
     dry_run: bool,
     add: tuple[Path, ...],
     json_file: Path | None,
+    trust_code: bool,
     **axes: Any,
 ) -> None:
     """Train a grid of runs for a task and compare them in a table and on a page.
@@ -105,6 +107,7 @@ def compare(
         return
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
+    options.trust_named(source, axes["recipe"], trust=trust_code)
     grid = _grid(source, settings, axes)
     if grid is None and (tasks := _suite_tasks(Path(source))):
         if add or json_file:
@@ -206,7 +209,7 @@ def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid
                 f"and --out {source}"
             )
         return None
-    base = read_grid(path) if path.suffix == ".toml" else None
+    base = read_grid(path, (settings, given)) if path.suffix == ".toml" else None
     return change_grid(base, source, settings, given)
 
 

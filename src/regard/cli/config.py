@@ -11,9 +11,10 @@ _UNPRINTED = ("run_folder", "ancestors")
 
 
 @click.command()
+@options.TRUST_CODE
 @options.RECIPE
 @click.argument("overrides", nargs=-1)
-def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
+def config(trust_code: bool, recipe: str | None, overrides: tuple[str, ...]) -> None:
     """Print a recipe as commented TOML, to edit and pass as --recipe FILE.
 
     OVERRIDES are settings such as model.n_layers=6.
@@ -21,6 +22,7 @@ def config(recipe: str | None, overrides: tuple[str, ...]) -> None:
     from regard.config import to_commented_toml
     from regard.runs.recipes import find_recipe
 
+    options.trust_named(recipe, trust=trust_code)
     click.echo(to_commented_toml(find_recipe(recipe or "default", overrides)), nl=False)
 
 

@@ -54,7 +54,7 @@ SEED_0 = click.option("--seed", type=SEEDS, default=0, help="Random seed.")
 DEVICE_CPU = click.option("--device", default="cpu", help="Device: auto, cpu, cuda, …")
 COMPILE = click.option("--compile", is_flag=True, help="Compile the model; slow to start.")
 TRUST_CODE = click.option(
-    "--trust-code", is_flag=True, help="Run the custom code in the run folder."
+    "--trust-code", is_flag=True, help="Run the custom code of a run, a recipe or a grid."
 )
 
 
@@ -108,3 +108,12 @@ def write_json(path: Path, values: Any) -> None:
     from regard.files import write_file
 
     write_file(path, f"{to_json(values)}\n".encode())
+
+
+def trust_named(*files: str | Path | None, trust: bool) -> None:
+    """With `trust`, trust the code that recipes and grids name, as far as they are files."""
+    from regard.runs.code import trust_named as trust_code_of
+
+    for file in files if trust else ():
+        if file is not None and Path(file).is_file():
+            trust_code_of(Path(file))

@@ -25,6 +25,7 @@ MIX = click.option(
     help="Weights of packed corpora, by the names of their folders: web=0.7,code=0.3.",
 )
 TRAINING = options.together(
+    options.TRUST_CODE,
     options.OUT,
     options.RECIPE,
     click.option("--resume", is_flag=True, help="Resume the run in --out."),
@@ -61,6 +62,7 @@ def pretrain(
     out: Path,
     recipe: str | None,
     seed: int | None,
+    trust_code: bool,
     **flags: Any,
 ) -> None:
     """Train a model on the text files CORPUS, or on corpora packed by `regard pack`.
@@ -72,6 +74,7 @@ def pretrain(
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
+    options.trust_named(recipe, trust=trust_code)
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
@@ -89,7 +92,6 @@ def pretrain(
 @click.command()
 @click.argument("pairs", type=options.PATH)
 @click.argument("settings", nargs=-1)
-@options.TRUST_CODE
 @click.option(
     "--from",
     "parent",
@@ -116,6 +118,7 @@ def finetune(
     from regard.training.plan import plan_training
     from regard.training.sources.questions import QuestionSource
 
+    options.trust_named(recipe, trust=trust_code)
     loaded = load_start(parent, trust_code=trust_code)
     source, overrides = QuestionSource(pairs, "finetuning"), [*settings, *_seed_setting(seed)]
     _execute(plan_training(source, recipe, out, loaded, settings=overrides), **flags)
@@ -124,7 +127,6 @@ def finetune(
 @click.command()
 @click.argument("task")
 @click.argument("files", nargs=-1)
-@options.TRUST_CODE
 @click.option(
     "--from",
     "start",
@@ -184,6 +186,7 @@ def train(
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 
+    options.trust_named(recipe, trust=trust_code)
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
     kind, known = choose_tokenizer(tokenizer)

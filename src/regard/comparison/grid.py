@@ -21,6 +21,7 @@ from regard.comparison.config import ExecutorConfig, LocalConfig
 from regard.config import Config, Positive, convert, override, parse_toml
 from regard.errors import UserError, alternatives
 from regard.files import read_text
+from regard.runs.code import require_trusted
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS, find_recipe
 
@@ -106,13 +107,16 @@ class Combination:
     """Sizes that were changed to match a cost."""
 
 
-def read_grid(path: Path) -> Grid:
-    """Read a grid.toml.
+def read_grid(path: Path, named: Any = ()) -> Grid:
+    """Read a grid.toml; code that it names is trusted if the arguments `named` name it too.
 
     Raises:
-        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible.
+        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible; or its
+            code isn't trusted.
     """
-    return convert(parse_toml(read_text(path), where=str(path)), Grid, where=str(path))
+    values = parse_toml(read_text(path), where=str(path))
+    require_trusted(values, where=str(path), named=named)
+    return convert(values, Grid, where=str(path))
 
 
 def change_grid(

@@ -2,21 +2,24 @@
 
 `RUN/code/` holds the files, `origin.json` their sha256. A file is trusted if its sha256 is listed
 in a file of the user's: it is written there when the user trains with the file, or passes
-`--trust-code`.
+`--trust-code`. So is code that a recipe or grid names, unless the command line names it too.
 """
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from regard.config import Config, code_paths, map_kinds
+from regard.config import Config, code_paths, map_kinds, parse_toml
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import read_text, write_file
 
 FOLDER = "code"
+_NAMED = re.compile(r"""([^\s=,\[\]{}"']+\.py):\w""")
 
 
 def code_files(config: Config) -> dict[str, Path]:
@@ -68,6 +71,47 @@ def check_code(values: Any, hashes: dict[str, str]) -> None:
                 f"{path}: is code from elsewhere that would run on this machine; read it, then "
                 "add --trust-code (in Python: trust_code=True)"
             )
+
+
+def require_trusted(values: Any, *, where: str, named: Any = ()) -> None:
+    """Raise for code that a file of the user's names, but neither the user nor a run of theirs.
+
+    `values` are those of a recipe or grid, `named` what the command line says.
+
+    Raises:
+        UserError: names the file.
+    """
+    for path in sorted(_named_files(values) - _named_files(named)):
+        if path.is_file() and _hash(path) not in _trusted():
+            raise UserError(
+                f"{where}: names {path}, code that would run on this machine; read it, then add "
+                "--trust-code, or name it in a setting too"
+            )
+
+
+def trust_named(path: Path) -> None:
+    """Trust the files of code that a recipe or grid names, and the recipes in it, from now on.
+
+    Raises:
+        UserError: one of them can't be read.
+    """
+    values = parse_toml(read_text(path), where=str(path))
+    for named in sorted(_named_files(values)):
+        if named.is_file():
+            _trust(named)
+    for recipe in (values.get("recipe"), values.get("finetuning")):
+        if isinstance(recipe, str) and recipe.endswith(".toml") and Path(recipe) != path:
+            trust_named(Path(recipe))
+
+
+def _named_files(values: Any) -> set[Path]:
+    """Return the files of code in plain values, wherever a text names FILE.py:CLASS."""
+    if isinstance(values, Mapping):
+        return _named_files([*values.values()])
+    if isinstance(values, str):
+        return {Path(path) for path in _NAMED.findall(values)}
+    nested = values if isinstance(values, Sequence) else ()
+    return {path for value in nested for path in _named_files(value)}
 
 
 def trust_code(run: Path) -> None:

@@ -1,5 +1,6 @@
 """The configuration of a run: everything that a recipe decides."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -348,15 +349,20 @@ def require_no_task(recipe: Recipe) -> None:
         )
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, named: Sequence[str] = ()) -> Recipe:
     """Read a recipe written by a user; `format` may be absent.
 
+    Code that it names is trusted if the settings `named` name it too.
+
     Raises:
-        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible.
+        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible; or its
+            code isn't trusted.
     """
     values = {"format": FORMAT} | parse_toml(read_text(path), where=str(path))
     if (path.parent / "origin.json").is_file():  # a run's, with its code
         values = _with_code(values, path.parent)
+    else:
+        code.require_trusted(values, where=str(path), named=named)
     return _recipe(values, path)
 
 

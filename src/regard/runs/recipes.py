@@ -309,7 +309,7 @@ def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
         if recipe in RECIPES:
             recipe = RECIPES[recipe]
         elif Path(recipe).suffix == ".toml" or Path(recipe).exists():
-            recipe = read_recipe(Path(recipe))
+            recipe = read_recipe(Path(recipe), settings)
         else:
             raise UserError(
                 f"--recipe {recipe}: no such recipe or file; {alternatives(recipe, RECIPES)}"
