@@ -354,7 +354,7 @@ DAMAGES: Sequence[tuple[str, Callable[[Path], None], str]] = (
     ("training.starts", shuffle, r"training.starts: is damaged"),
     ("training.bin", Path.unlink, r"training.bin: is missing"),
     ("packed.json", shorten, r"packed.json: is damaged"),
-    ("packed.json", other_format, r"packed.json: has format 9, not 1"),
+    ("packed.json", other_format, r"packed.json: has format 9, not 2"),
     ("packed.json", Path.unlink, r"is no packed corpus; make one by regard pack"),
     ("tokenizer.json", other_tokenizer, r"the tokenizer isn't the one"),
 )

@@ -23,6 +23,8 @@ from regard.training.checkpoint import (
     load_optimizers,
     newest_checkpoint,
     remove_unfinished,
+    require_checkpoint,
+    require_intact,
 )
 from regard.training.optimizers import make_optimizers
 from regard.training.processes import LostProcessError, Processes
@@ -221,6 +223,23 @@ def test_a_missing_part_is_found(lost: int, run: Run) -> None:
     assert checkpoint is not None
     with pytest.raises(UserError, match=r"checkpoints/1: is damaged \(a part of .* is missing"):
         load_optimizers(checkpoint, make_optimizers(run.model, run.recipe.training))
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "sha256.json"]
+)
+def test_a_flipped_bit_stops_resuming(name: str, place: float, run: Run) -> None:
+    """Training went on with other weights, without a word."""
+    with writer_of(run) as writer:
+        for step in (1, 2):
+            save(writer, run, trained(run), step)
+    path = run.path / "checkpoints/2" / name
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"checkpoints/2: is damaged .* resume from .*points/1"):
+        require_intact(require_checkpoint(run.path))
 
 
 def test_damaged_and_missing_files_are_named(run: Run) -> None:

@@ -78,6 +78,17 @@ def test_damaged_tokens_are_named(lines: Path, tmp_path: Path) -> None:
         plan_text(lines, tmp_path / "run", recipe())
 
 
+@pytest.mark.parametrize("name", ["training.bin", "training.starts"])
+def test_a_flipped_bit_of_the_tokens_is_found(name: str, lines: Path, tmp_path: Path) -> None:
+    plan_text(lines, tmp_path / "run", recipe())
+    path = tmp_path / "run/tokens" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 & ~1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"run/tokens: is damaged .* delete it"):
+        plan_text(lines, tmp_path / "run", recipe())
+
+
 def test_no_text_stops_a_training(tmp_path: Path) -> None:
     """What the vocabulary lacks is written in bytes, in held-out text and in prompts too."""
     path = tmp_path / "a.txt"

@@ -22,6 +22,7 @@ from typing import IO
 import msgspec
 import numpy as np
 
+from regard.checksums import sums_of
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import hold_lock, publish, write_file
 from regard.operating_system import process_cpu_count
@@ -295,6 +296,7 @@ def _write(
         vocabulary=tokenizer.size,
         tokenizer=tokenizer.fingerprint,
         sizes=progress.sizes,
+        sums=sums_of(folder / f"{name}.{kind}" for name in SPLITS for kind in ("bin", "starts")),
         spec=spec,
     )
 

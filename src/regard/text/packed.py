@@ -4,7 +4,7 @@
 documents to train on and the held-out ones:
 NAME.bin      the ids of all documents, one after another, little-endian, 16 or 32 bits each
 NAME.starts   the place of the first id of each document, little-endian, 64 bits each
-packed.json   what was packed and how, and the sizes of these files; written last
+packed.json   what was packed and how, sizes and checksums of these files; written last
 """
 
 import os
@@ -18,13 +18,14 @@ import msgspec
 import numpy as np
 from jaxtyping import Integer
 
+from regard.checksums import changed_file
 from regard.errors import UserError
 from regard.text.corpus import detect_documents
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
 
-PACKED_FORMAT = 1
+PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
 CHECKED = 2**24
@@ -55,6 +56,8 @@ class Header(msgspec.Struct, kw_only=True):
     tokenizer: str
     """Fingerprint of the tokenizer."""
     sizes: Sizes
+    sums: dict[str, str]
+    """The sha256 of each of these files."""
     spec: TextSpec
 
     @property
@@ -214,6 +217,17 @@ def open_packed(path: Path) -> PackedCorpus:
     return PackedCorpus(
         path=path, header=header, tokenizer=tokenizer, training=training, validation=validation
     )
+
+
+def require_intact(corpus: PackedCorpus) -> None:
+    """Raise unless the files of a packed corpus are as they were written; reads all of them.
+
+    Raises:
+        UserError: names the first that isn't.
+    """
+    changed = changed_file(corpus.path, corpus.header.sums)
+    if changed is not None:
+        raise UserError(f"{changed}: has changed since it was written; pack the corpus again")
 
 
 def _open_split(path: Path, name: Split, header: Header) -> DocumentTokens:

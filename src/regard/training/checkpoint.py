@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from regard.checksums import changed_file, sums_of
 from regard.errors import UserError
 from regard.files import (
     cleared_up,
@@ -23,8 +24,8 @@ from regard.files import (
     pack_tensors,
     publish,
     stage_folder,
+    to_json,
     write_file,
-    write_folder,
 )
 from regard.models.builders import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
@@ -41,6 +42,8 @@ KEPT = 2
 """Newest checkpoints that stay on disk by default."""
 _BEST = "best.safetensors"
 """In a checkpoint until it becomes the run's model.safetensors."""
+_SUMS = "sha256.json"
+"""The sha256 of each other file of a checkpoint."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,11 +182,18 @@ class CheckpointWriter:
                 raise
 
     def _publish(self, staged: Path, target: Path) -> None:
+        _save_sums(staged)
         with self._publishing():
             publish(staged, target)
             publish_best(target, self._run.path)
             for old in _steps(target.parent)[: -self._kept]:
                 shutil.rmtree(target.parent / str(old))
+
+
+def _save_sums(checkpoint: Path) -> None:
+    files = [path for path in checkpoint.iterdir() if path.name not in (_BEST, _SUMS)]
+    sums = sums_of(sorted(files))
+    write_file(checkpoint / _SUMS, to_json(sums))
 
 
 def _weight_files(run: Run, *, best: bool) -> dict[str, Callable[[], bytes]]:
@@ -243,7 +253,11 @@ def remove_unfinished(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Checkpoint | None:
-    """The last complete state of a run, if there is one."""
+    """The last complete state of a run, if there is one; its other files aren't read.
+
+    Raises:
+        UserError: it is damaged.
+    """
     folder = run / "checkpoints"
     steps = _steps(folder) if folder.is_dir() else []
     if not steps:
@@ -256,6 +270,21 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
     return Checkpoint(path, state.progress, state.environment)
 
 
+def require_intact(checkpoint: Checkpoint) -> None:
+    """Raise unless the files of a checkpoint are as they were written.
+
+    Raises:
+        UserError: names the file, and the checkpoint to resume from instead.
+    """
+    try:
+        sums = msgspec.json.decode((checkpoint.path / _SUMS).read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError) as error:
+        raise _damaged(checkpoint.path, str(error)) from None
+    changed = changed_file(checkpoint.path, sums)
+    if changed is not None:
+        raise _damaged(checkpoint.path, f"{changed.name} has changed since it was written")
+
+
 def copy_checkpoint(start: Path, out: Path) -> None:
     """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
 
@@ -265,14 +294,20 @@ def copy_checkpoint(start: Path, out: Path) -> None:
         UserError: `start` has no checkpoint.
     """
     checkpoint = require_checkpoint(start)
+    require_intact(checkpoint)
     for name in ("metrics.jsonl", "model.safetensors"):
         write_file(out / name, (start / name).read_bytes())
     progress = msgspec.structs.replace(checkpoint.progress, checks_since_best=0)
     state = msgspec.json.encode(_State(progress, checkpoint.environment))
     files = {path.name: path.read_bytes() for path in checkpoint.path.iterdir()}
     (out / "checkpoints").mkdir(exist_ok=True)
-    # Last: a folder without a checkpoint is begun again.
-    write_folder(out / "checkpoints" / checkpoint.path.name, files | {"state.json": state})
+    target = out / "checkpoints" / checkpoint.path.name
+    staged = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(staged, ignore_errors=True)
+    with cleared_up(staged, target):
+        stage_folder(staged, (files | {"state.json": state}).items())
+        _save_sums(staged)
+        publish(staged, target)  # last: a folder without a checkpoint is begun again
 
 
 def require_checkpoint(run: Path) -> Checkpoint:
@@ -340,7 +375,9 @@ def _empty_like(saved: "TensorStorageMetadata", parameter: Tensor) -> Tensor | N
 
 
 def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path}: is damaged ({reason}); delete it to resume from an older one")
+    older = [step for step in _steps(path.parent) if step < int(path.name)]
+    then = f"resume from {path.with_name(str(older[-1]))}" if older else "begin anew"
+    return UserError(f"{path}: is damaged ({reason}); delete it to {then}")
 
 
 def _steps(folder: Path) -> list[int]:

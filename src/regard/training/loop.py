@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 import torch
@@ -29,6 +30,7 @@ from regard.training.checkpoint import (
     newest_checkpoint,
     publish_best,
     remove_unfinished,
+    require_intact,
 )
 from regard.training.loggers import (
     CheckpointReport,
@@ -193,6 +195,7 @@ def _open(
     run.model.to(environment.device, torch.float64 if environment.is_double else None)
     checkpoint = newest_checkpoint(run.path)
     if checkpoint is not None:
+        processes.alone(partial(require_intact, checkpoint))
         load_weights(checkpoint.path / "model.safetensors", run)
     replica = _make_replica(run.model, processes, options.parallel, compile=options.compile)
     optimizers = make_optimizers(replica.model, config, environment.dtype)

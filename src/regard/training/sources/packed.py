@@ -23,7 +23,7 @@ from regard.runs.recipe import (
     require_objective,
 )
 from regard.runs.run import Run, describe_origin
-from regard.text.packed import PackedCorpus, find_corpora, open_packed
+from regard.text.packed import PackedCorpus, find_corpora, open_packed, require_intact
 from regard.text.tokenizer import Tokenizer
 from regard.training.sources.base import Datasets, Prepared, Source
 from regard.training.sources.text import perplexity_record
@@ -68,6 +68,8 @@ class PackedSource(Source):
         else:
             require_continuing(recipe)
         corpora = [open_packed(path) for path in self.weights]
+        for corpus in corpora:
+            require_intact(corpus)
         known = packed_tokenizer(corpora, tokenizer)
         return Prepared(
             recipe=replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0]))),

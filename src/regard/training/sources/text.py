@@ -32,6 +32,7 @@ from regard.text.packed import (
     packed_from,
     read_header,
     read_spec,
+    require_intact,
 )
 from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer
@@ -164,9 +165,11 @@ def _open(folder: Path) -> Splits:
         UserError: it is damaged.
     """
     try:
-        return open_packed(folder)
+        corpus = open_packed(folder)
+        require_intact(corpus)
     except UserError as error:
         raise UserError(f"{folder}: is damaged ({error}); delete it") from None
+    return corpus
 
 
 def _same_text(spec: TextSpec, folder: Path) -> Header | None:
