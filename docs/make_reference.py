@@ -12,7 +12,7 @@ import msgspec
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import FEATURES, find
 from regard.cli.main import regard
-from regard.config import Config, OpenConfig, field_docs
+from regard.config import LARGEST, Config, OpenConfig, field_docs
 from regard.exercises.registry import EXERCISES
 from regard.runs.recipe import Recipe
 
@@ -219,9 +219,9 @@ def _values(hint: Any) -> str:
 def _bounds(meta: Any) -> str:
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
     found = [
-        f"{sign} {bound:g}"
+        f"{sign} {bound:,}"
         for name, sign in signs.items()
-        if (bound := getattr(meta, name, None)) is not None
+        if (bound := getattr(meta, name, None)) not in (None, LARGEST)
     ]
     return ", ".join(found)
 

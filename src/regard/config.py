@@ -20,7 +20,13 @@ from msgspec import Meta
 
 from regard.errors import UserError, alternatives, suggestion
 
-Positive = Annotated[int, Meta(ge=1)]
+LARGEST = 10**9
+"""Of numbers without a bound of their own: no machine has room for more."""
+Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
+LONGEST = 2**24
+"""Tokens of the longest sequence."""
+MOST_STEPS = 10**8
+"""Steps of a training; each takes 16 bytes of memory from the beginning."""
 Count = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Probability = Annotated[float, Meta(ge=0, lt=1)]

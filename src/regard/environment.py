@@ -49,6 +49,8 @@ class ExecutionEnvironment:
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {device}: can't be used here: {reason}") from None
         if threads is not None:
+            if threads > MOST_THREADS:
+                raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
             torch.set_num_threads(threads)
         if precision == "auto":
             precision = "bfloat16" if bfloat16_gain(chosen) >= WORTHWHILE_GAIN else "float32"
@@ -95,6 +97,9 @@ def processor_name(device: torch.device) -> str:
     except OSError:
         return platform.processor() or "unknown"
 
+
+MOST_THREADS = 4096
+"""Threads of a process; more end it, where memory or the system sets the limit."""
 
 # Precision
 

@@ -86,6 +86,7 @@ def generate(
     """
     from regard.decoding.package import compile
     from regard.models.builders import Classifier, TokenClassifier
+    from regard.operating_system import require_memory
     from regard.runs.run import load
     from regard.tasks.examples import read_history
 
@@ -94,6 +95,10 @@ def generate(
     if not texts:
         raise UserError("generate: there is no prompt; name one, or - and lines on stdin")
     loaded = load(run, device=device, threads=threads, trust_code=trust_code)
+    each = max(settings["num_beams"] or 1, settings["num_return_sequences"])
+    require_memory(
+        4 * each * len(texts) * loaded.tokenizer.size, f"{each:,} sequences of each prompt"
+    )
     if history is not None:
         if settings["raw"]:
             raise UserError("generate: --history needs the template; leave --raw out")

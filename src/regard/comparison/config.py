@@ -42,7 +42,7 @@ class RayConfig(Config, frozen=True, tag_field="kind", tag="ray"):
     """CPU cores of a cell. Default: its threads."""
     num_gpus: Annotated[float, Meta(ge=0)] = 0
     """GPUs of a cell."""
-    memory: Positive | None = None
+    memory: Annotated[int, Meta(ge=1)] | None = None
     """Memory of a cell in bytes, by which Ray places it. Default: unlimited."""
 
 

@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
+from regard.config import MOST_STEPS
 from regard.data import IGNORE
+from regard.errors import UserError
 
 Row: TypeAlias = Sequence[int] | Integer[np.ndarray, " n"]
 
@@ -267,6 +269,8 @@ class Sampler:
         if steps is None:
             main = int(shares.argmax())
             steps = ceil((epochs or 1) * self._batches_per_epoch(main) / shares[main])
+        if steps > MOST_STEPS:
+            raise UserError(f"{epochs:,} epochs are {steps:,} steps; choose at most {MOST_STEPS:,}")
         self.steps = steps
         self._turns, self._counts = interleave(shares, steps)
         self._orders: dict[int, tuple[int, np.ndarray]] = {}

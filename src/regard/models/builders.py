@@ -49,6 +49,7 @@ from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, Encoder
+from regard.operating_system import require_memory
 
 CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
 Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
@@ -337,6 +338,8 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
         UserError: the head doesn't fit the family, or has fewer than two labels.
         UnsupportedError: the mechanism lacks a feature that the family requires.
     """
+    weights = config.least_weights + vocabulary * config.d_model
+    require_memory(4 * weights, f"model ({config.summary}, {vocabulary:,} tokens)")
     match config, head:
         case _, (ClassificationHeadConfig(labels=()) | TokenClassificationHeadConfig(labels=())):
             raise UserError(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
-from regard.config import Config, Count, Positive, Probability
+from regard.config import LONGEST, Config, Count, Positive, Probability
 from regard.positions.config import (
     AbsoluteConfig,
     DynamicScalingConfig,
@@ -20,7 +20,7 @@ from regard.positions.config import (
 class TransformerConfig(Config, frozen=True):
     """A stack of Transformer layers with its embeddings."""
 
-    context_length: Annotated[int, Meta(ge=8)] = 128
+    context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
     """Longest sequence, in tokens."""
     n_layers: Positive = 4
     """Number of layers."""
@@ -154,6 +154,11 @@ class TransformerConfig(Config, frozen=True):
         )
 
     @property
+    def least_weights(self) -> int:
+        """Number of weights that its layers have at least."""
+        return self.n_layers * self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
+
+    @property
     def d_head(self) -> int:
         return self.head_dim or self.d_model // self.n_heads
 
@@ -253,6 +258,16 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
         """Description of the sizes."""
         return f"encoder: {self.encoder.summary}; decoder: {self.decoder.summary}"
 
+    @property
+    def least_weights(self) -> int:
+        """Number of weights that its layers have at least."""
+        return self.encoder.least_weights + self.decoder.least_weights
+
+    @property
+    def d_model(self) -> int:
+        """Width of the decoder."""
+        return self.decoder.d_model
+
 
 # Other models
 
@@ -260,7 +275,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
 class RecurrentLayersConfig(Config, frozen=True):
     """Base of recurrent networks."""
 
-    context_length: Annotated[int, Meta(ge=8)] = 128
+    context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
     """Longest sequence, in tokens."""
     cell: Literal["vanilla", "gru", "lstm"] = "gru"
     """Type of the recurrent cell."""
@@ -283,6 +298,11 @@ class RecurrentLayersConfig(Config, frozen=True):
             f"{self.n_layers} layers of {self.cell} cells{ways}, width {self.d_model}, "
             f"context length {self.context_length}"
         )
+
+    @property
+    def least_weights(self) -> int:
+        """Number of weights that its layers have at least."""
+        return 2 * self.n_layers * self.d_model**2
 
     def __post_init__(self) -> None:
         if self.activation != "tanh" and self.cell != "vanilla":
@@ -314,7 +334,7 @@ class RecurrentEncoderDecoderConfig(
 class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
     """A language model of the last tokens (Bengio et al., 2003)."""
 
-    context_length: Annotated[int, Meta(ge=8)] = 128
+    context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
     """Longest sequence, in tokens."""
     size: Positive = 8
     """Number of tokens in the window."""
@@ -331,6 +351,11 @@ class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window
     def summary(self) -> str:
         """Description of the sizes."""
         return f"{self.size} tokens, width {self.d_model}, context length {self.context_length}"
+
+    @property
+    def least_weights(self) -> int:
+        """Number of weights that its layers have at least."""
+        return (self.size + 1) * self.d_model * self.d_hidden
 
 
 ModelConfig: TypeAlias = (

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from regard.config import (
+    MOST_STEPS,
     Config,
     Count,
     Fraction,
@@ -151,7 +152,7 @@ class MinGPTConfig(Config, frozen=True, tag_field="kind", tag="mingpt"):
     If training continues beyond p = 1, the rate rises again.
     """
 
-    positions: Positive
+    positions: Annotated[int, Meta(ge=1)]
     """Number of positions, including padding, at which the cosine is lowest."""
     final: Fraction = 0.1
     """Lowest learning rate, as a factor of lr."""
@@ -178,7 +179,7 @@ class TrainingConfig(Config, frozen=True):
 
     epochs: Positive | None = None
     """Passes over the data; excludes steps."""
-    steps: Positive | None = None
+    steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] | None = None
     """Optimizer steps; excludes epochs."""
     batch: Positive = 64
     """Rows per step."""

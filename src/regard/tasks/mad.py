@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from msgspec import Meta
 
-from regard.config import Positive, Probability, Seed
+from regard.config import LONGEST, Positive, Probability, Seed
 from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where, require_even
 
@@ -50,7 +50,7 @@ class InContextRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="in-
 
     vocabulary: Annotated[int, Meta(ge=4)] = 16
     """Number of ids; the lower half are keys, the upper half values."""
-    length: Annotated[int, Meta(ge=4)] = 128
+    length: Annotated[int, Meta(ge=4, le=LONGEST)] = 128
     """Ids per row with the last value, which is only predicted; an even number."""
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-r
 
     vocabulary: Annotated[int, Meta(ge=5)] = 32
     """Number of ids: keys, then as many values, then noise."""
-    length: Annotated[int, Meta(ge=4)] = 128
+    length: Annotated[int, Meta(ge=4, le=LONGEST)] = 128
     """Ids per row with the last value, which is only predicted; an even number."""
     noise_vocabulary: Positive = 16
     """Number of ids that are noise."""
@@ -138,7 +138,7 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
     vocabulary: Annotated[int, Meta(ge=5)] = 16
     """Number of ids; the last one fills rows, of the others, the lower half are keys, the upper
     half values."""
-    length: Positive = 128
+    length: Annotated[int, Meta(ge=1, le=LONGEST)] = 128
     """Ids per row, without the last one, which is only predicted."""
     key_size: Positive = 3
     """Most ids of a key."""
@@ -224,7 +224,7 @@ class CompressionConfig(Probe, frozen=True, tag_field="kind", tag="compression")
 
     vocabulary: Annotated[int, Meta(ge=2)] = 16
     """Number of ids; the last one ends each row."""
-    length: Annotated[int, Meta(ge=2)] = 32
+    length: Annotated[int, Meta(ge=2, le=LONGEST)] = 32
     """Ids per row, the last one included."""
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
@@ -243,7 +243,7 @@ class MemorizationConfig(Probe, frozen=True, tag_field="kind", tag="memorization
     vocabulary: Annotated[int, Meta(ge=3)] = 256
     """Number of ids; the last one asks for a value, of the others, the lower half are keys, the
     upper half values."""
-    length: Annotated[int, Meta(ge=2)] = 32
+    length: Annotated[int, Meta(ge=2, le=LONGEST)] = 32
     """Ids per row, an even number."""
     mapping: Seed = 12345
     """Seed of the values of keys, in training and test."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.config import Count, Positive
+from regard.config import LONGEST, Count, Positive
 from regard.data import IGNORE
 from regard.tasks.mad import (
     CompressionConfig,
@@ -42,7 +42,7 @@ class MqarConfig(Probe, frozen=True, tag_field="kind", tag="mqar"):
 
     vocabulary: Annotated[int, Meta(ge=4)] = 256
     """Number of ids; the lower half are keys, the upper half values."""
-    length: Annotated[int, Meta(ge=4)] = 64
+    length: Annotated[int, Meta(ge=4, le=LONGEST)] = 64
     """Ids per row, an even number."""
     pairs: Positive = 8
     """Pairs of key and value, each queried once."""
@@ -84,7 +84,7 @@ class InductionConfig(Probe, frozen=True, tag_field="kind", tag="induction"):
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
     """Number of ids; 0 and 1 don't occur."""
-    length: Annotated[int, Meta(ge=3)] = 32
+    length: Annotated[int, Meta(ge=3, le=LONGEST)] = 32
     """Ids per row."""
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
@@ -110,7 +110,7 @@ class NeedleConfig(Probe, frozen=True, tag_field="kind", tag="needle"):
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
     """Number of ids; 0 marks the value and asks for it, 1 doesn't occur."""
-    length: Annotated[int, Meta(ge=3)] = 128
+    length: Annotated[int, Meta(ge=3, le=LONGEST)] = 128
     """Ids per row."""
     distance: Positive | None = None
     """Positions from the value to the question in test rows. Default: any, as in training."""
@@ -149,7 +149,7 @@ class TokensConfig(Probe, frozen=True):
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
     """Number of ids; 0 separates input and output, 1 is noise, the others are tokens."""
-    length: Positive = 16
+    length: Annotated[int, Meta(ge=1, le=LONGEST)] = 16
     """Number of output tokens."""
 
     def _tokens(self, rng: np.random.Generator, rows: int) -> Ids:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from regard.config import Positive
+from regard.config import LONGEST
 from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe
 
@@ -21,9 +21,9 @@ class ParityConfig(Probe, frozen=True, tag_field="kind", tag="parity"):
     prefixes, which are strings of all lengths up to its own.
     """
 
-    length: Positive = 40
+    length: Annotated[int, Meta(ge=1, le=LONGEST)] = 40
     """Bits per row of training."""
-    test_length: Annotated[int, Meta(ge=2)] = 256
+    test_length: Annotated[int, Meta(ge=2, le=LONGEST)] = 256
     """Bits per test row; positions after `length` are scored."""
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class StateTrackingConfig(Probe, frozen=True, tag_field="kind", tag="state-track
 
     items: Annotated[int, Meta(ge=2, le=5)] = 5
     """Number of permuted items; 5 is the smallest number whose word problem is NC¹-complete."""
-    length: Positive = 32
+    length: Annotated[int, Meta(ge=1, le=LONGEST)] = 32
     """Permutations per row."""
 
     @property

@@ -6,6 +6,9 @@ from msgspec import Meta
 
 from regard.config import Config
 
+MOST_TOKENS = 2**24
+"""Tokens of the largest vocabulary."""
+
 Unknown = Literal["error", "unk"]
 ByteFallback = Literal["error", "unk", "bytes"]
 
@@ -58,7 +61,7 @@ class WordsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="words"):
 class BytePairsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="byte-pairs"):
     """Frequent byte sequences are tokens; any text can be written with them."""
 
-    size: Annotated[int, Meta(ge=300)] = 2048
+    size: Annotated[int, Meta(ge=300, le=MOST_TOKENS)] = 2048
     """Number of tokens."""
 
 
@@ -67,7 +70,7 @@ class HuggingFaceConfig(Config, frozen=True, tag_field="kind", tag="hugging-face
 
     unknown: Unknown = "unk"
     """Fate of unknown text: the unk token, where the tokenizer has one, or an error."""
-    vocab_size: Annotated[int, Meta(ge=1)] | None = None
+    vocab_size: Annotated[int, Meta(ge=1, le=MOST_TOKENS)] | None = None
     """Rows of the model's embedding. Default: the number of tokens."""
 
 

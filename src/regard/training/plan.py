@@ -16,6 +16,7 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, TokenClassifier
+from regard.operating_system import require_memory
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
@@ -169,6 +170,8 @@ def plan_training(
         raise UserError("--tokenizer: the tokenizer comes with --from; leave it out")
     chosen = source.choose_recipe(recipe, settings, start)
     known = start.tokenizer if start else tokenizer
+    ids = chosen.training.batch * chosen.model.context_length
+    require_memory(8 * ids, f"training.batch={chosen.training.batch}")
     prepared = source.prepare(chosen, known, Path(out), start)
     run = Run.new(Path(out), prepared.recipe, prepared.tokenizer, prepared.origin)
     if start:
