@@ -2,14 +2,16 @@
 
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from logits import VOCABULARY, LargestLogits, with_large_vocabulary
 from regard.data import batch
-from regard.errors import UserError
+from regard.errors import NonFiniteError, UserError
 from regard.evaluation.perplexity import TextScore, text_perplexity
 from regard.models import builders
 from regard.models.builders import LOGIT_BYTES
@@ -78,6 +80,29 @@ def test_a_file_of_any_kind_is_scored(run: Run, tmp_path: Path) -> None:
     assert (
         score(run, tmp_path / "new.jsonl").figures() == score(run, tmp_path / "new.txt").figures()
     )
+
+
+def test_missing_tokens_of_a_text_are_named(tmp_path: Path) -> None:
+    """It was said that the run has no held-out text."""
+    (tmp_path / "text.txt").write_text("a text to train on, and to hold out\n" * 20, "utf-8")
+    train = partial(
+        regard.train, "text", tmp_path / "text.txt", out=tmp_path / "run", settings=SETTINGS[:-1]
+    )
+    run = train()
+    shutil.rmtree(tmp_path / "run/tokens")
+    with pytest.raises(UserError, match="run/tokens: is missing; restore it"):
+        regard.evaluate(run)
+    with pytest.raises(UserError, match="run/tokens: is missing; restore it, or choose another"):
+        train(resume=True)
+
+
+def test_damaged_weights_are_not_scored(run: Run, tmp_path: Path) -> None:
+    """The perplexity was NaN."""
+    with torch.no_grad():
+        next(run.model.parameters()).view(-1)[0] = float("nan")
+    (tmp_path / "text.txt").write_text("Ada Finch\n", "utf-8")
+    with pytest.raises(NonFiniteError, match="is NaN or infinite: the weights are damaged"):
+        regard.evaluate(run, tmp_path / "text.txt")
 
 
 def test_corpora_that_are_gone_or_do_not_fit_are_refused(run: Run, corpora: Path) -> None:

@@ -21,7 +21,7 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFa
 from plans import plan_finetuning
 from regard import api
 from regard.environment import ExecutionEnvironment
-from regard.errors import UserError
+from regard.errors import NonFiniteError, UserError
 from regard.evaluation.perplexity import text_perplexity
 from regard.huggingface.convert.folder import import_folder
 from regard.runs.run import Run
@@ -520,6 +520,16 @@ def test_tensors_that_do_not_fit_are_named(
         tensors[name] = torch.zeros(3)
     save_file(tensors, path)
     assert name.partition(".")[2] in refusal(folder, tmp_path / "run")
+
+
+def test_damaged_weights_are_refused(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = folder_of("gpt2")
+    tensors = load_file(folder / "model.safetensors")
+    next(iter(tensors.values())).view(-1)[0] = float("inf")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(NonFiniteError, match="is NaN or infinite: the weights are damaged"):
+        import_folder(folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

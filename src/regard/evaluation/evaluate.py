@@ -27,7 +27,7 @@ from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.corpora import is_trained_on_packed
-from regard.runs.run import Run
+from regard.runs.run import Run, require_finite
 from regard.runs.training_text import open_run_index
 from regard.tasks.examples import (
     Example,
@@ -193,7 +193,9 @@ def evaluate(
 
     Raises:
         UserError: the data don't fit the run.
+        NonFiniteError: a weight is NaN or infinite.
     """
+    require_finite(run.model, run.path)
     environment = run.environment(precision)
     if run.recipe.task is not None:
         return score_task(run, environment, given_examples(run, data, skip_bad=skip_bad))

@@ -110,12 +110,14 @@ def held_out_perplexity(
     that was trained on packed corpora, these are scored.
 
     Raises:
-        UserError: a packed corpus is missing, damaged, or has changed.
+        UserError: a packed corpus is missing, damaged, or has changed; or the tokens are missing.
     """
     if corpora := training_corpora(run):
         return packed_perplexity(run, corpora, environment)
     path = tokens or run.path / TOKENS
     if not path.is_dir():
+        if run.origin.get("stage") == "training" and run.origin.get("inputs"):
+            raise UserError(f"{path}: is missing; restore it from a copy, or name a file to score")
         return None
     _, held_out = text_streams(run, open_packed(path))
     windows = HeldOutWindows(held_out, run.row_format.whole_rows)

@@ -31,7 +31,7 @@ import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.environment import ExecutionEnvironment, Precision
-from regard.errors import UserError
+from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
@@ -210,6 +210,17 @@ def pack_run_tensors(run: Run, tensors: dict[str, Tensor]) -> bytes:
     """Return tensors as a safetensors file with the fingerprints of tokenizer and model."""
     made_for = msgspec.json.encode(_made_for(run)).decode()
     return pack_tensors(tensors, {"made_for": made_for})
+
+
+def require_finite(model: Model, where: Path) -> None:
+    """Raise for damaged weights, which are from `where`.
+
+    Raises:
+        NonFiniteError: names the first that is NaN or infinite.
+    """
+    for name, weights in saved_tensors(model).items():
+        if not weights.isfinite().all():
+            raise NonFiniteError(f"{where}: {name} is NaN or infinite: the weights are damaged")
 
 
 def load_weights(path: Path, run: Run) -> None:

@@ -14,7 +14,7 @@ from regard.files import read_table, read_tensors
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.tokenizer import read_tokenizer, template_of
 from regard.runs.recipe import DataConfig, Recipe, require_run
-from regard.runs.run import Run
+from regard.runs.run import Run, require_finite
 from regard.text.config import HuggingFaceConfig
 from regard.text.tokenizer import Tokenizer
 
@@ -24,10 +24,12 @@ def import_folder(folder: Path, out: Path) -> Run:
 
     Raises:
         UserError: as `read_folder`; or `out` exists.
+        NonFiniteError: a weight is NaN or infinite.
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
     run = read_folder(folder, out)
+    require_finite(run.model, folder)
     out.mkdir(parents=True)
     run.save_weights()  # first: without config.toml, a killed import isn't a run
     run.save_description()

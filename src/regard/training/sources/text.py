@@ -137,6 +137,8 @@ def _packed(spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | N
     folder, is_new = out / TOKENS, not out.exists()
     if not packed_from(spec, folder):
         if (out / "config.toml").exists():
+            if not folder.exists():
+                raise UserError(f"{folder}: is missing; restore it, or choose another --out")
             raise UserError(
                 f"{out}: holds a run of other texts or settings; choose another --out, or resume "
                 "with the same command and data"
