@@ -1,5 +1,6 @@
 """The page and what it asks for, with and without good manners."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -219,6 +220,37 @@ def test_a_failure_on_the_way_ends_the_writing_with_its_reason(
     assert json.loads(last) == {"error": "decoder failed: RuntimeError: broken wire"}
     assert "token" in json.loads(first)
     assert "token" in json.loads(second)
+
+
+def test_a_failure_before_the_first_token_is_no_success(
+    page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a line in a reply of status 200."""
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("broken wire")
+
+    monkeypatch.setattr("regard.models.builders.LanguageModel.extend", failing)
+    answer = page.post("/generate", json=request_body(max_new_tokens=9))
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "decoder failed: RuntimeError: broken wire"}
+
+
+def test_a_client_that_leaves_while_it_asks_is_no_error(runs: list[Path]) -> None:
+    """It printed a traceback for each."""
+    app, sent = client(*runs).app, list[dict[str, object]]()
+    received = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, object]:
+        return received.pop() if received else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", f"127.0.0.1:{PORT}".encode()), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": headers}
+    asyncio.run(app({**scope, "query_string": b"", "http_version": "1.1"}, receive, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 400
 
 
 def test_a_full_queue_is_a_clear_answer(runs: list[Path]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import torch
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -75,14 +75,18 @@ class Endpoints:
             return await self._worker.run(lambda: _json(self._ask(body)))
 
     async def generate(self, request: Request) -> Response:
-        """Stream generated tokens as lines of JSON."""
+        """Stream generated tokens as lines of JSON; the first one decides the status."""
         body = await parse_request(request, GenerateRequest)
         key = ModelKey(body.model)
+
+        def begin() -> tuple[Iterator[dict[str, Any]], dict[str, Any] | None]:
+            lines = self._cache.use(key, lambda model: handlers.generate_lines(model, body))
+            return lines, self._advance(body.model, lines)
+
         with self._worker.slot():
-            lines = await self._worker.run(
-                lambda: self._cache.use(key, lambda model: handlers.generate_lines(model, body))
-            )
-        return StreamingResponse(self._stream(body.model, lines), media_type="application/x-ndjson")
+            lines, first = await self._worker.run(begin)
+        stream = self._stream(body.model, lines, first)
+        return StreamingResponse(stream, media_type="application/x-ndjson")
 
     def _look(self, body: LookRequest) -> dict[str, Any]:
         sides = [self._use(body, lambda model: handlers.capture_view(model, body))]
@@ -103,17 +107,22 @@ class Endpoints:
     def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
         return self._cache.use(ModelKey(inputs.model, inputs.untrained), job)
 
-    async def _stream(self, model: int, lines: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-        """Yield a line of JSON per token; other requests get their turn in between."""
+    def _advance(self, model: int, lines: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        with self._cache.public_errors(model):
+            return next(lines, None)
 
-        def advance() -> dict[str, Any] | None:
-            with self._cache.public_errors(model):
-                return next(lines, None)
+    async def _stream(
+        self, model: int, lines: Iterator[dict[str, Any]], line: dict[str, Any] | None
+    ) -> AsyncIterator[bytes]:
+        """Yield a line of JSON per token; other requests get their turn in between.
 
+        An error behind the first line is a line of its own.
+        """
         try:
             with self._worker.slot():
-                while (line := await self._worker.run(advance)) is not None:
+                while line is not None:
                     yield msgspec.json.encode(line) + b"\n"
+                    line = await self._worker.run(lambda: self._advance(model, lines))
         except RegardError as error:
             yield msgspec.json.encode({"error": str(error)}) + b"\n"
 
@@ -136,7 +145,11 @@ def make_app(
         Route("/ask", endpoints.ask, methods=["POST"]),
         Route("/generate", endpoints.generate, methods=["POST"]),
     ]
-    handled: dict[Any, Any] = {RegardError: _regard_error, HTTPException: _http_error}
+    handled: dict[Any, Any] = {
+        RegardError: _regard_error,
+        HTTPException: _http_error,
+        ClientDisconnect: lambda *_: Response(status_code=400),  # which nobody reads
+    }
     return SameOriginMiddleware(Starlette(routes=routes, exception_handlers=handled), port)
 
 
