@@ -74,7 +74,7 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of numbers and nesting without end, too
         raise UserError(f"{where}: isn't TOML: {error}") from None
 
 
@@ -172,6 +172,10 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
     for assignment in assignments:
         path, _, text = assignment.partition("=")
         try:
+            assignment.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{where}: {assignment!a}: isn't UTF-8") from None
+        try:
             _assign(type(config), values, path.split("."), text)
         except UserError as error:
             raise UserError(f"{where}: {path}: {error}") from None
@@ -221,7 +225,7 @@ def _parse(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -52,7 +52,7 @@ def read_table(path: Path) -> dict[str, Any]:
     """
     try:
         table = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of numbers and nesting without end, too
         raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
     if not isinstance(table, dict):
         raise UserError(f"{path}: holds no table; restore it from a copy")

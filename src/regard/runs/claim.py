@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from regard.errors import RegardError
+from regard.errors import RegardError, UserError
 from regard.files import write_file
 
 
@@ -52,9 +52,18 @@ class Claim:
 
 
 def newest_claim(folder: Path) -> int:
-    """Return the number of the newest attempt; 0 without one."""
+    """Return the number of the newest attempt; 0 without one.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     claim = folder / "claim"
-    return int(claim.read_text("ascii")) if claim.exists() else 0
+    if not claim.exists():
+        return 0
+    text = claim.read_text("ascii", "replace")
+    if not (text.isdecimal() and len(text) < 20):
+        raise UserError(f"{claim}: is damaged; delete it if no other process trains there")
+    return int(text)
 
 
 def _publishing_lock(folder: Path) -> FileLock:

@@ -151,6 +151,8 @@ def inspect_file(path: Path) -> TextFile:
     Raises:
         UserError: the file can't be read, is empty, or is no text.
     """
+    if path.is_fifo():
+        raise UserError(f"{path}: is a pipe, and a text is read twice; save it to a file")
     digest, detector, size = hashlib.sha256(), _EncodingDetector(path), 0
     try:
         with open_bytes(path) as file:

@@ -235,7 +235,7 @@ class Tokenizer:
             names = {role: saved[f"{role}_token"] for role in ROLES if f"{role}_token" in saved}
             more = {key: saved[key] for key in ("stop_ids", "decoder_start_id") if key in saved}
             return Tokenizer(native, names, unknown=saved["unknown"], file=file, **more)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(
                 f"{folder / FILES[1]}: doesn't fit {FILES[0]} ({error}); restore it from a copy"
             ) from None
