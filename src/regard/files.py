@@ -14,12 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+T = TypeVar("T")
 
 
 def read_text(path: Path) -> str:
@@ -57,6 +61,18 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UserError(f"{path}: holds no table; restore it from a copy")
     return table
+
+
+def decode_json(data: bytes | str | memoryview, type_: type[T]) -> T:
+    """The value of a type that JSON from anywhere holds.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def to_json(table: dict[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
-from regard.files import read_table
+from regard.files import decode_json, read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.config import HeadConfig
 from regard.runs.claim import Claim, StaleClaimError
@@ -134,7 +134,7 @@ def _train_and_score(path: Path, claim: Claim) -> Outcome:
 
 def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
     """Plan the training of a cell's folder, and complete the folder's description."""
-    settings = msgspec.json.decode((path / "cell.json").read_bytes(), type=CellSettings)
+    settings = decode_json((path / "cell.json").read_bytes(), CellSettings)
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     recipe = load_recipe(path)
     plan = plan_training(own_source(recipe), recipe, path)

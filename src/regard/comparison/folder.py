@@ -22,7 +22,7 @@ import msgspec
 from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
-from regard.files import hold_lock, read_text, write_file
+from regard.files import decode_json, hold_lock, read_text, write_file
 from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
@@ -168,8 +168,8 @@ def load_sweep(out: Path) -> Sweep:
     if not is_sweep(out):
         raise UserError(f"{out}: is not a comparison: it has no sweep.json; start one with --over")
     try:
-        return msgspec.json.decode((out / "sweep.json").read_bytes(), type=Sweep)
-    except msgspec.DecodeError as error:
+        return decode_json((out / "sweep.json").read_bytes(), Sweep)
+    except ValueError as error:
         raise UserError(f"{out}/sweep.json: is damaged ({error}); repeat its command") from None
 
 
@@ -286,18 +286,28 @@ def read_cell(path: Path) -> Cell:
     """Read a cell, or another run.
 
     Raises:
-        UserError: it isn't a run folder.
+        UserError: it isn't a run folder, or is damaged.
     """
     config = require_run(path) / "config.toml"
-    return Cell(path, parse_toml(read_text(config), where=str(config)), read_outcome(path))
+    values = parse_toml(read_text(config), where=str(config))
+    if not isinstance(values.get("seed"), int):
+        raise UserError(f"{config}: has no seed; restore it from a copy")
+    return Cell(path, values, read_outcome(path))
 
 
 def read_outcome(path: Path) -> Outcome | None:
-    """Return how a cell ended, if it has."""
+    """Return how a cell ended, if it has.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    file = path / "outcome.json"
     try:
-        return msgspec.json.decode((path / "outcome.json").read_bytes(), type=Outcome)
+        return decode_json(file.read_bytes(), Outcome)
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise UserError(f"{file}: is damaged ({error}); delete it to train the cell anew") from None
 
 
 def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:

@@ -34,12 +34,22 @@ class Candidate:
     score: str
 
     def by_seed(self, part: str) -> dict[int, float]:
-        """Return the "validation" or "test" score of each seed that has finished."""
-        return {
-            cell.seed: getattr(cell.outcome, part)[self.score]
-            for cell in self.cells
-            if cell.outcome is not None and cell.outcome.state == "finished"
-        }
+        """Return the "validation" or "test" score of each seed that has finished.
+
+        Raises:
+            UserError: the outcome of a cell is damaged.
+        """
+        found = {}
+        for cell in self.cells:
+            if cell.outcome is not None and cell.outcome.state == "finished":
+                scores = getattr(cell.outcome, part)
+                if self.score not in scores:
+                    raise UserError(
+                        f"{cell.path}/outcome.json: has no {part} {self.score}; delete it to train "
+                        "the cell anew"
+                    )
+                found[cell.seed] = scores[self.score]
+        return found
 
     @cached_property
     def validation(self) -> float | None:

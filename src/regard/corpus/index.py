@@ -28,7 +28,7 @@ from jaxtyping import Int32, Int64, Integer, UInt8
 from safetensors.numpy import save
 
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import decode_json, write_file
 from regard.text.corpus import Document, detect_documents, read_whole
 from regard.text.files import find_files, has_records, inspect_all
 
@@ -310,7 +310,7 @@ def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
             f"{path}: is an index of other texts (fingerprint {metadata.fingerprint}, expected "
             f"{fingerprint}); {_MAKE_ONE}"
         )
-    paths = msgspec.json.decode(metadata.paths, type=tuple[str, ...])
+    paths = decode_json(metadata.paths, tuple[str, ...])
     inverted = InvertedIndex(**{name: arrays.pop(name) for name in _names(InvertedIndex)})
     return CorpusIndex(**arrays, inverted=inverted, paths=paths)
 
@@ -336,7 +336,7 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, path
     return digest.hexdigest()
 
 
-_MALFORMED = (msgspec.DecodeError, KeyError, TypeError, ValueError)
+_MALFORMED = (ValueError, KeyError, TypeError, ValueError)
 """Raised where a file is not of the format."""
 _DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64}
 
@@ -360,12 +360,12 @@ def _parse(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], _Metadata]:
     """Return views of the tensors of a mapped safetensors file, and its metadata."""
     size = int.from_bytes(mapped[:8], "little")
-    header = msgspec.json.decode(bytes(mapped[8 : 8 + size]), type=dict[str, msgspec.Raw])
-    metadata = msgspec.json.decode(header.pop("__metadata__"), type=_Metadata)
+    header = decode_json(bytes(mapped[8 : 8 + size]), dict[str, msgspec.Raw])
+    metadata = decode_json(header.pop("__metadata__"), _Metadata)
     if metadata.format != FORMAT:
         raise ValueError(metadata.format)
     body = mapped[8 + size :]
-    entries = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in header.items()}
+    entries = {name: decode_json(raw, _Tensor) for name, raw in header.items()}
     if max(entry.data_offsets[1] for entry in entries.values()) != len(body):
         raise ValueError("the tensors don't fill the file")
     arrays = {

@@ -35,7 +35,7 @@ from regard.decoding.step import (
 )
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
-from regard.files import cache_folder, write_file
+from regard.files import cache_folder, decode_json, write_file
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 
@@ -202,8 +202,8 @@ def _packages() -> list[tuple[Path, Description]]:
 def _read(folder: Path, _changed: int) -> list[tuple[Path, Description]]:
     found = []
     for path in folder.glob(f"package-*/{DESCRIPTION}"):
-        with suppress(OSError, msgspec.DecodeError):
-            found.append((path.parent, msgspec.json.decode(path.read_bytes(), type=Description)))
+        with suppress(OSError, ValueError):
+            found.append((path.parent, decode_json(path.read_bytes(), Description)))
     return found
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta
 
 from regard.config import (
@@ -21,7 +20,7 @@ from regard.config import (
     to_toml,
 )
 from regard.errors import UserError, suggestion
-from regard.files import read_text
+from regard.files import decode_json, read_text
 from regard.models.config import (
     CausalConfig,
     DecoderConfig,
@@ -385,8 +384,8 @@ def _with_code(values: dict[str, Any], run: Path, *, trust_code: bool = False) -
     if trust_code:
         code.trust_code(run)
     try:
-        origin = msgspec.json.decode((run / "origin.json").read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+        origin = decode_json((run / "origin.json").read_bytes(), dict[str, Any])
+    except (OSError, ValueError):
         origin = {}
     located: dict[str, Any] = code.locate_code(values, run)
     code.check_code(located, origin.get("code", {}))

@@ -13,7 +13,7 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import decode_json, write_file
 from regard.runs.run import Run
 from regard.runs.start import ancestors
 from regard.tasks.examples import Example, subject_of
@@ -57,8 +57,8 @@ def load_known_answers(run: Run) -> KnownAnswers:
     if path is None:
         return KnownAnswers()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=KnownAnswers)
-    except (OSError, msgspec.DecodeError) as error:
+        return decode_json(path.read_bytes(), KnownAnswers)
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: holds no known answers ({error}); delete it, or repeat the training"
         ) from None

@@ -7,6 +7,8 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from regard.files import decode_json
+
 MAX_CHARACTERS = 8_000
 """Of a text. The model's context limits its tokens too."""
 MAX_NEW_TOKENS = 1_024
@@ -88,6 +90,6 @@ async def parse_request(request: Request, kind: type[T]) -> T:
         if len(body) > MAX_BYTES:
             raise HTTPException(413, f"the request is larger than {MAX_BYTES // 1024} KiB")
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+        return decode_json(body, kind)
+    except ValueError as error:
         raise HTTPException(400, f"invalid request: {error}") from None

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from regard.errors import UserError
+from regard.files import decode_json
 from regard.text.corpus import Document, read_lines
 from regard.text.template import Template
 from regard.text.tokenizer import encode_documents
@@ -193,12 +194,12 @@ def parse_json(line: Document) -> Example:
         UserError: the line is malformed.
     """
     try:
-        fields = msgspec.json.decode(line.text, type=dict[str, object])
+        fields = decode_json(line.text, dict[str, object])
         if "turns" in fields or "messages" in fields:
             return parse_conversation(fields, line.where)
         kind = next((kind for field, kind in _LINES.items() if field in fields), _QUESTION)
         read: Any = msgspec.convert(fields, kind)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise UserError(
             f'{line.where}: {error}; expected {{"question": …, "answer": …}}, or '
             "article and summary, source and target, text and label, text and tags, or turns or "

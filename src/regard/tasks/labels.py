@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from regard.errors import UserError
+from regard.files import decode_json
 from regard.metrics import macro_f1
 from regard.tasks.bag_of_words import naive_bayes
 from regard.tasks.examples import Example, majority_answer, parse_json, parse_lines, parse_tsv
@@ -105,8 +106,8 @@ def _pair_of_tsv(line: Document) -> Example:
 
 def _pair_of_json(line: Document) -> Example:
     try:
-        read = msgspec.json.decode(line.text, type=_Line)
-    except msgspec.DecodeError as error:
+        read = decode_json(line.text, _Line)
+    except ValueError as error:
         raise UserError(
             f'{line.where}: {error}; expected {{"text": …, "second": …, "label": …}}'
         ) from None

@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 
 from regard.errors import UserError
+from regard.files import decode_json
 from regard.tasks.examples import Example
 from regard.tasks.rng import shuffled
 
@@ -95,6 +96,6 @@ def load_rows(run: Path) -> list[Example] | None:
         return None
     try:
         lines = path.read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Example) for line in lines]
-    except (OSError, msgspec.DecodeError) as error:
+        return [decode_json(line, Example) for line in lines]
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: is damaged ({error}); restore it from a copy") from None

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from regard.config import Config
 from regard.errors import UserError, suggestion
+from regard.files import decode_json
 from regard.tasks.columns import find_columns
 from regard.tasks.examples import Example
 from regard.tasks.rows import Rows
@@ -325,8 +325,8 @@ def _json_records(file: TextFile) -> Iterator[_Record]:
             where = f"{file.path}:{number}"
             if line.strip():
                 try:
-                    yield msgspec.json.decode(line, type=dict[str, object]), where
-                except msgspec.DecodeError as error:
+                    yield decode_json(line, dict[str, object]), where
+                except ValueError as error:
                     yield f"{where}: {error}"
 
 

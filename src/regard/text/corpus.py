@@ -7,9 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from regard.errors import UserError
+from regard.files import decode_json
 from regard.text.files import (
     TextFile,
     content_suffix,
@@ -168,8 +167,8 @@ def _records(file: TextFile, field: str) -> Iterator[Piece]:
 
 def _field_of(line: str, field: str, where: str, hint: str) -> str:
     try:
-        record = msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.DecodeError as error:
+        record = decode_json(line, dict[str, object])
+    except ValueError as error:
         raise UserError(f'{where}: {error}; expected {{"{field}": …}}{hint}') from None
     text = record.get(field)
     if field in record and not isinstance(text, str):

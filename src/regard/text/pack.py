@@ -24,7 +24,7 @@ import numpy as np
 
 from regard.checksums import sums_of
 from regard.errors import RegardError, UserError, alternatives
-from regard.files import hold_lock, publish, write_file
+from regard.files import decode_json, hold_lock, publish, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Document, Piece, cut_pieces
@@ -230,8 +230,8 @@ def _discarding(folder: Path, out: Path) -> Iterator[None]:
 def _begin(spec: TextSpec, folder: Path) -> PackProgress:
     """Return the progress of an interrupted packing of this text, or that of a new one."""
     try:
-        saved = msgspec.json.decode((folder / PROGRESS).read_bytes(), type=PackProgress)
-    except (OSError, msgspec.DecodeError):
+        saved = decode_json((folder / PROGRESS).read_bytes(), PackProgress)
+    except (OSError, ValueError):
         saved = None
     if saved is not None and saved.fingerprint == spec.fingerprint:
         return saved

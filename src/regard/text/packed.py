@@ -20,6 +20,7 @@ from jaxtyping import Integer
 
 from regard.checksums import changed_file
 from regard.errors import UserError
+from regard.files import decode_json
 from regard.text.corpus import detect_documents
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
 from regard.text.tokenize import TextSpec
@@ -189,10 +190,10 @@ def read_header(path: Path) -> Header:
     """
     file = path / PACKED
     try:
-        header = msgspec.json.decode(file.read_bytes(), type=Header)
+        header = decode_json(file.read_bytes(), Header)
     except OSError:
         raise UserError(f"{path}: is no packed corpus; make one by regard pack") from None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise UserError(f"{file}: is damaged ({error}); pack the corpus again") from None
     if header.format != PACKED_FORMAT:
         raise UserError(f"{file}: has format {header.format}, not {PACKED_FORMAT}; pack it again")

@@ -20,6 +20,7 @@ from regard.checksums import changed_file, sums_of
 from regard.errors import UserError
 from regard.files import (
     cleared_up,
+    decode_json,
     errors_name,
     pack_tensors,
     publish,
@@ -264,8 +265,8 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
         return None
     path = folder / str(steps[-1])
     try:
-        state = msgspec.json.decode((path / "state.json").read_bytes(), type=_State)
-    except (OSError, msgspec.DecodeError) as error:
+        state = decode_json((path / "state.json").read_bytes(), _State)
+    except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from None
     return Checkpoint(path, state.progress, state.environment)
 
@@ -277,8 +278,8 @@ def require_intact(checkpoint: Checkpoint) -> None:
         UserError: names the file, and the checkpoint to resume from instead.
     """
     try:
-        sums = msgspec.json.decode((checkpoint.path / _SUMS).read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.DecodeError) as error:
+        sums = decode_json((checkpoint.path / _SUMS).read_bytes(), dict[str, str])
+    except (OSError, ValueError) as error:
         raise _damaged(checkpoint.path, str(error)) from None
     changed = changed_file(checkpoint.path, sums)
     if changed is not None:

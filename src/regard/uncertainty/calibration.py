@@ -14,7 +14,7 @@ from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
-from regard.files import write_file
+from regard.files import decode_json, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
 from regard.runs.training_text import KnownAnswers
@@ -196,8 +196,8 @@ def load_calibration(run: Path) -> Calibration | None:
     if not path.exists():
         return None
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except (OSError, msgspec.DecodeError) as error:
+        found = decode_json(path.read_bytes(), Calibration)
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: is no calibration ({error}); {repeat}") from None
     if found.format != FORMAT:
         raise UserError(f"{path}: has format {found.format!r}, not {FORMAT!r}; {repeat}")
