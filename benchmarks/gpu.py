@@ -14,15 +14,15 @@
     python benchmarks/gpu.py [--only PART …] [--rounds 10] [--out DIR]
     python benchmarks/gpu.py --device cpu --tiny        every part on a CPU, whose times say nothing
 
-Prints what it found, and writes gpu.json into docs/figures; gpu-tiny.json with --tiny. A part that
-fails is reported, and the others go on. Without a GPU it says so; exit code 2.
+Prints what it found, and writes gpu.json into docs/figures after each part; gpu-tiny.json with
+--tiny. A part that fails is reported, and the others go on. Without a GPU it says so; exit code 2.
 """
 
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -335,9 +335,10 @@ PARTS: Mapping[str, Callable[[Setting], Any]] = {
 }
 
 
-def run(setting: Setting, parts: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The figures of each part, and why others have none."""
-    found, failed = {}, {}
+def run(setting: Setting, parts: Sequence[str]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """After each part, the figures of all so far, and why others have none."""
+    found: dict[str, Any] = {}
+    failed: dict[str, str] = {}
     for name in parts:
         try:
             found[name] = PARTS[name](setting)
@@ -346,7 +347,7 @@ def run(setting: Setting, parts: Sequence[str]) -> tuple[dict[str, Any], dict[st
             print(f"{name}: FAILED: {failed[name]}")
         else:
             print(f"{name}:", *lines(found[name]), sep="\n  ")
-    return found, failed
+        yield found, failed
 
 
 def lines(found: Any) -> list[str]:
@@ -404,19 +405,18 @@ def main() -> int:
         setting = Setting(
             sizes=sizes, device=device, rounds=arguments.rounds, yardsticks=yardsticks
         )
-        found, failed = run(setting, arguments.only)
-    claimed = {} if arguments.tiny else claims(found)
+        facts = {
+            "machine": measure.describe(device),
+            "setting": {"rounds": arguments.rounds, "tiny": arguments.tiny},
+            "yardsticks": asdict(yardsticks),
+        }
+        name = "gpu-tiny" if arguments.tiny else "gpu"
+        for found, failed in run(setting, arguments.only):  # a GPU may be lent for minutes only
+            claimed = {} if arguments.tiny else claims(found)
+            document = {**facts, **found, "failed": failed, "claims": claimed}
+            measure.save(arguments.out, name, document)
     for name, claim in claimed.items():
         print(f"{name}: {claim['figure']:.3g}: {'holds' if claim['holds'] else 'DOES NOT HOLD'}")
-    document = {
-        "machine": measure.describe(device),
-        "setting": {"rounds": arguments.rounds, "tiny": arguments.tiny},
-        "yardsticks": asdict(yardsticks),
-        **found,
-        "failed": failed,
-        "claims": claimed,
-    }
-    measure.save(arguments.out, "gpu-tiny" if arguments.tiny else "gpu", document)
     return 1 if failed else 0
 
 

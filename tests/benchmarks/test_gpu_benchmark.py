@@ -63,7 +63,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("no memory\nand more")
 
     monkeypatch.setattr(gpu, "PARTS", {"bad": fail, "good": lambda _: [{"figure": 1.5}]})
-    found, failed = gpu.run(None, ["bad", "good"])
+    *_, (found, failed) = gpu.run(None, ["bad", "good"])
     assert found == {"good": [{"figure": 1.5}]}
     assert failed == {"bad": "RuntimeError: no memory"}
 

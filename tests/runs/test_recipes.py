@@ -8,11 +8,12 @@ import msgspec
 import pytest
 import torch
 
+from regard.cli import main
 from regard.config import override
 from regard.models.builders import make_model
 from regard.models.config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipe import Recipe
-from regard.runs.recipes import RECIPES, TASKS
+from regard.runs.recipes import PURPOSES, RECIPES, TASKS
 from regard.runs.run import Run
 from regard.tasks.examples import encode_pairs
 from regard.tasks.registry import TaskConfig, TextTask
@@ -123,3 +124,14 @@ def test_recipes_cannot_be_changed_by_accident() -> None:
         RECIPES["default"].seed = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         Recipe(nonsense=1)  # type: ignore[call-arg]
+
+
+def test_each_recipe_has_a_purpose(capsys: pytest.CaptureFixture[str]) -> None:
+    assert PURPOSES.keys() == RECIPES.keys() - TASKS.keys()
+    assert main.run(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert (
+        "text" + " " * 19 + "train text: a small model of any text (decoder, 2,000 "
+        in "\n".join(lines)
+    )

@@ -27,6 +27,19 @@ def config(trust_code: bool, recipe: str | None, overrides: tuple[str, ...]) -> 
 
 
 @click.command()
+def recipes() -> None:
+    """List the recipes: what each is for, its family of models, its training."""
+    from regard.runs.recipes import PURPOSES, RECIPES
+
+    for name, recipe in RECIPES.items():
+        family = recipe.model.__struct_config__.tag
+        training = recipe.training
+        length = f"{training.steps:,} steps" if training.steps else f"{training.epochs:,} epochs"
+        purpose = PURPOSES.get(name, f"train {name}")
+        click.echo(f"{name:<23}{purpose} ({family}, {length} of {training.batch} rows)")
+
+
+@click.command()
 @options.TRUST_CODE
 @options.RUN
 def info(run: Path, trust_code: bool) -> None:

@@ -40,6 +40,7 @@ _COMMANDS = {
     "courses": ("regard.cli.courses", "List the questions of five courses, and what answers each."),
     "book": ("regard.cli.book", "Write the questions, answered, as one offline page."),
     "config": ("regard.cli.config", "Print a recipe as commented TOML."),
+    "recipes": ("regard.cli.config", "List the recipes of config and --recipe."),
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),
     "import-hf": ("regard.cli.config", "Import a Hugging Face model."),
     "export-hf": ("regard.cli.config", "Export a run for Hugging Face transformers."),

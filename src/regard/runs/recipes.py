@@ -298,6 +298,25 @@ RECIPES: dict[str, Recipe] = {
     **TASKS,
 }
 
+PURPOSES = {
+    "default": "pretrain on a text, with questions mixed in or not",
+    "default-finetune": "finetune a run of default on questions",
+    "questions": "train questions",
+    "finetune": "finetune a run whose recipe names no other",
+    "course": "pretrain as CS224N's assignment 5 does",
+    "course-finetune": "finetune a run of course on questions",
+    "course-questions": "train questions as that assignment does without pretraining",
+    "modern": "pretrain on a text and questions: the birth places of real people",
+    "demo": "pretrain on the fictional world of regard world",
+    "demo-finetune": "finetune a run of demo on questions",
+    "demo-questions": "train questions of that world alone",
+    "hugging-face-finetune": "finetune an imported Hugging Face model",
+    "text": "train text: a small model of any text",
+    "gpt-small": "train text: 110 million weights, for a GPU",
+    "masked": "pretrain an encoder on masked tokens",
+}
+"""What each recipe without a task is for; the others are for `regard train NAME`."""
+
 
 def find_recipe(recipe: Recipe | str, settings: Sequence[str] = ()) -> Recipe:
     """Return a recipe, given by name or as a TOML file, with settings such as model.n_layers=6.
