@@ -191,7 +191,8 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "outer.toml").write_text(outer, "utf-8")
 
 
-NAMED = "model.attention.kind=stranger/evil.py:Mine"
+PATH = "model.attention.kind="
+NAMED = f"{PATH}stranger/evil.py:Mine"
 
 
 @pytest.mark.usefixtures("stranger")
@@ -224,6 +225,21 @@ def test_a_recipe_of_a_stranger_runs_no_code(command: tuple[str, ...], regard: C
     assert done.code == 0, done.err
     assert Path("ran").exists()
     assert regard(*command).code == 0, "trusted from now on"
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize("name", ["a folder", "a=b", "a,b", "[a]", "a 'b'", 'a "b', "a.py:b", "é"])
+def test_no_name_of_a_file_hides_it(name: str, regard: Command) -> None:
+    Path("stranger").rename(name)
+    kind, setting = (json.dumps(f"{before}{name}/evil.py:Mine") for before in ("", PATH))
+    recipe, copy = "format = 2\n[model.attention]\n", "task = 'copy'\nseeds = 1\n"
+    Path("r.toml").write_text(f"{recipe}kind = {kind}\n", "utf-8")
+    Path("g.toml").write_text(f"{copy}[over.model.attention]\nkind = ['elu', {kind}]\n", "utf-8")
+    Path("s.toml").write_text(f"{copy}settings = [{setting}]\n", "utf-8")
+    refused(regard("config", "--recipe", "r.toml"), "code that would run")
+    for file in ("g.toml", "s.toml"):
+        refused(regard("compare", file, "--dry-run"), "code that would run")
+    assert not Path("ran").exists()
 
 
 @pytest.mark.usefixtures("stranger")

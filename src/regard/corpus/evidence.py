@@ -185,7 +185,9 @@ def find_evidence(
         for mention, features in text.mentions
     ]
     counts = Counter(one.mention.answer for one in said)
-    surest = {name: max(one.sure for one in said if one.mention.answer == name) for name in counts}
+    surest = dict.fromkeys(counts, 0.0)
+    for one in said:
+        surest[one.mention.answer] = max(one.sure, surest[one.mention.answer])
     stated = {name for name in counts if surest[name] >= STATED}
     others = {name: n for name, n in counts.most_common() if name != given}
     return Evidence(

@@ -19,7 +19,8 @@ from regard.errors import UserError
 from regard.files import read_text, write_file
 
 FOLDER = "code"
-_NAMED = re.compile(r"""([^\s=,\[\]{}"']+\.py):\w""")
+LONGEST_PATH = 4096
+"""Characters of the longest path of a file."""
 
 
 def code_files(config: Config) -> dict[str, Path]:
@@ -105,11 +106,17 @@ def trust_named(path: Path) -> None:
 
 
 def _named_files(values: Any) -> set[Path]:
-    """Return the files of code in plain values, wherever a text names FILE.py:CLASS."""
+    """Return the files of code in plain values, wherever a text may name FILE.py:CLASS.
+
+    A name may hold any character, so some of these are no files.
+    """
     if isinstance(values, Mapping):
         return _named_files([*values.values()])
     if isinstance(values, str):
-        return {Path(path) for path in _NAMED.findall(values)}
+        ends = [match.end() - 1 for match in re.finditer(r"\.py:", values)]
+        starts = [0, *(match.end() for match in re.finditer(r"""[\s=,\[\]{}"']""", values))]
+        near = ((i, end) for end in ends for i in starts if end - LONGEST_PATH < i < end)
+        return {Path(values[start:end]) for start, end in near}
     nested = values if isinstance(values, Sequence) else ()
     return {path for value in nested for path in _named_files(value)}
 
