@@ -480,6 +480,34 @@ def test_a_config_json_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"n_layer": 10**12}, "n_layers: expected `int` <="),
+        ({"n_positions": 10**12}, "context_length: expected `int` <="),
+        ({"eos_token_id": [10**12]}, "its special id 1000000000000 is none of a vocabulary"),
+        ({"decoder_start_token_id": -3}, "its special id -3 is none of a vocabulary"),
+    ],
+)
+def test_huge_numbers_are_refused(
+    folder_of: Callable[[str], Path], tmp_path: Path, change: dict[str, object], says: str
+) -> None:
+    folder = folder_of("gpt2")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    edit(folder / "config.json", **change)
+    assert says in refusal(folder, tmp_path / "run")
+
+
+def test_a_huge_special_id_is_that_of_no_token(
+    folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It ended in an OverflowError."""
+    folder = folder_of("gpt2")
+    edit(folder / "config.json", bos_token_id=10**12)
+    with pytest.warns(UserWarning, match="bos_token_id is 1000000000000 in config.json, but"):
+        import_folder(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
     ("family", "change", "says"),
     [
         ("gpt2", {"eos_token": "</s>"}, "has no </s>, its eos_token"),

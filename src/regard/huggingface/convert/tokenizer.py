@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import UserError
 from regard.files import read_table, read_text
+from regard.text.config import MOST_TOKENS
 from regard.text.template import TemplateConfig
 from regard.text.tokenizer import ROLES, OutOfVocabularyError, Tokenizer
 
@@ -53,6 +54,11 @@ def read_tokenizer(folder: Path, hf: Mapping[str, Any], generation: Mapping[str,
     start = generation.get("decoder_start_token_id", hf.get("decoder_start_token_id"))
     if start is not None:
         more["decoder_start_id"] = start
+    for i in (*(stops or ()), *([] if start is None else [start])):
+        if not (isinstance(i, int) and 0 <= i < MOST_TOKENS):
+            raise UserError(
+                f"{folder}: its special id {i} is none of a vocabulary; mend config.json"
+            )
     try:
         return Tokenizer(native, _agree(names, hf, native), unknown="unk", file=file, **more)
     except ValueError as error:
@@ -147,7 +153,7 @@ def _agree(
         found = hf.get(f"{role}_token_id")
         if found is None or isinstance(found, list):
             continue
-        token = native.id_to_token(found) if isinstance(found, int) and found >= 0 else None
+        token = native.id_to_token(found) if found in range(MOST_TOKENS) else None
         if token is not None:
             agreed.setdefault(role, token)
         own = agreed.get(role)
