@@ -94,8 +94,10 @@ class Attention(nn.Module, ABC):
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
             ValueError: the shapes don't fit one another, or the gates aren't those declared.
-            TypeError: the bias is neither kind.
+            TypeError: the bias is neither kind, the mask is no `Mask`, or the tensors are of
+                different devices or types.
         """
+        _require_alike(query, key, value)
         self._validate(query, key, mask, bias)
         self._validate_alignment(mask)
         self._validate_values(key, value)
@@ -240,12 +242,22 @@ class Attention(nn.Module, ABC):
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> None:
         """Raise unless this mechanism supports the inputs, and they fit one another."""
+        if query.ndim != 4 or key.ndim != 4:
+            raise ValueError(
+                f"queries {tuple(query.shape)} and keys {tuple(key.shape)}: expected four axes: "
+                "batch, heads, tokens, width"
+            )
         if query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
             raise ValueError(
                 f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
-        if mask:
+        if mask is not None:
+            if not isinstance(mask, Mask):
+                raise TypeError(
+                    f"the mask is a {type(mask).__name__}: expected a Mask; of a tensor of allowed "
+                    "pairs, Mask.dense(tensor)"
+                )
             self.require_support(*sorted(mask.restrictions))
             mask.require_fit(query.shape[2], key.shape[2])
         if bias is not None:
@@ -303,3 +315,14 @@ class Attention(nn.Module, ABC):
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
         """
         require_support(self.name, self.supports, *features)
+
+
+def _require_alike(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless tensors are on one device, and of one floating type where autocast is off."""
+    if not query.device == key.device == value.device:
+        devices = f"{query.device}, {key.device} and {value.device}"
+        raise TypeError(f"queries, keys and values are on {devices}: expected one device")
+    alike = query.dtype == key.dtype == value.dtype or torch.is_autocast_enabled(query.device.type)
+    if not (alike and query.is_floating_point()):
+        types = f"{query.dtype}, {key.dtype} and {value.dtype}"
+        raise TypeError(f"queries, keys and values are {types}: expected one floating type")
