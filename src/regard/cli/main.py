@@ -178,7 +178,8 @@ def _explain(error: OSError) -> tuple[str, int]:
 
 def _fail(message: str, code: int) -> int:
     if _may_report(code):
-        print("regard:", " ".join(map(str.strip, message.splitlines())), file=sys.stderr)
+        line = " ".join(map(str.strip, message.splitlines()))
+        sys.stderr.write(f"regard: {line}\n")  # at once: lines of several processes don't mix
     return code
 
 
