@@ -21,7 +21,7 @@ from msgspec import Meta
 from regard.errors import UserError, alternatives, suggestion
 
 LARGEST = 10**9
-"""Of numbers without a bound of their own: no machine has room for more."""
+"""Bound of numbers that have none of their own; no machine has the memory for more."""
 Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
 LONGEST = 2**24
 """Tokens of the longest sequence."""

@@ -1,4 +1,4 @@
-"""Processes, where Linux, macOS and Windows differ."""
+"""Processes and memory, where Linux, macOS and Windows differ."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Values that no machine has room for are refused in a line, before memory is taken."""
+"""Values that no machine has the memory for are refused in a line, before any is taken."""
 
 import pytest
 

@@ -65,6 +65,7 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
         (("--steps", "+0"), "--steps +0: expected"),
         (("--steps", "+nan"), "--steps +nan: expected"),
         (("--steps", "+2", "--recipe", "demo"), "leave --recipe out"),
+        (("--steps", "+99999999"), "training.steps: expected `int` <= 100000000"),
         (("--steps", "+2", "--seed", "1"), "seed=1: --steps continues"),
     ):
         refused(regard(*flags, "new", "--from", "first", *arguments), says)

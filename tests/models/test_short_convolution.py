@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.models.layers import ShortConvolution
+from regard.models.short_convolution import ShortConvolution
 from tiny_recurrent import close, normal, sharp
 
 

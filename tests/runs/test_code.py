@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.models.config import EncoderDecoderConfig
 from regard.runs.code import check_code, code_files
 from regard.runs.run import Run
-from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command, refused, write_data
+from tiny import BIOGRAPHIES, MODEL, QUESTIONS, STEPS, Command, refused, succeeded, write_data
 
 FILE = """from regard.attention import Softmax
 
@@ -240,6 +240,14 @@ def test_no_name_of_a_file_hides_it(name: str, regard: Command) -> None:
     for file in ("g.toml", "s.toml"):
         refused(regard("compare", file, "--dry-run"), "code that would run")
     assert not Path("ran").exists()
+
+
+@pytest.mark.usefixtures("stranger")
+def test_recipes_that_name_one_another_are_trusted(regard: Command) -> None:
+    recipe = Path("stranger/config.toml").read_text("utf-8")
+    for own, other in (("a", "b"), ("b", "a")):
+        Path(f"{own}.toml").write_text(f'finetuning = "{other}.toml"\n{recipe}', "utf-8")
+    succeeded(regard("config", "--recipe", "a.toml", "--trust-code"))
 
 
 @pytest.mark.usefixtures("stranger")

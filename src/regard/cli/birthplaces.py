@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     help="Folder for the runs, one subfolder per seed.",
 )
 @options.RECIPE
+@options.TRUST_CODE
 @click.option(
     "--seed",
     "seeds",
@@ -42,6 +43,7 @@ def birthplaces(
     data: Path | None,
     out: Path,
     recipe: str | None,
+    trust_code: bool,
     seeds: tuple[int, ...],
     arms: tuple[str, ...],
     json_file: Path | None,
@@ -65,6 +67,7 @@ def birthplaces(
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
+    options.trust_named(recipe, trust=trust_code)
     chosen = ExecutionOptions.choose(**execution)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):

@@ -99,6 +99,7 @@ def compare(
     section.field=value.
     --suite trains a comparison for each of its tasks, in a folder of its name.
     """
+    options.trust_named(source, axes["recipe"], trust=trust_code)
     if suite is not None:
         if add or json_file:
             raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
@@ -107,7 +108,6 @@ def compare(
         return
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
-    options.trust_named(source, axes["recipe"], trust=trust_code)
     grid = _grid(source, settings, axes)
     if grid is None and (tasks := _suite_tasks(Path(source))):
         if add or json_file:

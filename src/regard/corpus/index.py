@@ -336,7 +336,7 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, path
     return digest.hexdigest()
 
 
-_MALFORMED = (ValueError, KeyError, TypeError, ValueError)
+_MALFORMED = (ValueError, KeyError, TypeError)
 """Raised where a file is not of the format."""
 _DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64}
 

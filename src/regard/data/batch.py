@@ -270,7 +270,7 @@ class Sampler:
             main = int(shares.argmax())
             steps = ceil((epochs or 1) * self._batches_per_epoch(main) / shares[main])
         if steps > MOST_STEPS:
-            raise UserError(f"{epochs:,} epochs are {steps:,} steps; choose at most {MOST_STEPS:,}")
+            raise UserError(f"training: has {steps:,} steps; choose at most {MOST_STEPS:,}")
         self.steps = steps
         self._turns, self._counts = interleave(shares, steps)
         self._orders: dict[int, tuple[int, np.ndarray]] = {}

@@ -87,7 +87,7 @@ def run_job(job: Job) -> Answers:
                 returned.append(encode(value))
                 entries.append(most)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too
-            reason = _one_line(error, [label for label, _ in job.cells])
+            reason = _reason(error, [label for label, _ in job.cells])
     return Answers(returned, entries, reason, printed.kept)
 
 
@@ -106,7 +106,7 @@ def _define(job: Job) -> Any:
     return names[job.function]
 
 
-def _one_line(error: BaseException, labels: list[str]) -> str:
+def _reason(error: BaseException, labels: list[str]) -> str:
     try:
         return _explained(error, labels)
     except BaseException:  # the message of a student's exception may raise anything

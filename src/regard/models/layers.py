@@ -11,26 +11,27 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, Attention, LayerShape, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.gating import Gating
+from regard.attention.gating import Gated, Gating
 from regard.attention.norm import RMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
 from regard.models.config import TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
+from regard.models.short_convolution import ShortConvolution
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
+Attend: TypeAlias = Callable[..., tuple[Heads, State]]
+"""`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
-Inputs: TypeAlias = tuple[Heads, Heads, Heads, Gates]
-"""Queries, keys, values and gates of a mechanism."""
 
 
 def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, Gating | None]:
@@ -104,34 +105,39 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
-        *,
-        last: bool = False,
-    ) -> tuple[Float[Tensor, "b heads new d_head"], State]:
-        """Return causal attention of new tokens to themselves and to all earlier ones, by head.
+    ) -> tuple[Heads, State]:
+        """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
+        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
 
-        With `last`, return only the output of each row's last real token.
-        """
-        inputs = self._inputs(x, self.qkv_proj(x), rope)
-        return self._extend(inputs, bias, state, attention_mask, last)
-
-    def _extend(
+    def extend_last(
         self,
-        inputs: Inputs,
+        x: Hidden,
+        rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: Tensor | None,
-        last: bool,
-    ) -> tuple[Tensor, State]:
-        query, key, value, gates = inputs
-        extend = self.attention.extend_last if last else self.attention.extend
-        return extend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
-        )
+        attention_mask: TokenMask | None,
+    ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
+        """Extend the state as `extend`; return only the outputs of each row's last real token."""
+        return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""
         projected: Tensor = self.qkv_proj(x)
         return projected
+
+    def _extend(
+        self,
+        attend: Attend,
+        x: Tensor,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: Tensor | None,
+    ) -> tuple[Tensor, State]:
+        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope)
+        return attend(
+            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
+        )
 
     def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
@@ -139,7 +145,10 @@ class SelfAttention(nn.Module):
         projected: Tensor = self.o_proj(_join(out))
         return projected
 
-    def _inputs(self, x: Tensor, projected: Tensor, rope: Rope | None) -> Inputs:
+    def _inputs(
+        self, x: Tensor, projected: Tensor, rope: Rope | None
+    ) -> tuple[Tensor, Tensor, Tensor, Gates]:
+        """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
@@ -158,53 +167,8 @@ class SelfAttention(nn.Module):
         query, key = both.split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
-        gated: Inputs = self.gating(x, query, key, value)
+        gated: Gated = self.gating(x, query, key, value)
         return gated
-
-
-class ShortConvolution(nn.Conv1d):
-    """A depthwise causal convolution over a token and the few before it.
-
-    Induction requires keys that depend on the preceding token: by a previous-token layer, or by a
-    short convolution in the same layer (Fu et al., 2022, arXiv:2212.14052, "shift"; Arora et al.,
-    2023, arXiv:2312.04927).
-    """
-
-    def __init__(self, channels: int, width: int) -> None:
-        super().__init__(channels, channels, width, groups=channels, bias=False)
-        self.reach = width - 1
-
-    def forward(
-        self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
-    ) -> Float[Tensor, "b n c"]:
-        """Return the convolution of whole rows, with zeros before each row and document."""
-        known = F.pad(x, (0, 0, self.reach, 0))
-        if document_ids is None:
-            return self._over(known)
-        known_ids = F.pad(document_ids, (self.reach, 0), value=-1)
-        windows, ids = (t.unfold(1, self.reach + 1, 1) for t in (known, known_ids))
-        same = (ids == document_ids[..., None])[:, :, None]
-        weight = self.weight[:, 0].to(x.dtype)
-        convolved: Tensor = (windows * same * weight).sum(-1)
-        return convolved
-
-    def extend(
-        self,
-        x: Float[Tensor, "b n c"],
-        before: Float[Tensor, "b reach c"],
-        attention_mask: TokenMask | None,
-    ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
-        """Return the convolution of new tokens, and the inputs before the next ones."""
-        known = torch.cat([before, x], 1)
-        if attention_mask is None:
-            last = known[:, known.shape[1] - self.reach :]
-        else:
-            places = attention_mask.sum(1, keepdim=True) + torch.arange(self.reach, device=x.device)
-            last = known.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
-        return self._over(known), last
-
-    def _over(self, x: Tensor) -> Tensor:
-        return super().forward(x.mT).mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,21 +202,28 @@ class ConvolvedSelfAttention(SelfAttention):
         before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
         return ConvolvedState(super().init_state(batch, capacity), before)
 
-    def extend(
+    def _extend(
         self,
-        x: Hidden,
+        attend: Attend,
+        x: Tensor,
         rope: Rope | None,
         bias: AnyBias | None,
         state: State,
-        attention_mask: TokenMask | None,
-        *,
-        last: bool = False,
-    ) -> tuple[Float[Tensor, "b heads new d_head"], State]:
+        attention_mask: Tensor | None,
+    ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
         convolved, before = self.short_conv.extend(projected, state.before, attention_mask)
-        inputs = self._inputs(x, convolved, rope)
-        out, attention = self._extend(inputs, bias, state.attention, attention_mask, last)
+        query, key, value, gates = self._inputs(x, convolved, rope)
+        out, attention = attend(
+            query,
+            key,
+            value,
+            state.attention,
+            attention_mask=attention_mask,
+            bias=bias,
+            gates=gates,
+        )
         return out, ConvolvedState(attention, before)
 
 
@@ -382,17 +353,25 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-        *,
-        last: bool = False,
-    ) -> tuple[Float[Tensor, "b new d"], State]:
-        """Return the output of new tokens, and the state with them.
-
-        With `last`, return only the output of each row's last real token.
-        """
+    ) -> tuple[Hidden, State]:
+        """Return the output of new tokens, and the state with them."""
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask, last=last)
-        if last:
-            x, read = last_real(x, attention_mask), last_real(read, attention_mask)
+        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
+        return self._rest(x, self.self_attention.finish(read, out), memory), state
+
+    def extend_last(
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: TokenMask | None,
+        memory: State | None = None,
+    ) -> tuple[Float[Tensor, "b 1 d"], State]:
+        """Extend the state as `extend`; return only each row's last real token."""
+        read = self._before(self.norm_attention, x)
+        out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
+        x, read = last_real(x, attention_mask), last_real(read, attention_mask)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:

@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, m tokens of a source, d = d_model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -197,39 +197,40 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token is beyond the context length.
         """
-        return self._extend(input_ids, states, attention_mask, last=False)
+        x, layers = self._extend(
+            [layer.extend for layer in self._layers()], input_ids, states, attention_mask
+        )
+        return x, layers
 
     def extend_last(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b d"], DecoderStates]:
         """Hidden state of each row's last real token. Otherwise the same as `extend`."""
-        last = input_ids.shape[1] > 1
-        x, states = self._extend(input_ids, states, attention_mask, last=last)
-        return x[:, 0], states
+        steps = [layer.extend for layer in self._layers()]
+        if input_ids.shape[1] > 1:
+            steps[-1] = self._layers()[-1].extend_last
+        x, layers = self._extend(steps, input_ids, states, attention_mask)
+        return x[:, 0], layers
 
     def _extend(
         self,
+        steps: Sequence[Callable[..., tuple[Tensor, State]]],
         input_ids: Tensor,
         states: DecoderStates,
         attention_mask: Tensor | None,
-        *,
-        last: bool,
     ) -> tuple[Tensor, DecoderStates]:
-        """Return hidden states, with `last` only of each row's last real token, and the states."""
+        """Return the hidden states of new tokens, by a step of each layer, and the states."""
         positions = states.length.unsqueeze(1)
         if input_ids.shape[1] != 1:
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
         x, rope = self._embed(input_ids, positions)
-        grown: list[State] = []
+        grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         with self._checked(x):
-            for layer, state, memory in zip(self._layers(), states.layers, memories, strict=True):
-                only_last = last and len(grown) == len(memories) - 1
-                x, state = layer.extend(
-                    x, rope, self.bias, state, attention_mask, memory, last=only_last
-                )
+            for step, state, memory in zip(steps, states.layers, memories, strict=True):
+                x, state = step(x, rope, self.bias, state, attention_mask, memory)
                 grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories)
 

@@ -96,13 +96,16 @@ def trust_named(path: Path) -> None:
     Raises:
         UserError: one of them can't be read.
     """
-    values = parse_toml(read_text(path), where=str(path))
-    for named in sorted(_named_files(values)):
-        if named.is_file():
-            _trust(named)
-    for recipe in (values.get("recipe"), values.get("finetuning")):
-        if isinstance(recipe, str) and recipe.endswith(".toml") and Path(recipe) != path:
-            trust_named(Path(recipe))
+    waiting, read = [path], set[Path]()
+    while waiting:
+        read.add(path := waiting.pop())
+        values = parse_toml(read_text(path), where=str(path))
+        for named in sorted(_named_files(values)):
+            if named.is_file():
+                _trust(named)
+        recipes = (values.get("recipe"), values.get("finetuning"))
+        inner = {Path(name) for name in recipes if isinstance(name, str) and name.endswith(".toml")}
+        waiting += sorted(inner - read)
 
 
 def _named_files(values: Any) -> set[Path]:

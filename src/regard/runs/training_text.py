@@ -13,7 +13,7 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import decode_json, write_file
+from regard.files import decode_json, to_json, write_file
 from regard.runs.run import Run
 from regard.runs.start import ancestors
 from regard.tasks.examples import Example, subject_of
@@ -43,8 +43,7 @@ class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, run: Path) -> None:
         """Write them into a run's folder."""
-        content = msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
-        write_file(run / KNOWN_ANSWERS, content)
+        write_file(run / KNOWN_ANSWERS, to_json(msgspec.to_builtins(self)))
 
 
 def load_known_answers(run: Run) -> KnownAnswers:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from regard.runs.recipe import (
 from regard.runs.run import Run, describe_origin
 from regard.text.packed import PackedCorpus, find_corpora, open_packed, require_intact
 from regard.text.tokenizer import Tokenizer
+from regard.training.processes import join_processes
 from regard.training.sources.base import Datasets, Prepared, Source
 from regard.training.sources.text import perplexity_record
 
@@ -69,7 +71,7 @@ class PackedSource(Source):
             require_continuing(recipe)
         corpora = [open_packed(path) for path in self.weights]
         for corpus in corpora:
-            require_intact(corpus)
+            join_processes().alone(partial(require_intact, corpus))
         known = packed_tokenizer(corpora, tokenizer)
         return Prepared(
             recipe=replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0]))),

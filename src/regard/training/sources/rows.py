@@ -44,8 +44,8 @@ class RowSource(TaskSource):
         assert isinstance(task, TextTaskConfig)
         rows = read_rows(task, self._path, table)
         require_answers(rows.examples)
-        found = {name: rows.columns.get(name, "") for name in ("text", "label")}
-        table = replace(table, **{name: column for name, column in found.items() if column})
+        found = {name: rows.columns[name] for name in ("text", "label") if name in rows.columns}
+        table = replace(table, **found)
         recipe = replace(recipe, data=replace(recipe.data, table=table))  # for later files too
         if self._test is None:
             training, held_out = split_rows(rows.examples, table.test, recipe.seed, task.stratum)

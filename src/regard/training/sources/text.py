@@ -25,6 +25,7 @@ from regard.text.files import PACKED, has_records
 from regard.text.pack import pack_corpus, pack_documents
 from regard.text.packed import (
     Header,
+    PackedCorpus,
     Splits,
     is_packed,
     link_corpus,
@@ -108,6 +109,7 @@ def _prepare_files(
             "or convert the text to JSONL or Parquet"
         )
     text = join_processes().in_turn(lambda: _packed(spec, out, known, source))
+    join_processes().alone(lambda: _require_intact(text))
     detected = " (detected; --documents chooses)" if data.documents == "auto" else ""
     encodings = {_ENCODINGS.get(file.encoding, file.encoding) for file in files}
     facts = {
@@ -128,7 +130,9 @@ def _prepare_files(
     )
 
 
-def _packed(spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | None) -> Splits:
+def _packed(
+    spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | None
+) -> PackedCorpus:
     """Return the tokens of a text, after packing it to the folder of a run if needed.
 
     Raises:
@@ -160,18 +164,27 @@ def _packed(spec: TextSpec, out: Path, known: Tokenizer | None, source: Path | N
     return _open(folder)
 
 
-def _open(folder: Path) -> Splits:
+def _open(folder: Path) -> PackedCorpus:
     """Map the packed text of a run.
 
     Raises:
         UserError: it is damaged.
     """
     try:
-        corpus = open_packed(folder)
+        return open_packed(folder)
+    except UserError as error:
+        raise _damaged(folder, error) from None
+
+
+def _require_intact(corpus: PackedCorpus) -> None:
+    try:
         require_intact(corpus)
     except UserError as error:
-        raise UserError(f"{folder}: is damaged ({error}); delete it") from None
-    return corpus
+        raise _damaged(corpus.path, error) from None
+
+
+def _damaged(folder: Path, reason: UserError) -> UserError:
+    return UserError(f"{folder}: is damaged ({reason}); delete it")
 
 
 def _same_text(spec: TextSpec, folder: Path) -> Header | None:
@@ -243,7 +256,9 @@ def stored_text(run: Run) -> Splits:
             f"{run.path}: has no tokens of a text to train on; leave --steps out, and train the "
             "new run by regard train"
         )
-    return _open(folder)
+    corpus = _open(folder)
+    _require_intact(corpus)
+    return corpus
 
 
 def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: int) -> str:
