@@ -192,7 +192,7 @@ def the_layers(run: Run, n: int) -> Exercise:
             table(["layer", *shown], rows),
             "The first layer looks words up: its weights lie on few of them. Later layers spread "
             "theirs. In large models, the course says, heads that find nothing of use look at the "
-            "first word. Here that would be ⁇, which begins every text: "
+            "first word. Here that would be <sep>, which begins every text: "
             f"{sink_share(heads):.0%} of the heads give it more than 0.3 of their weight, and all "
             "of them together "
             f"{mean(h.scores['first'] for h in heads):.2f} (before training "

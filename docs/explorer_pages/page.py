@@ -28,9 +28,9 @@ can be opened, hovered over and compared.
 
 {models}
 
-Tokens are words and full stops; ⁇ begins each text. Heads are numbered by layer and head, from 0:
-1.2 is the third head of the second layer. On new texts, the best head is chosen by one half
-of them and measured on the other. “Before training” is the same model with its first weights.
+Tokens are words and full stops; <sep> begins each text. Heads are numbered by layer and head, from
+0: 1.2 is the third head of the second layer. On new texts, the best head is chosen by one half of
+them and measured on the other. “Before training” is the same model with its first weights.
 
 A model trained from another seed, or on a processor that adds in another order, has other heads.
 So each number stands beside its range over {trainings} trainings (`make exercise-trainings`: seeds

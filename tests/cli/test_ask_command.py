@@ -170,7 +170,8 @@ def test_questions_come_from_stdin(regard: Command, monkeypatch: pytest.MonkeyPa
 def test_a_calibrated_run_answers(regard: Command, calibration: str) -> None:
     done = succeeded(regard("calibrate", "run", calibration, "--max-error", "20%"))
     assert done.new == ["run/calibration.json"]
-    assert "answers from confidence" in done.out
+    assert "of them wrong: at most" in done.out
+    assert "abstains below confidence" in done.out
     assert "0 of them wrong" in done.out
     assert succeeded(regard("ask", "run", "Where was Ada Lange born?")).out.startswith("Rome")
 

@@ -88,7 +88,7 @@ def test_each_word_is_a_token(kind: str, seed: int) -> None:
     tokenizer = train_tokenizer(WordsConfig(), [text.line])
     template = Template(TemplateConfig(), tokenizer)
     ids, parts = template.join(Affixes(), *map(tokenizer.encode, text.pair))
-    assert [tokenizer.decode([i]) for i in ids] == [*text.first, "⁇", *text.second]
+    assert [tokenizer.decode([i]) for i in ids] == [*text.first, "<sep>", *text.second]
     assert parts == [0] * len(text.first) + [1] * (1 + len(text.second))
     assert tokenizer.encode(text.line) == [i for i in ids if i != MASK]
 

@@ -121,7 +121,7 @@ def logits_after(run: Run, text: list[int], written: list[int]) -> Tensor:
 
 @torch.inference_mode()
 def by_hand(run: Run, question: Example) -> Prediction:
-    """The likeliest token again and again, until ⁇ or until the block is full."""
+    """The likeliest token again and again, until <sep> or until the block is full."""
     text, written, probability = run.tokenizer.encode(question.text), list[int](), 1.0
     begins = 1 if isinstance(run.model, SequenceToSequence) else 1 + len(text) + 1
     for _ in range(run.recipe.model.context_length + 1 - begins):

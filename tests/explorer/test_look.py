@@ -64,7 +64,7 @@ def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path
         for layer in one.layers:
             shape = layer.record.weights.shape
             assert shape[-2:] == (len(one.queries), len(one.keys))
-    source, target = tuple(TEXT), ("⁇", *"tan")
+    source, target = tuple(TEXT), ("<sep>", *"tan")
     shown = {one.name: ("".join(one.queries), "".join(one.keys)) for one in panel.maps}
     if pair:
         assert shown["decoder to source"] == ("".join(target), "".join(source))
@@ -76,7 +76,7 @@ def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path
 
 def test_an_encoder_decoder_writes_its_own_target() -> None:
     (panel,) = look(run("encoder-decoder"), TEXT).panels
-    assert panel.maps[1].queries[0] == "⁇"
+    assert panel.maps[1].queries[0] == "<sep>"
 
 
 def test_two_sentences_are_read_as_one() -> None:
@@ -84,8 +84,8 @@ def test_two_sentences_are_read_as_one() -> None:
     view = look(encoder, "the dog", "ran")
     assert view.title == "tiny: the dog / ran"
     (one,) = view.panels[0].maps
-    assert "".join(one.queries) == "⁇the dog⁇ran"
-    assert one.second == len("⁇the dog")
+    assert "".join(one.queries) == "<sep>the dog<sep>ran"
+    assert one.second == 1 + len("the dog")
     ids, _ = encoder.encode("the dog", "ran")
     alike = capture_attention(encoder.model.body, torch.tensor([ids]), torch.tensor([len(ids)]))
     for layer, other in zip(one.layers, alike, strict=True):

@@ -24,7 +24,7 @@ QUESTIONS = tuple(
 
 BLOCK = 48
 PAD, MASK = 0, 1
-"""The ids of □ and ⁇ in a tokenizer trained with the default special tokens."""
+"""The ids of <pad> and <sep> in a tokenizer trained with the default special tokens."""
 MODEL = (
     "tokenizer.kind=characters",
     "model.n_layers=1",

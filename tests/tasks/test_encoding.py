@@ -55,7 +55,7 @@ def test_of_two_long_texts_the_longer_one_loses_its_end(
         one, other = ([i for i, p in zip(row, parts, strict=True) if p == of] for of in (0, 1))
         assert row == [*one, *other]
         assert text.startswith(ABC.decode(one))
-        assert f"⁇{second}".startswith(ABC.decode(other))
+        assert f"<sep>{second}".startswith(ABC.decode(other))
         assert len(row) == min(len(text) + 1 + len(second), max_tokens)
         # One that is cut is as long as the other, or longer.
         kept = len(other) - 1
@@ -111,7 +111,7 @@ def test_a_text_and_its_answer_fill_the_room_and_one_more_at_most(
     cut = 0
     for (text, answer), (ids, told) in zip(pairs, encoded.pairs, strict=True):
         longest = max_prompt_length(max_tokens, BARE)
-        assert ABC.decode(told) == f"⁇{answer}⁇"
+        assert ABC.decode(told) == f"<sep>{answer}<sep>"
         assert text.startswith(ABC.decode(ids))
         assert 1 <= len(ids) <= longest
         assert len(ids) + len(told) <= max_tokens + 1

@@ -62,7 +62,7 @@ def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch(
     assert plan.sampler.batch(22).input_ids[-1, :2].tolist() == [
         MASK,
         PAD,
-    ]  # the empty document: ⁇⁇
+    ]  # the empty document: <sep><sep>
 
 
 def test_pretraining_predicts_all_but_padding() -> None:

@@ -26,12 +26,12 @@ def plan(texts: list[str], *settings: str) -> Plan:
 
 
 def rows(made: Plan) -> set[str]:
-    """All that is ever read, ⁇ standing for the end of a question and of its answer."""
+    """All that is ever read, <sep> standing for the end of a question and of its answer."""
     seen = [row for step in range(made.sampler.steps) for row in made.sampler.batch(step).input_ids]
     decode = made.run.tokenizer.decode
     texts = set()
     for row in seen:
-        question = row[1 : row.tolist().index(MASK, 1)].tolist()  # ⁇ begins the row, too
+        question = row[1 : row.tolist().index(MASK, 1)].tolist()  # <sep> begins the row, too
         texts.add(decode(question))
     return texts
 
@@ -59,7 +59,7 @@ def test_the_fewest_words_are_shown_where_there_are_so_many() -> None:
 
 def test_the_answers_carry_the_loss() -> None:
     batch = plan(TEXTS, "objective.cloze_words=[0, 0]").sampler.batch(0)
-    assert batch.n_targets == 2 * 3  # ⁇ Leeds ⁇, ⁇ Rill ⁇
+    assert batch.n_targets == 2 * 3  # <sep> Leeds <sep>, <sep> Rill <sep>
 
 
 def test_clozes_of_texts_without_titles_are_refused() -> None:

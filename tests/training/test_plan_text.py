@@ -46,7 +46,7 @@ def test_documents_are_held_out_by_the_seed(lines: Path, tmp_path: Path) -> None
     plan = plan_text(lines, tmp_path / "run", recipe())
     assert plan.data.facts["documents"] == "200 lines (detected; --documents chooses)"
     assert plan.run.recipe.data.documents == "lines"
-    kept = text_of(plan).split("<⁇>")
+    kept = text_of(plan).split("<sep>")
     assert len(kept) == 196  # one of 50 is held out
     again = plan_text(lines, tmp_path / "again", recipe())
     other = plan_text(lines, tmp_path / "other", recipe("seed=1"))

@@ -238,15 +238,17 @@ def calibrate(
 def _summary(calibration: "Calibration") -> list[str]:
     """Return the result of a calibration as lines."""
     found = calibration.guarantee
-    goal = f"at most {found.max_error:.3g} of its answers wrong, with probability {found.level:.3g}"
+    goal = f"at most {found.max_error * 100:.3g}% of its answers wrong"
+    sure = f"with probability {found.level * 100:.3g}%"
     if found.threshold is None:
         return [
-            f"always abstains: no threshold keeps {goal}",
+            f"always abstains: no threshold keeps {goal}, {sure}",
             f"without any error, {found.smallest_sample} answers would do, of the "
             f"{found.questions} that test thresholds (two thirds of the questions)",
         ]
     return [
-        f"answers from confidence {found.threshold:.3f} on: {goal}",
-        f"answered {found.answered} of {found.questions} test questions ({found.coverage:.0%}), "
-        f"{found.wrong} of them wrong",
+        f"answers {found.answered} of {found.questions} test questions ({found.coverage:.0%}), "
+        f"{found.wrong} of them wrong: {goal}, {sure}",
+        f"abstains below confidence {found.threshold:.3f}, the probability that one answer is right; "
+        "the bound is on all answers together",
     ]

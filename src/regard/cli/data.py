@@ -36,11 +36,14 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     from regard.data import IGNORE
     from regard.data.causal import CausalExample, corrupt_span, question_answer
     from regard.data.masked import mask_tokens
+    from regard.runs.recipes import COURSE_TOKENS
     from regard.tasks.examples import encode_pairs, read_answered
     from regard.text.config import CharactersConfig
     from regard.text.corpus import read_corpus
     from regard.text.template import Template, TemplateConfig
     from regard.text.tokenizer import encode_documents, train_tokenizer
+
+    config = CharactersConfig(special_tokens=COURSE_TOKENS)
 
     def show(x: Sequence[int], labels: Sequence[int]) -> None:
         y = ["·" if label == IGNORE else tokenizer.decode([label]) for label in labels]
@@ -56,13 +59,13 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
     if kind == "pairs":
         questions = read_answered(file)[:num_examples]
         texts = [text for q in questions for text in (*q.asked, q.answer or "")]
-        tokenizer = train_tokenizer(CharactersConfig(), texts)
+        tokenizer = train_tokenizer(config, texts)
         template = Template(TemplateConfig(prompt="{question}"), tokenizer)
         for pair in encode_pairs(template, questions, context_length):
             show_next(question_answer(*pair))
         return
     documents = read_corpus([file])[:num_examples]
-    tokenizer = train_tokenizer(CharactersConfig(), [document.text for document in documents])
+    tokenizer = train_tokenizer(config, [document.text for document in documents])
     rng, mask = np.random.default_rng(seed), tokenizer.special.require("mask")
     for ids in encode_documents(tokenizer, documents):
         if kind == "corruption":

@@ -65,7 +65,7 @@ class Documents(CausalDataset):
 
 
 class SpanCorruption(CausalDataset):
-    """Documents with a span moved to the end, another one each time: prefix ⁇ suffix ⁇ span."""
+    """Documents with a span moved to the end: prefix, mask, suffix, mask, span; drawn each time."""
 
     def __init__(self, documents: Sequence[Sequence[int]], format: RowFormat, *, mask: int) -> None:
         super().__init__(documents, format)
@@ -122,7 +122,7 @@ def question_answer(*turns: Ids) -> CausalExample:
 def corrupt_span(
     document: Sequence[int], max_tokens: int, rng: np.random.Generator, *, mask: int
 ) -> CausalExample:
-    """Cut out a span, which follows at the end: prefix ⁇ suffix ⁇ span, where ⁇ is `mask`.
+    """Cut out a span, which follows at the end: prefix, `mask`, suffix, `mask`, span.
 
     The document is truncated to a length uniform in 4..⌊7/8·max_tokens⌋, the length of the span is
     uniform in 1..2m-1 with mean m = ¼ of what is left (at least 1), its place is uniform. The

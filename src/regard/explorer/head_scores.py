@@ -19,7 +19,7 @@ from regard.drawing import color_bar, heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.intercept import AttentionRecord
 
-SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "⁇", "\n"})
+SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "<sep>", "⁇", "\n"})
 """Separator tokens of common vocabularies."""
 SINK = 0.3
 """A head that gives the first token more than this on average uses it as a sink."""

@@ -73,7 +73,7 @@ class ObjectiveConfig(Config, frozen=True):
     next_token: Fraction = 1.0
     """Share of next-token prediction on documents."""
     span_corruption: Fraction = 0.0
-    """Share of span corruption on documents: prefix ⁇ suffix ⁇ span."""
+    """Share of span corruption on documents: prefix, mask, suffix, mask, span."""
     masked_tokens: Fraction = 0.0
     """Share of masked language modeling on documents (BERT); for an encoder."""
     masked_autoencoding: Fraction = 0.0

@@ -81,12 +81,12 @@ def _course_training(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
     return TrainingConfig(epochs=epochs, batch=batch, shuffle=False, lr=lr, schedule=schedule)
 
 
+COURSE_TOKENS = SpecialTokensConfig(pad="□", bos="⁇", eos="⁇", sep="⁇", mask="⁇")
+"""A character each, so that a row and its labels stand one below the other."""
+
 _COURSE = Recipe(
     data=DataConfig(blank_lines=True, ascii_questions=True, validation=0.0),
-    tokenizer=CharactersConfig(
-        special_tokens=SpecialTokensConfig(pad="□", bos="⁇", eos="⁇", sep="⁇", mask="⁇"),
-        newline=True,
-    ),
+    tokenizer=CharactersConfig(special_tokens=COURSE_TOKENS, newline=True),
     template=TemplateConfig(
         document="{document}{eos}", prompt="{question}", completion="{sep}{answer}{eos}"
     ),

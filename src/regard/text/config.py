@@ -16,20 +16,22 @@ ByteFallback = Literal["error", "unk", "bytes"]
 class SpecialTokensConfig(Config, frozen=True):
     """Names of the special tokens by role; roles may share a token, and "" leaves a role out.
 
+    By default, one token begins, ends and separates texts, and stands for what is hidden.
+
     A name that the corpus needs for ordinary text is put in angle brackets.
     """
 
-    pad: Annotated[str, Meta(min_length=1)] = "□"
+    pad: Annotated[str, Meta(min_length=1)] = "<pad>"
     """Fills up rows."""
-    bos: str = "⁇"
+    bos: str = "<sep>"
     """Begins a text."""
-    eos: str = "⁇"
+    eos: str = "<sep>"
     """Ends a text."""
-    sep: str = "⁇"
+    sep: str = "<sep>"
     """Separates two texts."""
     cls: str = ""
     """Begins a text that is classified."""
-    mask: str = "⁇"
+    mask: str = "<sep>"
     """Stands for a hidden token."""
     unk: str = ""
     """Stands for unknown text; <unknown> where a tokenizer needs one and this is empty."""

@@ -118,4 +118,6 @@ def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Gener
 
 
 def _shown(row: Row, tokenizer: Tokenizer) -> str:
-    return " ⁇ ".join(f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span))
+    return " <sep> ".join(
+        f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span)
+    )

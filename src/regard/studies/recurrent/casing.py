@@ -118,9 +118,9 @@ class Rows:
     source: Int[Tensor, "b n_source"]
     lengths: Int[Tensor, " b"]
     ids: Int[Tensor, "b n"]
-    """Input of the decoder: ⁇ and the answer."""
+    """Input of the decoder: The start token and the answer."""
     labels: Int[Tensor, "b n"]
-    """Labels of the decoder: the answer and ⁇."""
+    """Labels of the decoder: the answer and the end token."""
 
     @staticmethod
     def of(run: Run, questions: Sequence[Example]) -> "Rows":

@@ -14,7 +14,7 @@ from regard.data.masked import mask_tokens
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import EvidenceParts, at_most, equal, table
 from regard.studies.study import Seed, study
-from regard.text.config import CharactersConfig
+from regard.text.config import CharactersConfig, SpecialTokensConfig
 from regard.text.tokenizer import train_tokenizer
 
 TEXT = (
@@ -49,7 +49,7 @@ def free_labels(
 
     A novel has no annotations, but any hidden part of it is known. For a model that reads from left
     to right, the labels are the text shifted by one: n tokens give n − 1 labels. For a model that
-    reads in both directions, some tokens are chosen. Of these, four fifths become ⁇, a tenth
+    reads in both directions, some tokens are chosen. Of these, four fifths are hidden, a tenth
     becomes a random token (possibly the right one), and a tenth stays, so that the model can't rely
     on any token (Devlin et al., 2019).
 
@@ -65,7 +65,8 @@ def free_labels(
         text: raw text
         masking: share of tokens to choose
     """
-    tokenizer = train_tokenizer(CharactersConfig(), [text])
+    special = SpecialTokensConfig(bos="", eos="", sep="", mask="<mask>")
+    tokenizer = train_tokenizer(CharactersConfig(special_tokens=special), [text])
     document = tokenizer.encode(text)
     examples = next_tokens(document)
     chosen = max(1, round(masking * len(document)))
