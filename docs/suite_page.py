@@ -49,10 +49,11 @@ make suite SUITE={suite}
 ```
 
 The suite `{suite}` of [`regard compare`](compare.md#suites): {cells:,} cells, {time}, one CPU
-thread per cell. Scores are means over {seeds} seeds with 95 % intervals; equal means share a rank.
+thread per cell. Scores are means over {seeds} seeds with 95 % intervals.
 Tuned values are chosen by validation; *window* lists those whose mean validation score is within
-{within} of the best. A row whose best value is at the edge of the grid is not ranked, and its
-point is hollow. [Statistics](compare.md#statistics)."""
+{within} of the best. Not ranked are rows that the seeds can't tell from the baseline, and those
+whose best value is at the edge of the grid; the points of the latter are hollow.
+[Statistics](compare.md#statistics)."""
 SOLVED = 0.99
 """Mean test score from which a task counts as solved."""
 

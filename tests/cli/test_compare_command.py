@@ -131,7 +131,7 @@ def test_a_suite_is_a_comparison_per_task(
     again = succeeded(regard(*command))
     assert not again.err
     shown = succeeded(regard("compare", "both"))
-    assert "copy:\nrank" in shown.out
+    assert "copy:\nattention" in shown.out
     assert shown.out.count("have ended") == 2
     assert not shown.err
     refused(regard("compare", "both", "--json", "rows.json"), "such as both/copy")

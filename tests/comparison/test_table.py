@@ -138,8 +138,31 @@ def test_intervals_end_where_the_score_does(score: str, highest: float) -> None:
     }
     for record in made_up(outcomes).table():
         assert (record["test low"], record["test high"]) == (0, highest)
-        assert record["rank"] == 1  # equal means share a rank
+        assert record["rank"] is None  # equal means: no seeds can tell them apart
     assert (record["difference low"], record["difference high"]) == (-highest, highest)
+
+
+def test_rows_have_ranks_where_seeds_tell_them_apart() -> None:
+    """All rows have equal tuning; the test scores of the baseline, "same" and "worse" differ."""
+    means = {"softmax": 0.8, "same": 0.81, "worse": 0.2}
+    noise = {"softmax": (0, 0.02, 0.01), "same": (0.01, 0, 0.02), "worse": (0, 0.02, 0.01)}
+    outcomes: Outcomes = {
+        (kind, 1e-3, seed): finished(0.5, mean + noise[kind][seed])
+        for kind, mean in means.items()
+        for seed in range(3)
+    }
+    comparison = made_up(outcomes)
+    ranks = {record[KIND]: record["rank"] for record in comparison.table()}
+    assert ranks == {"softmax": None, "same": None, "worse": 3}
+    best = comparison.best()
+    assert best is not None
+    assert best[KIND] == "same"
+    columns, rows = readable(comparison)
+    assert columns[:3] == ["rank", "attention", "accuracy"]
+    assert [row[1] for row in rows] == ["same", "softmax", "worse"]
+    assert not any({row[i] for row in rows} == {"–"} for i in range(len(columns)))
+    alone = made_up({("softmax", 1e-3, 0): finished(0.5, 0.5)})
+    assert "difference" not in readable(alone)[0]
 
 
 def test_another_score_can_be_compared() -> None:

@@ -249,6 +249,6 @@ def _summary(calibration: "Calibration") -> list[str]:
     return [
         f"answers {found.answered} of {found.questions} test questions ({found.coverage:.0%}), "
         f"{found.wrong} of them wrong: {goal}, {sure}",
-        f"abstains below confidence {found.threshold:.3f}, the probability that one answer is right; "
-        "the bound is on all answers together",
+        f"abstains below confidence {found.threshold:.3f}, the probability that one answer is "
+        "right; the bound is on all answers together",
     ]

@@ -48,25 +48,34 @@ def to_csv(records: Sequence[Record]) -> str:
 
 
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and cells of a table for readers: scores with intervals, costs rounded."""
-    sweep = comparison.sweep
-    axes = [*sweep.axes, *sweep.sizes]
-    columns = ["rank", *map(short_name, axes), "window", comparison.score or "score", "seeds"]
-    columns += ["difference", "verdict", *SHORT.values()]
-    rows = [
-        [
-            str(record["rank"] or "–"),
-            *(record[path] or "–" for path in axes),
-            "; ".join(record[f"window of {path}"] or "–" for path in sweep.tune) or "–",
-            interval(record, "test", ""),
-            f"{record['seeds']}",
-            interval(record, "difference", "+"),
-            _remarks(record),
-            *(quantity(record[name]) for name in SHORT),
-        ]
-        for record in comparison.table()
+    """Return the columns and cells of a table for readers: scores with intervals, costs rounded.
+
+    The best row comes first; columns in which no row has anything are left out.
+    """
+    sweep, found = comparison.sweep, [record for _, record in comparison.by_score()]
+
+    def values(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
+        return [(short_name(path), [one[path] or "–" for one in found]) for path in paths]
+
+    columns = [
+        ("rank", [str(one["rank"] or "–") for one in found]),
+        *values([*sweep.over]),
+        (comparison.score or "score", [interval(one, "test", "") for one in found]),
+        ("seeds", [f"{one['seeds']}" for one in found]),
+        ("difference", [interval(one, "difference", "+") for one in found]),
+        ("verdict", [_remarks(one) or "–" for one in found]),
+        *values([*sweep.tune, *sweep.sizes]),
+        ("window", [_windows(one, list(sweep.tune)) for one in found]),
+        *((short, [quantity(one[name]) for one in found]) for name, short in SHORT.items()),
     ]
-    return columns, rows
+    kept = [(name, cells) for name, cells in columns if {*cells} != {"–"}]
+    rows = zip(*(cells for _, cells in kept), strict=True)
+    return [name for name, _ in kept], [list(row) for row in rows]
+
+
+def _windows(record: Record, tuned: Sequence[str]) -> str:
+    found = [record[f"window of {path}"] or "–" for path in tuned]
+    return "; ".join(found) if {*found} != {"–"} else "–"
 
 
 def _remarks(record: Record) -> str:

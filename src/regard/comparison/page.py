@@ -44,7 +44,6 @@ def page(comparison: Comparison) -> str:
 def page_data(comparison: Comparison) -> dict[str, Any]:
     """Return what the page draws, as plain values."""
     columns, cells = readable(comparison)
-    records = comparison.table()
     return {
         "score": comparison.score,
         "within": comparison.sweep.within,
@@ -59,7 +58,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
                 "curves": {path: _curve(row, path) for path in comparison.sweep.tune},
                 "learning": _learning(row.chosen),
             }
-            for row, texts, record in zip(comparison.rows, cells, records, strict=True)
+            for (row, record), texts in zip(comparison.by_score(), cells, strict=True)
         ],
         "tuned": {path: short_name(path) for path in comparison.sweep.tune},
         "failures": failure_lines(comparison),

@@ -41,7 +41,7 @@ def suite_tasks(out: Path) -> list[str]:
 
 def save_index(out: Path, found: Mapping[str, Comparison]) -> Path:
     """Write the best row of each task with a link to its page, and return the file's path."""
-    lines = ["| task | first rank | score | cells that have ended |", "|---|---|---|---|"]
+    lines = ["| task | best mean | score | cells that have ended |", "|---|---|---|---|"]
     lines += [_index_line(task, comparison) for task, comparison in found.items()]
     path = out / INDEX
     write_file(path, ("\n".join(lines) + "\n").encode())

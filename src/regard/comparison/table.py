@@ -237,30 +237,56 @@ class Comparison:
         return compare_with(self.baseline.chosen.by_seed("test"), others, self.highest)
 
     @cached_property
-    def ranks(self) -> dict[str, int]:
-        """Rank of each row by its mean test score, 1 for the best; equal means share a rank.
+    def _means(self) -> dict[str, float]:
+        """Mean test scores of the rows that can be ranked.
 
-        Rows with a chosen value at the edge of the grid are not ranked, as a better one may lie
-        beyond. Rows with unfinished cells are not ranked either.
+        Left out are rows with unfinished cells, and those with a chosen value at the edge of the
+        grid, as a better one may lie beyond.
         """
-        means = {
+        return {
             row.name: fmean(row.chosen.by_seed("test").values())
             for row in self.rows
             if row.chosen and not row.edges and not row.n_waiting
         }
-        return {name: 1 + sum(m > mean for m in means.values()) for name, mean in means.items()}
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each row by its mean test score, 1 for the best; equal means share a rank.
+
+        A row that the seeds can't tell from the baseline has no rank, nor has the baseline then.
+        """
+        tied = {name for name, found in self.differences.items() if not found.distinct}
+        if tied and self.baseline:
+            tied.add(self.baseline.name)
+        means = self._means
+        return {
+            name: 1 + sum(other > mean for other in means.values())
+            for name, mean in means.items()
+            if name not in tied
+        }
 
     def table(self) -> list[Record]:
         """Return the rows as plain records with equal keys; `pandas.DataFrame` takes them."""
-        return [dict(record) for record in self._records]
+        return [dict(self._records[row.name]) for row in self.rows]
+
+    def by_score(self) -> list[tuple[Row, Record]]:
+        """Return the rows with their records, the highest mean test score first."""
+        found = [(row, self._records[row.name]) for row in self.rows]
+        return sorted(found, key=lambda one: _or_lowest(one[1]["test"]), reverse=True)
 
     @cached_property
-    def _records(self) -> list[Record]:
-        return [self._record(row) for row in self.rows]
+    def _records(self) -> dict[str, Record]:
+        return {row.name: self._record(row) for row in self.rows}
 
     def best(self) -> Record | None:
-        """Return the record of the first rank, if a row is ranked; of equal ones, the first."""
-        return next((record for record in self.table() if record["rank"] == 1), None)
+        """Return the record with the highest mean test score; of equal ones, the first.
+
+        None without a row that is complete and whose choice lies inside the grid. Its verdict says
+        whether the seeds tell it from the baseline.
+        """
+        if not self._means:
+            return None
+        return dict(self._records[max(self._means, key=self._means.__getitem__)])
 
     def figure(self) -> "Figure":
         """Return a Matplotlib figure of test scores with intervals and of tuning curves."""
@@ -355,6 +381,10 @@ def _mean(values: Sequence[float | None]) -> float | int | None:
         return None
     equal = all(value == known[0] for value in known)  # counts stay whole numbers
     return known[0] if equal else fmean(known)
+
+
+def _or_lowest(value: float | None) -> float:
+    return -inf if value is None else value
 
 
 def _or_none(value: float) -> float | None:

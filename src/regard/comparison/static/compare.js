@@ -24,8 +24,8 @@ const colorOf = (row) => COLORS[data.rows.indexOf(row) % COLORS.length];
 const dashOf = (row) => ["", "6 3", "2 3"][Math.floor(data.rows.indexOf(row) / COLORS.length) % 3];
 const short = (x) => (Math.abs(x) >= 1e4 || (x && Math.abs(x) < 1e-3) ? x.toExponential(1) : String(+x.toPrecision(3)));
 
-// State: which column sorts, which way, and what the filter says.
-const state = { column: 0, descending: false, filter: "" };
+// State: which column sorts, which way, and what the filter says. At first, the best row is on top.
+const state = { column: null, descending: false, filter: "" };
 
 const number = (text) => parseFloat(text.replaceAll(",", ""));
 
@@ -41,6 +41,7 @@ function shownRows() {
     const text = row.cells.join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   });
+  if (state.column === null) return rows;
   const missing = (row) => row.cells[state.column] === "–";
   return rows.sort((a, b) => {
     if (missing(a) !== missing(b)) return missing(a) ? 1 : -1; // last, whichever way
