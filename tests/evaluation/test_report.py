@@ -11,6 +11,7 @@ from pathlib import Path
 
 from made_answers import made_answer
 from regard.config import override
+from regard.corpus.evidence import VERDICTS
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer
 from regard.evaluation.report import (
@@ -19,6 +20,7 @@ from regard.evaluation.report import (
     Figure,
     Report,
     ShownAnswer,
+    answer_tables,
     attention_view,
 )
 from regard.runs.recipes import RECIPES
@@ -165,6 +167,27 @@ def test_right_wrong_and_unknown_are_told_apart() -> None:
     assert "(nothing) 0 Not known." in text
     assert "✗ (nothing) 0 The text says nothing." in text
     assert text.count("✗") == 2
+
+
+def test_what_needs_a_look_comes_first_and_terms_are_defined() -> None:
+    def scored(name: str, confidence: float) -> Answer:
+        return made_answer(QUESTION, answered=name, expected="Rome", confidence=confidence)
+
+    answers = [scored("Rome", 0.9), scored("Oslo", 0.2), scored("Rome", 0.1), scored("Bonn", 0.8)]
+    wrong, right = answer_tables(answers, "confidence", {})
+    assert [(wrong.title, right.title)] == [("Wrong", "Right")]
+    assert [row.confidence for row in wrong.rows] == [0.8, 0.2]
+    assert [row.confidence for row in right.rows] == [0.1, 0.9]
+    assert (wrong.note, right.note) == (
+        "2 answers, the most confident first",
+        "2 answers, the least confident first",
+    )
+    results = {"verdict: lucky": "1", "AUROC right against wrong, confidence": "0.9"}
+    text = parsed(replace(report(), results=results).html()).text
+    assert VERDICTS["lucky"] in text
+    assert VERDICTS["invented"] not in text
+    assert "AUROC is the probability" in text
+    assert "AUROC" not in parsed().text
 
 
 def test_saving_writes_the_page(tmp_path: Path) -> None:

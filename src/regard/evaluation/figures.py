@@ -7,6 +7,9 @@ import numpy as np
 from regard.drawing import COLORS, INK, panels, to_svg
 from regard.metrics import Interval
 
+WIDTH = 4.4
+"""Inches: as wide as a phone, so that its text stays readable there."""
+
 Curve = tuple[Sequence[float], Sequence[float]]
 
 
@@ -21,7 +24,7 @@ def line_chart(
 ) -> str:
     """Named curves, and named points, in one chart."""
     points = points or {}
-    with panels(height=3.4) as (figure, (axes,)):
+    with panels(height=3.4, width=WIDTH) as (figure, (axes,)):
         for name, (xs, ys) in curves.items():
             axes.plot(xs, ys, label=name, linewidth=1.6)
         for name, (at, height) in points.items():
@@ -31,13 +34,13 @@ def line_chart(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         if len(curves) + len(points) > 1:
-            figure.legend(loc="outside lower center", ncols=3)
+            figure.legend(loc="outside lower center", ncols=2)
         return to_svg(figure, title)
 
 
 def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str:
     """A bar with its interval for each name, the first on top."""
-    with panels(height=0.5 + 0.42 * len(values)) as (figure, (axes,)):
+    with panels(height=0.5 + 0.42 * len(values), width=WIDTH) as (figure, (axes,)):
         for row, interval in enumerate(values.values()):
             axes.barh(row, interval.value, color=COLORS[row % len(COLORS)], height=0.6)
             axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.2)
@@ -50,12 +53,12 @@ def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str
 
 def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> str:
     """How a number is distributed in each group."""
-    with panels(height=3.0) as (figure, (axes,)):
+    with panels(height=3.0, width=WIDTH) as (figure, (axes,)):
         everything = np.concatenate([np.asarray(values) for values in groups.values()])
         bins = np.linspace(everything.min(), everything.max() + 1e-9, 40).tolist()
         for name, values in groups.items():
             axes.hist(values, bins=bins, alpha=0.6, label=name)
         axes.set_xlabel(x)
         axes.set_ylabel("people")
-        figure.legend(loc="outside lower center", ncols=3)
+        figure.legend(loc="outside lower center", ncols=2)
         return to_svg(figure, title)

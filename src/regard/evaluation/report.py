@@ -93,13 +93,21 @@ class Report:
     """Versions, seed, hardware, time."""
     configuration: str = ""
 
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """What the verdicts in the results and tables mean."""
+        rows = (row for table in self.tables for row in table.rows)
+        shown = {row.answer.evidence.verdict for row in rows if row.answer.evidence}
+        counted = {name.removeprefix("verdict: ") for name in self.results}
+        return {name: text for name, text in VERDICTS.items() if name in shown | counted}
+
     def save(self, path: Path) -> None:
         """Write the page."""
         write_file(path, self.html().encode())
 
     def html(self) -> str:
         """The page, complete in itself."""
-        return render_page("report.html", report=self, signals=SIGNALS, verdicts=VERDICTS)
+        return render_page("report.html", report=self, signals=SIGNALS)
 
 
 def render_page(template: str, **values: object) -> str:
@@ -174,23 +182,26 @@ def guaranteed_point(
 def answer_tables(
     answers: Sequence[Answer], signal: str, stated: Mapping[str, Sequence[str]]
 ) -> list[AnswerTable]:
-    """Right and wrong answers, the most confident first; `stated` maps a question to the truth."""
+    """Answers worth a look first: confident mistakes, then right answers that are doubtful.
 
-    def table(title: str, note: str, chosen: Sequence[Answer]) -> AnswerTable:
-        most_confident = sorted(chosen, key=lambda a: -a.scores[signal])[:SHOWN]
+    `stated` maps a question to the truth.
+    """
+
+    def table(title: str, order: str, chosen: Sequence[Answer]) -> AnswerTable:
         rows = [
             ShownAnswer(answer=a, confidence=a.scores[signal], stated=stated.get(a.question, ()))
-            for a in most_confident
+            for a in chosen[:SHOWN]
         ]
-        return AnswerTable(title=title, note=note, rows=rows)
+        return AnswerTable(title=title, note=f"{len(chosen)} answers, {order} first", rows=rows)
 
-    unknown = [a for a in answers if a.expected is None]
-    right = [a for a in answers if a.correct]
-    wrong = [a for a in answers if a.expected is not None and not a.correct]
+    ordered = sorted(answers, key=lambda a: -a.scores[signal])
+    unknown = [a for a in ordered if a.expected is None]
+    right = [a for a in ordered if a.correct]
+    wrong = [a for a in ordered if a.expected is not None and not a.correct]
     tables = [
-        table("Right", f"{len(right)} answers, the most confident first", right),
-        table("Wrong", f"{len(wrong)} answers, the most confident first", wrong),
-        table("No answer known", f"{len(unknown)} answers, the most confident first", unknown),
+        table("Wrong", "the most confident", wrong),
+        table("Right", "the least confident", right[::-1]),
+        table("No answer known", "the most confident", unknown),
     ]
     return [t for t in tables if t.rows]
 
@@ -230,7 +241,7 @@ def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) 
     Empty if the model has no attention.
     """
     panel = attention_of(run, answer, environment)
-    title = f"While answering: {answer.question}"
+    title = f"While answering: {answer.question} → {answer.answered or '(nothing)'}"
     return embedded(serialize(title, [panel])) if panel.maps else ""
 
 
