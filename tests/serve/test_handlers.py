@@ -1,6 +1,7 @@
 """What a run answers is what `look` shows and `generate` writes."""
 
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -61,6 +62,21 @@ def test_what_is_written_is_looked_at_as_it_was_written(family: str) -> None:
         assert side["maps"][-1]["keys"] == tuple(TEXT)
     else:
         assert shown[: -len(ids)] == tuple(run.tokenizer.decode([i]) for i in run.encode(TEXT)[0])
+
+
+def test_a_run_of_questions_continues_a_text_as_it_stands() -> None:
+    run = new_run("decoder")
+    asked = replace(run, origin={"questions": "pairs.tsv"})
+    answered, *_ = written(asked, max_new_tokens=3)
+    continued, *_ = written(asked, max_new_tokens=3, raw=True)
+    assert continued == written(run, max_new_tokens=3)[0]
+    assert continued["text"].startswith(TEXT)
+    assert not answered["text"].startswith(TEXT)
+    keys = [
+        viewed(asked, generated=(), raw=raw)["panels"][0]["maps"][0]["keys"]
+        for raw in (False, True)
+    ]
+    assert keys == [("<sep>", *TEXT, "<sep>"), tuple(TEXT)]
 
 
 def test_a_full_block_is_looked_at_to_its_end() -> None:

@@ -160,8 +160,15 @@ def test_a_question_is_answered_with_evidence_and_attention(asking: "Page") -> N
     assert asking.evaluate("document.documentElement.scrollWidth") <= 390
     asking.locator(".said").get_by_text("attends most to").wait_for()
     assert violations(asking) == []
+    as_it_stands = asking.get_by_label("continue the text as it stands")
+    asking.get_by_label("Text", exact=True).fill("Mia Bell was born in")
+    as_it_stands.check()
+    asking.get_by_label("max. new tokens").fill("2")
+    button(asking, "Generate").click()
+    asking.get_by_text("Token limit reached.").or_(asking.get_by_text("End of text.")).wait_for()
     field(asking, "Model").select_option("other0")
     assert not button(asking, "Ask").is_visible()
+    assert not as_it_stands.is_visible()
 
 
 def test_a_question_may_hold_anything(asking: "Page") -> None:

@@ -72,6 +72,7 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
             "name": family,
             "description": f"Hugging Face {family}",
             "answers": False,
+            "template": False,
             "generates": False,
             "seq2seq": family in PAIRED,
         }

@@ -1,6 +1,6 @@
 """The configuration of a run: everything that a recipe decides."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -274,6 +274,13 @@ class Recipe(Config, frozen=True):
         """Return the number of embeddings of the model, of which some may belong to no token."""
         size: int | None = getattr(self.tokenizer, "vocab_size", None)
         return size or tokenizer.size
+
+
+def answers_questions(recipe: Recipe, origin: Mapping[str, Any]) -> bool:
+    """Return whether a training teaches answers: on questions, or for a task of texts."""
+    if recipe.task is None:
+        return bool(origin.get("questions"))
+    return not isinstance(recipe.task, ProbeConfig)
 
 
 def text_affixes(recipe: Recipe, template: Template) -> Affixes:

@@ -35,14 +35,13 @@ from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
-from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, text_affixes
+from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
 from regard.runs.transformers_files import (
     TOKENIZER_CONFIG,
     TRANSFORMERS_FILES,
     transformers_files,
 )
 from regard.tasks.examples import Example
-from regard.tasks.probes import ProbeConfig
 from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
@@ -153,10 +152,7 @@ class Run:
     @property
     def answers_questions(self) -> bool:
         """Whether the model was trained to answer: on questions, or for a task of texts."""
-        task = self.recipe.task
-        if task is None:
-            return bool(self.origin.get("questions"))
-        return not isinstance(task, ProbeConfig)
+        return answers_questions(self.recipe, self.origin)
 
     def save_description(self) -> None:
         """Write all but the weights."""

@@ -11,7 +11,7 @@ from regard.explorer.adapters import HUGGING_FACE
 from regard.files import read_table
 from regard.huggingface.convert.folder import read_config
 from regard.models.config import EncoderDecoderConfig, LMHeadConfig, RecurrentEncoderDecoderConfig
-from regard.runs.recipe import load_recipe, require_run
+from regard.runs.recipe import answers_questions, load_recipe, require_run
 from regard.serve.errors import public_message
 
 _SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
@@ -28,17 +28,20 @@ class AvailableModel:
     def info(self) -> dict[str, Any]:
         """Return a description, and whether it generates text, from a source, and answers.
 
-        A run answers if it is a causal language model that was trained on questions.
+        A run answers if it is a causal language model that was trained on questions. One whose
+        texts have a template, such as that of questions, also continues them as they stand.
         """
         recipe = load_recipe(self.path)
         generates = isinstance(recipe.head, LMHeadConfig)
         seq2seq = isinstance(recipe.model, _SEQ2SEQ)
-        causal = generates and not seq2seq and recipe.task is None
+        causal = generates and not seq2seq
+        template = causal and answers_questions(recipe, read_table(self.path / "origin.json"))
         return {
             "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
             "generates": generates,
             "seq2seq": seq2seq,
-            "answers": causal and bool(read_table(self.path / "origin.json").get("questions")),
+            "answers": template and recipe.task is None,
+            "template": template,
         }
 
 
@@ -54,6 +57,7 @@ class AvailableHuggingFaceModel(AvailableModel):
             "generates": False,
             "seq2seq": bool(config.get("is_encoder_decoder")),
             "answers": False,
+            "template": False,
         }
 
 
@@ -88,7 +92,7 @@ def model_info(model: AvailableModel) -> dict[str, Any]:
     try:
         found = model.info()
     except RegardError as error:
-        unable = {"generates": False, "seq2seq": False, "answers": False}
+        unable = dict.fromkeys(("generates", "seq2seq", "answers", "template"), False)
         found = {"description": public_message(error, model), **unable}
     return {"name": model.name, **found}
 

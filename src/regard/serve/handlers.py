@@ -28,7 +28,8 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
         UserError: the model can't read the text, or doesn't have these tokens.
     """
     if inputs.generated is not None:
-        return view_generated(_require_run(model), inputs.text, list(inputs.generated))
+        generated = list(inputs.generated)
+        return view_generated(_require_run(model), inputs.text, generated, raw=inputs.raw)
     return look(model, inputs.text, inputs.second or None)
 
 
@@ -81,7 +82,7 @@ def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[d
         UserError: the model doesn't generate, or can't read the text.
     """
     run = _require_run(model)
-    prompt = encode_prompts(run, [request.text], run.device)
+    prompt = encode_prompts(run, [request.text], run.device, raw=request.raw)
     stop_ids = run.tokenizer.special.stop_ids
     tokens = stream(
         prompt.model,
@@ -117,7 +118,7 @@ def _require_run(model: Run | Adapter) -> Run:
     return model
 
 
-def view_generated(run: Run, text: str, generated: list[int]) -> View:
+def view_generated(run: Run, text: str, generated: list[int], *, raw: bool = False) -> View:
     """Capture the attention of a run while it reads a text and its own continuation.
 
     Raises:
@@ -125,7 +126,7 @@ def view_generated(run: Run, text: str, generated: list[int]) -> View:
     """
     if max(generated, default=0) >= run.tokenizer.size:
         raise UserError("these tokens aren't in this model's vocabulary; generate again")
-    (start,) = encode_prompts(run, [text], run.device).starts
+    (start,) = encode_prompts(run, [text], run.device, raw=raw).starts
     # When the context is full, the model never reads the last token that it generated.
     ids = [*start, *generated][: run.recipe.model.context_length]
     seq2seq = isinstance(run.model, SequenceToSequence)

@@ -32,6 +32,8 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] | None = None
     """Token ids that the model generated from the text, instead of a second text. If empty, the
     text is read up to the step that generates the first token."""
+    raw: bool = False
+    """Whether these tokens continue the text as it stands, without the run's template."""
     untrained: bool = False
     """Use the model as it was initialized, before training."""
 
@@ -65,6 +67,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)] = 32
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     seed: Index = 0
+    raw: bool = False
+    """Whether to continue the text as it stands, without the run's template."""
 
 
 class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
