@@ -1,11 +1,13 @@
 """Models of Hugging Face, opened from a folder and looked at."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel
+from transformers import AlbertConfig, AlbertModel, GPT2LMHeadModel
 
 import regard
 from regard.errors import UserError
@@ -44,6 +46,23 @@ def test_each_family_opens_and_shows_its_attention(
     assert "".join(panel.maps[0].keys).lower().replace(" ", "").find("born") >= 0
     assert view.save(tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")
     assert view.png(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_decoders_show_their_most_probable_next_tokens(folders: dict[str, Path]) -> None:
+    body: Any = HuggingFaceModel.load(folders["gpt2"])
+    assert body.prediction(TEXT) is None
+    decoder = replace(body, model=GPT2LMHeadModel(body.model.config).eval())
+    found = decoder.prediction(TEXT)
+    ids = torch.tensor([decoder.tokenizer(TEXT)["input_ids"]])
+    model: Any = decoder.model
+    with torch.no_grad():
+        best = model(ids).logits[0, -1].softmax(-1).topk(5)
+    assert found is not None
+    names, probabilities = zip(*found.candidates, strict=True)
+    assert list(names) == tokens_as_text(decoder.tokenizer, best.indices.tolist())
+    assert list(probabilities) == pytest.approx(best.values.tolist(), rel=1e-5)
+    for family in ("bert", *PAIRED):
+        assert HuggingFaceModel.load(folders[family]).prediction(TEXT) is None
 
 
 def maps_of(folder: Path, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:

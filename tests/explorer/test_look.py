@@ -7,6 +7,7 @@ import torch
 
 from regard.config import override
 from regard.errors import UserError
+from regard.evaluation.tasks import label
 from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
@@ -26,9 +27,11 @@ BOTH = [
     for side in ("encoder", "decoder")
     for setting in ("n_layers=2", "n_heads=2", "d_model=16", "context_length=32")
 ]
+LABELS = ("head.kind=classification", 'head.labels=["good", "bad"]')
 FAMILIES: dict[str, list[str]] = {
     "decoder": ["text", *TINY],
     "encoder": ["masked", *TINY, "model.n_token_types=2"],
+    "classifier": ["classification", *TINY, *LABELS],
     "encoder-decoder": ["translation", *BOTH],
     "recurrent": [
         "translation",
@@ -72,6 +75,38 @@ def test_each_family_shows_its_attention(family: str, names: list[str], tmp_path
     assert view.png(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert view.png(tmp_path / "x.svg").read_text().startswith("<svg")
     assert view._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_a_decoder_shows_its_most_probable_next_tokens() -> None:
+    decoder = run("decoder")
+    (panel,) = look(decoder, TEXT).panels
+    with torch.no_grad():
+        logits = decoder.model(torch.tensor([decoder.encode(TEXT)[0]]))[0, -1]
+    best = logits.softmax(-1).topk(5)
+    assert panel.prediction is not None
+    assert panel.prediction.kind == "next token"
+    names, probabilities = zip(*panel.prediction.candidates, strict=True)
+    assert list(names) == [decoder.tokenizer.decode([i]) for i in best.indices.tolist()]
+    assert list(probabilities) == pytest.approx(best.values.tolist(), rel=1e-5)
+    (written,) = look(decoder, TEXT).data["panels"]
+    assert written["prediction"]["candidates"][0][0] == names[0]
+
+
+def test_a_classifier_shows_its_labels() -> None:
+    classifier = run("classifier")
+    (panel,) = look(classifier, TEXT).panels
+    (expected,) = label(classifier, [TEXT])
+    assert panel.prediction is not None
+    assert panel.prediction.kind == "label"
+    name, probability = panel.prediction.candidates[0]
+    assert (name, probability) == (expected.text, pytest.approx(expected.probability, rel=1e-5))
+    assert sum(p for _, p in panel.prediction.candidates) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["encoder", "encoder-decoder"])
+def test_other_models_predict_no_next_token(family: str) -> None:
+    (panel,) = look(run(family), TEXT).panels
+    assert panel.prediction is None
 
 
 def test_an_encoder_decoder_writes_its_own_target() -> None:

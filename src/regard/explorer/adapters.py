@@ -6,6 +6,7 @@ from typing import Protocol
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.gradients import Gradient
+from regard.explorer.prediction import Prediction
 
 HUGGING_FACE = "hf:"
 """Prefix of Hugging Face model names; any other name is a run folder."""
@@ -30,6 +31,9 @@ class Adapter(Protocol):
 
     def attention_maps(self, text: str, second: str | None = None) -> tuple[AttentionMap, ...]:
         """Return the attention of all layers to one text or two."""
+
+    def prediction(self, text: str, second: str | None = None) -> Prediction | None:
+        """Return what the model predicts after one text or two; None if it predicts neither."""
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one."""

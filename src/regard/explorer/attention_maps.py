@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.attention import Bias
 from regard.errors import UserError
 from regard.explorer.intercept import AttentionRecord
+from regard.explorer.prediction import Prediction
 from regard.positions import ShawVectors, rotate
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ class Panel:
     name: str
     maps: tuple[AttentionMap, ...]
     text: str = ""
+    prediction: Prediction | None = None
 
 
 def kind_of(layer: str, has_target: bool) -> str:

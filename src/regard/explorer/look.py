@@ -24,7 +24,8 @@ def look(model: Run | Adapter, text: str, second: str | None = None) -> View:
     adapter = adapter_of(model)
     maps = adapter.attention_maps(text, second)
     texts = " / ".join(one for one in (text, second) if one)
-    return View(f"{adapter.name}: {texts}", (Panel(adapter.name, maps, texts),))
+    panel = Panel(adapter.name, maps, texts, adapter.prediction(text, second))
+    return View(f"{adapter.name}: {texts}", (panel,))
 
 
 def open_model(

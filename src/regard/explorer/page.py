@@ -267,6 +267,7 @@ def _panel(panel: Panel, detail: Collection[HeadIndex]) -> dict[str, Any]:
     return {
         "name": panel.name,
         "text": panel.text,
+        "prediction": panel.prediction and vars(panel.prediction),
         "maps": [_map(one) for one in panel.maps],
         "details": [_detail(panel.maps[one[0]], *one) for one in detail if _has(panel, one)],
     }

@@ -15,7 +15,9 @@ from regard.explorer.adapters import MAX_GENERATED, require_characters, require_
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
-from regard.models.builders import SequenceToSequence
+from regard.explorer.prediction import Prediction, most_probable
+from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
+from regard.models.config import ClassificationHeadConfig
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
@@ -52,6 +54,23 @@ class RunAdapter:
             UserError: a text can't be encoded or is too long, or the model has no attention.
         """
         return self._maps(*self._encode(text, second))
+
+    @torch.inference_mode()
+    def prediction(self, text: str, second: str | None = None) -> Prediction | None:
+        """Return the most probable next tokens of a language model, or labels of a classifier.
+
+        Raises:
+            UserError: a text can't be encoded or is too long.
+        """
+        model, recipe = self.run.model, self.run.recipe
+        if isinstance(model, LanguageModel):
+            (ids, *_), row, *_ = self._encode(text, second)
+            logits, _ = model.extend(ids, model.init_state(1, len(row)))
+            return most_probable("next token", logits[0], lambda i: self.run.tokenizer.decode([i]))
+        if isinstance(model, Classifier) and isinstance(recipe.head, ClassificationHeadConfig):
+            inputs, *_ = self._encode(text, second)
+            return most_probable("label", model(*inputs)[0], recipe.head.labels.__getitem__)
+        return None
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one.

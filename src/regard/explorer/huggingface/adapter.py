@@ -22,6 +22,7 @@ from regard.explorer.huggingface.loading import (
     quiet,
     require_transformers,
 )
+from regard.explorer.prediction import Prediction, most_probable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -93,6 +94,21 @@ class HuggingFaceModel:
         with quiet():
             inputs, starts = self._inputs(text, second)
             return self._maps(self._body, inputs, starts)
+
+    @torch.inference_mode()
+    def prediction(self, text: str, second: str | None = None) -> Prediction | None:
+        """Return the most probable next tokens of a decoder with a head.
+
+        Raises:
+            UserError: a text is empty, can't be encoded or is too long.
+        """
+        model: Any = self.model
+        if self._has_target or not model.can_generate():
+            return None
+        with quiet():
+            inputs, _ = self._inputs(text, second)
+            logits = model(**inputs).logits[0, -1]
+        return most_probable("next token", logits, lambda i: tokens_as_text(self.tokenizer, [i])[0])
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one.

@@ -27,7 +27,8 @@ export function render({ model, el }) {
   const bar = make("div", { class: "bar" });
   const view = make("div", { class: "view", tabindex: "0", role: "group", "aria-label": "attention" });
   const said = make("p", { class: "said", role: "status" });
-  section.append(heading, bar, view, said);
+  const predicted = make("p", { class: "predicted" });
+  section.append(heading, predicted, bar, view, said);
   el.append(root);
   const say = (text) => { if (said.textContent !== text) said.textContent = text; };
   quietForMice(section, said);
@@ -40,6 +41,7 @@ export function render({ model, el }) {
     Object.assign(state, within(data, state), { space: (view.clientWidth || 960) - 32 });
     if (!VIEWS[state.view].possible(data, state)) state.view = "model";
     if ("view" in changes) view.scrollTo(0, 0);
+    predicted.textContent = predictionOf(data);
     keepingFocus(section, () => {
       bar.replaceChildren(...controls(data, state, update));
       view.replaceChildren(VIEWS[state.view].draw(data, state, update, say));
@@ -66,6 +68,13 @@ export function render({ model, el }) {
     update(kept(data, state, before));
   });
   return () => { resized.disconnect(); root.remove(); };
+}
+
+// The most probable next tokens or labels, of each panel that has some.
+function predictionOf(data) {
+  const found = data.panels.flatMap((panel, i) => (panel.prediction ? [[panel.prediction, i]] : []));
+  const of = (i) => (data.panels.length > 1 ? `${panelName(data, i)}, ` : "");
+  return found.map(([{ kind, candidates }, i]) => `${of(i)}${kind}: ${candidates.map(([name, p]) => `${quoted(name)} ${p.toFixed(3)}`).join(", ")}`).join(" · ");
 }
 
 // What is chosen
