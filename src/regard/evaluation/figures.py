@@ -8,7 +8,7 @@ from regard.drawing import COLORS, INK, panels, to_svg
 from regard.metrics import Interval
 
 WIDTH = 4.4
-"""Inches: as wide as a phone, so that its text stays readable there."""
+"""Of a chart, in inches: that of a phone, so that text stays readable there."""
 
 Curve = tuple[Sequence[float], Sequence[float]]
 

@@ -182,7 +182,7 @@ def guaranteed_point(
 def answer_tables(
     answers: Sequence[Answer], signal: str, stated: Mapping[str, Sequence[str]]
 ) -> list[AnswerTable]:
-    """Answers worth a look first: confident mistakes, then right answers that are doubtful.
+    """Return confident mistakes first, then right answers that are doubtful.
 
     `stated` maps a question to the truth.
     """

@@ -33,7 +33,7 @@ class Adapter(Protocol):
         """Return the attention of all layers to one text or two."""
 
     def prediction(self, text: str, second: str | None = None) -> Prediction | None:
-        """Return what the model predicts after one text or two; None if it predicts neither."""
+        """Return the next tokens or labels that the model predicts; None if it predicts neither."""
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one."""

@@ -118,7 +118,7 @@ class Rows:
     source: Int[Tensor, "b n_source"]
     lengths: Int[Tensor, " b"]
     ids: Int[Tensor, "b n"]
-    """Input of the decoder: The start token and the answer."""
+    """Input of the decoder: the start token and the answer."""
     labels: Int[Tensor, "b n"]
     """Labels of the decoder: the answer and the end token."""
 
