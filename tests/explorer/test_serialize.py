@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tiny_views import tiny_view
 
 from regard.attention.recurrent_config import (
     GatedDeltaNet2Config,
@@ -177,3 +178,15 @@ def test_a_page_of_twelve_by_twelve_heads_and_all_views_is_below_four_megabytes(
     shown = replace(one, layers=one.layers * 12)
     written = page(serialize("title", [Panel("base", (shown,))], [(0, 0, 0)]))
     assert len(written.encode()) <= 4_000_000
+
+
+def test_a_page_opens_on_a_view_and_a_head() -> None:
+    view = tiny_view().opening("matrix", layer=1, head=2)
+    assert view.data["view"] == "matrix"
+    assert view.data["opens"] == {"map": 0, "layer": 1, "head": 2}
+    exact = tiny_view().opening("step by step", layer=1, head=3)
+    assert [(one["layer"], one["head"]) for one in exact.data["panels"][0]["details"]] == [(1, 3)]
+    with pytest.raises(UserError, match="matrx: no such view; there are: model"):
+        tiny_view().opening("matrx")
+    with pytest.raises(UserError, match="layer 9, head 0 is not among the heads on the page"):
+        tiny_view().opening("matrix", layer=9)

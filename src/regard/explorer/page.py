@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import AnyBias, Attention, Mask
-from regard.errors import UserError
+from regard.errors import UserError, alternatives
 from regard.explorer.attention_maps import (
     AttentionMap,
     Layer,
@@ -34,6 +34,15 @@ from regard.files import content_policy, inert, write_file
 
 HeadIndex: TypeAlias = tuple[int, int, int]
 """Map, layer and head, from 0, as they are shown."""
+_VIEWS = {
+    "model": "model",
+    "heads": "heads",
+    "matrix": "matrix",
+    "step by step": "neuron",
+    "word": "word",
+    "positions": "positions",
+}
+"""Views as the page shows them, and their names in its script."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,11 +55,17 @@ class View:
     """Heads with exact scores: map, layer and head, from 0."""
     word: str | None = None
     """Word to compare between panels; by default the first that they share."""
+    opens: tuple[str, HeadIndex] | None = None
+    """View and head on which the page opens; see `opening`."""
 
     @property
     def data(self) -> dict[str, Any]:
         """Data of the page."""
-        return serialize(self.title, self.panels, self.detail, self.word)
+        data = serialize(self.title, self.panels, self.detail, self.word)
+        if self.opens is None:
+            return data
+        view, (where, layer, head) = self.opens
+        return data | {"view": _VIEWS[view], "opens": {"map": where, "layer": layer, "head": head}}
 
     def save(self, path: str | Path) -> Path:
         """Write a self-contained page."""
@@ -87,6 +102,30 @@ class View:
     def with_detail(self, heads: Sequence[HeadIndex]) -> "View":
         """Return a view with exact scores of other heads."""
         return replace(self, detail=tuple(heads))
+
+    def opening(self, view: str, *, layer: int = 0, head: int = 0, map: int = 0) -> "View":
+        """Return a view whose page opens on one of its views and on a head, from 0.
+
+        `view` is model, heads, matrix, step by step, word or positions.
+
+        Raises:
+            UserError: there is no such view or head.
+        """
+        if view not in _VIEWS:
+            raise UserError(f"{view}: no such view; {alternatives(view, _VIEWS)}")
+        chosen = (map, layer, head)
+        if not _has(self.panels[0], chosen):
+            raise _missing(chosen)
+        detail = [chosen] if view == "step by step" else self.detail
+        return replace(self, opens=(view, chosen), detail=detail)
+
+    def embed(self) -> str:
+        """Return the view as a part of another page, as HTML; a page may have several.
+
+        Its styles and those of the page don't meet. The page's Content Security Policy must allow
+        inline scripts.
+        """
+        return embedded(self.data)
 
     def comparing(self, word: str) -> "View":
         """Return a view that compares another word between panels."""
@@ -167,7 +206,7 @@ def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
 
 
 def embedded(data: dict[str, Any]) -> str:
-    """Return the view as part of another page: as high as its content, at most one a page."""
+    """Return the view as part of another page: as high as its content."""
     return (
         f'<div class="regard-view"><style>{style()}</style>'
         f'<script type="application/json">{inert(data)}</script></div>'
@@ -240,10 +279,7 @@ def serialize(
         )
     for one in detail:
         if not any(_has(panel, one) for panel in panels):
-            raise UserError(
-                f"layer {one[1]}, head {one[2]} is not among the heads on the page (numbered as "
-                "they are shown); choose another"
-            )
+            raise _missing(one)
     written = [_panel(panel, detail) for panel in panels]
     exact = sum(len(msgspec.json.encode(panel["details"])) for panel in written)
     if exact > LARGEST_STEPS:
@@ -253,6 +289,13 @@ def serialize(
             "choose fewer --detail, or a shorter text",
         )
     return {"title": title, "panels": written, "words": list(_words(panels, word))}
+
+
+def _missing(chosen: HeadIndex) -> UserError:
+    return UserError(
+        f"layer {chosen[1]}, head {chosen[2]} is not among the heads on the page (numbered as "
+        "they are shown); choose another"
+    )
 
 
 def _bytes(one: AttentionMap) -> int:

@@ -5,7 +5,7 @@
 //
 // If the data may change, model.on("change:data", act) reports it. data.ask({panel, map, layer, head}),
 // if present, promises the exact scores of a head. With data.grows, the last token is new, and shown.
-// data.view, if present, names the view that opens.
+// data.view, if present, names the view that opens; data.opens its map, layer and head.
 
 const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#c0392b", "#17a2a2", "#7f8c8d", "#8c6239", "#e377c2", "#7a8f2a", "#5a5fcf"];
 const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
@@ -19,7 +19,7 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 
 export function render({ model, el }) {
   let data = model.get("data");
-  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: newest(data, opening(data), data.panels[0].maps[0]), values: 0, contrast: 0, pair: 0 };
+  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: newest(data, opening(data), data.panels[0].maps[0]), values: 0, contrast: 0, pair: 0, ...data.opens };
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
   root.append(section);
