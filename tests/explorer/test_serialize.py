@@ -188,5 +188,8 @@ def test_a_page_opens_on_a_view_and_a_head() -> None:
     assert [(one["layer"], one["head"]) for one in exact.data["panels"][0]["details"]] == [(1, 3)]
     with pytest.raises(UserError, match="matrx: no such view; there are: model"):
         tiny_view().opening("matrx")
-    with pytest.raises(UserError, match="layer 9, head 0 is not among the heads on the page"):
-        tiny_view().opening("matrix", layer=9)
+    for layer, head in ((9, 0), (0, -1)):
+        with pytest.raises(UserError, match=f"layer {layer}, head {head} is not among the heads"):
+            tiny_view().opening("matrix", layer=layer, head=head)
+    with pytest.raises(UserError, match="word: this view would be empty here"):
+        tiny_view().opening("word").embed()

@@ -34,15 +34,8 @@ from regard.files import content_policy, inert, write_file
 
 HeadIndex: TypeAlias = tuple[int, int, int]
 """Map, layer and head, from 0, as they are shown."""
-_VIEWS = {
-    "model": "model",
-    "heads": "heads",
-    "matrix": "matrix",
-    "step by step": "neuron",
-    "word": "word",
-    "positions": "positions",
-}
-"""Views as the page shows them, and their names in its script."""
+VIEWS = ("model", "heads", "matrix", "step by step", "word", "positions")
+"""Names of a page's views."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,12 +53,19 @@ class View:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Data of the page."""
+        """Data of the page.
+
+        Raises:
+            UserError: there is too much to show, or nothing in the view that opens.
+        """
         data = serialize(self.title, self.panels, self.detail, self.word)
         if self.opens is None:
             return data
         view, (where, layer, head) = self.opens
-        return data | {"view": _VIEWS[view], "opens": {"map": where, "layer": layer, "head": head}}
+        shown = {"word": data["words"], "positions": data["panels"][0]["maps"][where]["positions"]}
+        if not shown.get(view, True):
+            raise UserError(f"{view}: this view would be empty here; open another")
+        return data | {"view": view, "opens": {"map": where, "layer": layer, "head": head}}
 
     def save(self, path: str | Path) -> Path:
         """Write a self-contained page."""
@@ -111,8 +111,8 @@ class View:
         Raises:
             UserError: there is no such view or head.
         """
-        if view not in _VIEWS:
-            raise UserError(f"{view}: no such view; {alternatives(view, _VIEWS)}")
+        if view not in VIEWS:
+            raise UserError(f"{view}: no such view; {alternatives(view, VIEWS)}")
         chosen = (map, layer, head)
         if not _has(self.panels[0], chosen):
             raise _missing(chosen)
@@ -319,8 +319,8 @@ def _panel(panel: Panel, detail: Collection[HeadIndex]) -> dict[str, Any]:
 def _has(panel: Panel, chosen: HeadIndex) -> bool:
     """Whether a head is on the page."""
     where, layer, head = chosen
-    layers = panel.maps[where].layers if where < len(panel.maps) else ()
-    return layer < len(layers) and head < len(layers[layer].heads)
+    layers = panel.maps[where].layers if where in range(len(panel.maps)) else ()
+    return layer in range(len(layers)) and head in range(len(layers[layer].heads))
 
 
 def _map(one: AttentionMap) -> dict[str, Any]:

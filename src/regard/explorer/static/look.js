@@ -125,7 +125,7 @@ function steered(key, data, state) {
   const map = current(data, state);
   const [layers, heads] = [map.layers.length, map.layers[0].heads.length];
   const by = ARROWS[key];
-  if (!by || state.view === "neuron") return null;
+  if (!by || state.view === "step by step") return null;
   return { layer: clamp(state.layer + by[0], layers), head: clamp(state.head + by[1], heads) };
 }
 
@@ -146,7 +146,7 @@ function controls(data, state, update) {
   const head = choice("head", map.layers[state.layer].heads.map((one) => one.name), state.head, (head) => update({ head }));
   const values = hasNorms(map) ? [choice("values", ["weights", "value-weighted norms"], state.values, (values) => update({ values }))] : [];
   const contrast = choice("contrast", Object.keys(CONTRASTS), state.contrast, (contrast) => update({ contrast }));
-  const own = { model: [contrast], heads: [layer], matrix: [layer, head, ...values, contrast], neuron: [layer, head], word: [layer, head], positions: [] };
+  const own = { model: [contrast], heads: [layer], matrix: [layer, head, ...values, contrast], "step by step": [layer, head], word: [layer, head], positions: [] };
   return [...views, ...panels, ...maps, ...own[state.view]];
 }
 
@@ -156,7 +156,7 @@ const VIEWS = {
   model: { title: "Model", possible: () => true, draw: drawModel },
   heads: { title: "Heads", possible: () => true, draw: drawHeads },
   matrix: { title: "Matrix", possible: () => true, draw: drawMatrix },
-  neuron: { title: "Step by step", possible: (data, state) => Boolean(data.ask) || detailsOf(data, state).length > 0, draw: drawNeuron },
+  "step by step": { title: "Step by step", possible: (data, state) => Boolean(data.ask) || detailsOf(data, state).length > 0, draw: drawSteps },
   word: { title: "Word", possible: (data, state) => comparedIn(data, state) !== null, draw: drawWord },
   positions: { title: "Positions", possible: (data, state) => (current(data, state).positions ?? []).length > 0, draw: drawPositions },
 };
@@ -478,7 +478,7 @@ function detailsOf(data, state) {
   return (data.panels[state.panel].details ?? []).filter((one) => one.map === state.map);
 }
 
-function drawNeuron(data, state, update, say) {
+function drawSteps(data, state, update, say) {
   const details = detailsOf(data, state);
   const detail = details.find((one) => one.layer === state.layer && one.head === state.head);
   const box = make("div", {});
