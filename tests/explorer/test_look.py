@@ -99,7 +99,8 @@ def test_a_classifier_shows_its_labels() -> None:
     assert panel.prediction is not None
     assert panel.prediction.kind == "label"
     name, probability = panel.prediction.candidates[0]
-    assert (name, probability) == (expected.text, pytest.approx(expected.probability, rel=1e-5))
+    assert name == expected.text
+    assert probability == pytest.approx(expected.probability, rel=1e-5)
     assert sum(p for _, p in panel.prediction.candidates) == pytest.approx(1, rel=1e-5)
 
 
