@@ -47,8 +47,8 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture
 def tab(browser: "Browser", tmp_path: Path) -> "Iterator[Page]":
-    """A page with a small model's attention."""
-    with watched(browser, tiny_view().save(tmp_path / "look.html")) as page:
+    """A page with a small model's attention, which opens on all heads."""
+    with watched(browser, tiny_view().opening("model").save(tmp_path / "look.html")) as page:
         yield page
 
 
@@ -141,6 +141,33 @@ def test_thumbnails_are_the_heads(tab: "Page") -> None:
         opacity = torch.tensor(pixels, dtype=torch.float64).reshape(-1, 4)[:, 3]
         drawn = opacity.reshape(len(TOKENS), -1) / 255
         assert (drawn - weights_of(tiny_view(), layer, head)).abs().max() <= 1 / 255
+
+
+def test_a_page_opens_on_a_matrix_with_all_heads_in_the_width_beside_it(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    view = tiny_view()
+    _, (_, layer, head) = view.opened
+    for width in (1200, 390):
+        with watched(browser, view.save(tmp_path / "look.html"), width=width) as page:
+            label = f"weights of layer {layer}, head {head}; rows are queries"
+            assert cells(page).get_attribute("aria-label") == label
+            assert page.locator(".queries .token").all_inner_texts() == [*TOKENS]
+            chosen = page.locator("[aria-current=true]")
+            assert chosen.get_attribute("aria-label") == f"open layer {layer}, head {head}"
+            matrix, first = (
+                one.bounding_box() for one in (cells(page), button(page, "open layer 0, head 0"))
+            )
+            assert matrix is not None
+            assert first is not None
+            beside = first["x"] > matrix["x"] + matrix["width"]
+            assert beside == (width == 1200)
+            assert not beside or 4 * first["width"] > width / 3, "they use the width"
+            button(page, "open layer 0, head 3").click()
+            assert cells(page).get_attribute("aria-label") == label.replace(
+                f"layer {layer}, head {head}", "layer 0, head 3"
+            )
+            assert focused(page) == "open layer 0, head 3"
 
 
 # Mouse and keyboard
@@ -276,7 +303,7 @@ for (const data of [one, two, one]) render({{ model: {{ get: () => data }}, el }
         assert said(second) == said(again) == ""
         button(second, "open layer 1, head 3").click()
         assert button(first, "Heads").get_attribute("aria-pressed") == "true"
-        assert button(again, "Model").get_attribute("aria-pressed") == "true"
+        assert button(again, "Matrix").get_attribute("aria-pressed") == "true"
         cells(second).hover()
         weight, off = weight_told(said(second))
         i, j = map(int, re.findall(r"\((\d+)\)", said(second)))

@@ -105,7 +105,7 @@ def assert_both_work(tab: "Page") -> None:
     first.get_by_role("button", name="open layer 1, head 0").click()
     first.get_by_role("application").hover()
     assert " attends to " in first.get_by_role("status").inner_text()
-    pressed = second.get_by_role("button", name="Model", exact=True).get_attribute("aria-pressed")
+    pressed = second.get_by_role("button", name="Matrix", exact=True).get_attribute("aria-pressed")
     assert pressed == "true"
 
 

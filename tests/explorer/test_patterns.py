@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.attention import Softmax
 from regard.explorer.attention_maps import value_lengths
 from regard.explorer.head_scores import (
     TokenInfo,
@@ -16,11 +17,13 @@ from regard.explorer.head_scores import (
     blocks,
     distance,
     entropy,
+    most_selective,
     patterns,
     repeated,
     same_token,
     sink,
 )
+from regard.explorer.page import look_at_attention
 
 N = 6
 TEXT = TokenInfo(
@@ -30,9 +33,34 @@ TEXT = TokenInfo(
 )
 
 
+ATTENDED = {
+    "itself": range(N),
+    "the one before": [0, 0, 1, 2, 3, 4],
+    "the first": [0] * N,
+    "a separator": [5] * N,
+    "words": [3, 4, 4, 1, 1, 2],
+}
+"""Heads, and the key of each query."""
+
+
 def pointing(to: list[int]) -> Tensor:
     """A head whose query i gives all its weight to key to[i]."""
     return torch.eye(len(to), dtype=torch.float64)[to]
+
+
+def test_the_most_selective_head_attends_to_words_apart_from_its_neighbors() -> None:
+    eye = 100 * torch.eye(N)
+    query = torch.stack([eye[list(keys)] for keys in ATTENDED.values()])[None]
+    names = ["<bos>", "a", ",", "a", ".", "<sep>"]
+    key = torch.eye(N).expand_as(query)
+    view = look_at_attention(Softmax(), query, key, key, title="", queries=names, keys=names)
+    chosen = list(ATTENDED).index("words")
+    assert most_selective(view.panels[0].maps[0]) == (0, chosen)
+    assert view.opened == ("matrix", (0, 0, chosen))
+    (detail,) = view.data["panels"][0]["details"]
+    assert (detail["layer"], detail["head"]) == (0, chosen)
+    # Heads are counted as they are shown.
+    assert view.only(heads=[0, chosen]).opened == ("matrix", (0, 0, 1))
 
 
 def found(weights: Tensor) -> dict[str, float]:

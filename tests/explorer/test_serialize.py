@@ -182,8 +182,7 @@ def test_a_page_of_twelve_by_twelve_heads_and_all_views_is_below_four_megabytes(
 
 def test_a_page_opens_on_a_view_and_a_head() -> None:
     view = tiny_view().opening("matrix", layer=1, head=2)
-    assert view.data["view"] == "matrix"
-    assert view.data["opens"] == {"map": 0, "layer": 1, "head": 2}
+    assert view.data["opens"] == {"view": "matrix", "map": 0, "layer": 1, "head": 2}
     exact = tiny_view().opening("step by step", layer=1, head=3)
     assert [(one["layer"], one["head"]) for one in exact.data["panels"][0]["details"]] == [(1, 3)]
     with pytest.raises(UserError, match="matrx: no such view; there are: model"):

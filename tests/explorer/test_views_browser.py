@@ -86,7 +86,7 @@ def weights(view: View, panel: int) -> Any:
 def test_a_difference_is_told_with_both_values(page: "Page", tmp_path: Path) -> None:
     model = run("text")
     view = look(model, TEXTS[0]).beside(look(model, TEXTS[1]))
-    show(page, view, tmp_path, "Matrix")
+    show(page, view.opening("matrix"), tmp_path, "Matrix")
     canvas = page.get_by_label(re.compile("weights of layer 0, head 0.*difference"))
     box = canvas.bounding_box()
     assert box is not None
@@ -142,7 +142,7 @@ def test_positions_are_told_as_they_are(page: "Page", tmp_path: Path) -> None:
 
 def test_the_steps_are_those_that_were_computed(page: "Page", tmp_path: Path) -> None:
     view = look(run("text", "model.positions.kind=rotary"), TEXTS[0])
-    show(page, view, tmp_path, "Step by step")
+    show(page, view.opening("step by step"), tmp_path, "Step by step")
     query = 3
     page.get_by_label("query", exact=True).select_option(str(query))
     titles = page.locator("thead th").all_text_contents()
@@ -153,6 +153,19 @@ def test_the_steps_are_those_that_were_computed(page: "Page", tmp_path: Path) ->
         for shown, expected in zip(cells, matrix[query].tolist(), strict=True):
             found = float(shown.replace("−∞", "-inf"))
             assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_on_a_phone_no_number_of_the_steps_is_cut(page: "Page", tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    show(page, look(run("text"), TEXTS[0]), tmp_path, "Step by step")
+    titles = page.locator("thead th").all_text_contents()
+    assert titles == ["key", "q·k", "÷ √d", "masked", "weight", "k", "q ∘ k", "v"]
+    frame = page.locator(".view").bounding_box()
+    assert frame is not None
+    for cell in page.locator("tbody tr td:nth-child(5)").all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"]
 
 
 def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path: Path) -> None:

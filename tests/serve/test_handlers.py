@@ -11,7 +11,6 @@ import pytest
 from regard import api
 from regard.errors import UserError
 from regard.explorer.look import look
-from regard.explorer.page import serialize
 from regard.runs.run import Run
 from regard.serve import handlers
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest
@@ -33,7 +32,7 @@ def test_a_view_is_what_look_shows() -> None:
     for family, second in (("decoder", None), ("encoder", "ran"), ("encoder-decoder", "god")):
         run = new_run(family)
         expected = look(run, TEXT, second)
-        assert viewed(run, second=second) == serialize(expected.title, expected.panels)
+        assert viewed(run, second=second) == expected.with_detail(()).data
 
 
 @pytest.mark.parametrize("family", WRITERS)

@@ -203,6 +203,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
     field(page, "Model").select_option("bert")
     look(page, SENTENCE)
     button(page, "open layer 1, head 2").wait_for()
+    button(page, "Model").click()
     page.get_by_text("Compare with: nothing").click()
     field(page, "Other model").select_option("the same, untrained")
     sides = [f"open layer 1, head 2{of}" for of in ("", ", bert, untrained", ", difference")]
@@ -225,6 +226,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
 
 def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
     look(page)
+    button(page, "Model").click()
     page.locator("summary").click()
     field(page, "Other model").select_option("encoder")
     page.get_by_role("heading", name=f"decoder: {TEXT} ∣ encoder: {TEXT}").wait_for()
@@ -274,6 +276,7 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
         page.locator("summary").click()
         field(page, "Other model").select_option("the same, untrained")
         look(page)
+        button(page, "Model").click()
         button(page, "open layer 0, head 0, difference").wait_for()
         for name in page.locator(".regard-look section .bar button").all_inner_texts():
             button(page, name).click()

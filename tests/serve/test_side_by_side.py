@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from regard.explorer import page as pages
 from regard.explorer.look import look, untrained
-from regard.explorer.page import View, serialize
+from regard.explorer.page import View
 from regard.serve import handlers
 from regard.serve.schemas import LookRequest, ModelInput
 from tiny_served import TEXT, client, new_run, request_body, save_run
@@ -40,7 +40,7 @@ def test_both_sides_are_what_look_shows(beside: dict[str, Any]) -> None:
     first, second = ModelInput(model=0, text=TEXT), ModelInput(**beside)
     both = expected(first).beside(expected(second))
     found = handlers.look_data([expected(first), expected(second)], LookRequest(model=0, text=TEXT))
-    assert found == serialize(both.title, both.panels)
+    assert found == both.with_detail(()).data
 
 
 @pytest.mark.parametrize("beside", OTHERS.values(), ids=list(OTHERS))

@@ -36,7 +36,10 @@ LOADING = options.together(
 @click.option("--layers", metavar="0,2-3", help="Layers to show, from 0.")
 @click.option("--heads", metavar="0,2-3", help="Heads to show, from 0.")
 @click.option(
-    "--detail", metavar="LAYER.HEAD", multiple=True, help="Head with exact scores [the first]."
+    "--detail",
+    metavar="LAYER.HEAD",
+    multiple=True,
+    help="Head with exact scores [the one that opens].",
 )
 @click.option("--compare", help="Another RUN or hf:MODEL side by side.")
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
@@ -83,8 +86,9 @@ def look(
         view = view.comparing(word)
     if detail:
         view = view.with_detail([_step(head, view) for head in detail])
-    if out.suffix in (".png", ".svg"):  # of the first layer and head
-        view.png(out)
+    if out.suffix in (".png", ".svg"):
+        _, (place, layer, head) = view.opened
+        view.png(out, layer=layer, head=head, map=place)
     else:
         view.save(out)
     click.echo(f"Look: {out.resolve()}")

@@ -15,7 +15,7 @@ from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
-from regard.explorer.page import embedded, embedding_policy, serialize
+from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
@@ -242,7 +242,7 @@ def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) 
     """
     panel = attention_of(run, answer, environment)
     title = f"While answering: {answer.question} → {answer.answered or '(nothing)'}"
-    return embedded(serialize(title, [panel])) if panel.maps else ""
+    return View(title, (panel,)).with_detail(()).embed() if panel.maps else ""
 
 
 def attention_of(run: Run, answer: Answer, environment: ExecutionEnvironment) -> Panel:

@@ -26,7 +26,7 @@ from regard.explorer.attention_maps import (
     choose,
     position_pictures,
 )
-from regard.explorer.head_scores import blocks
+from regard.explorer.head_scores import blocks, most_selective
 from regard.explorer.intercept import AttentionRecord, make_record, score_steps
 from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
@@ -44,12 +44,21 @@ class View:
 
     title: str
     panels: tuple[Panel, ...]
-    detail: Sequence[HeadIndex] = ((0, 0, 0),)
-    """Heads with exact scores: map, layer and head, from 0."""
+    detail: Sequence[HeadIndex] | None = None
+    """Heads with exact scores: map, layer and head, from 0. Default: the one that opens."""
     word: str | None = None
     """Word to compare between panels; by default the first that they share."""
     opens: tuple[str, HeadIndex] | None = None
-    """View and head on which the page opens; see `opening`."""
+    """View and head on which the page opens, or the default; see `opened`."""
+
+    @property
+    def opened(self) -> tuple[str, HeadIndex]:
+        """View and head on which the page opens.
+
+        By default the matrix of the most selective head, or of several panels, all heads.
+        """
+        view = "matrix" if len(self.panels) == 1 else "model"
+        return self.opens or (view, (0, *most_selective(self.panels[0].maps[0])))
 
     @property
     def data(self) -> dict[str, Any]:
@@ -58,14 +67,14 @@ class View:
         Raises:
             UserError: there is too much to show, or nothing in the view that opens.
         """
-        data = serialize(self.title, self.panels, self.detail, self.word)
-        if self.opens is None:
-            return data
-        view, (where, layer, head) = self.opens
+        view, chosen = self.opened
+        detail = [chosen] if self.detail is None else self.detail
+        data = serialize(self.title, self.panels, detail, self.word)
+        where, layer, head = chosen
         shown = {"word": data["words"], "positions": data["panels"][0]["maps"][where]["positions"]}
         if not shown.get(view, True):
             raise UserError(f"{view}: this view would be empty here; open another")
-        return data | {"view": view, "opens": {"map": where, "layer": layer, "head": head}}
+        return data | {"opens": {"view": view, "map": where, "layer": layer, "head": head}}
 
     def save(self, path: str | Path) -> Path:
         """Write a self-contained page."""
@@ -116,7 +125,7 @@ class View:
         chosen = (map, layer, head)
         if not _has(self.panels[0], chosen):
             raise _missing(chosen)
-        detail = [chosen] if view == "step by step" else self.detail
+        detail = None if view == "step by step" else self.detail
         return replace(self, opens=(view, chosen), detail=detail)
 
     def embed(self) -> str:
@@ -125,7 +134,11 @@ class View:
         Its styles and those of the page don't meet. The page's Content Security Policy must allow
         inline scripts.
         """
-        return embedded(self.data)
+        return (
+            f'<div class="regard-view"><style>{style()}</style>'
+            f'<script type="application/json">{inert(self.data)}</script></div>'
+            f'<script type="module">{_script("embed.js")}</script>'
+        )
 
     def comparing(self, word: str) -> "View":
         """Return a view that compares another word between panels."""
@@ -202,15 +215,6 @@ def in_notebook(data: dict[str, Any], *, height: int = 640) -> str:
         f'sandbox="allow-scripts" loading="lazy" '
         f'style="width: 100%; height: {height}px; border: 0">'
         "Interactive attention view: trust this notebook to see it.</iframe>"
-    )
-
-
-def embedded(data: dict[str, Any]) -> str:
-    """Return the view as part of another page: as high as its content."""
-    return (
-        f'<div class="regard-view"><style>{style()}</style>'
-        f'<script type="application/json">{inert(data)}</script></div>'
-        f'<script type="module">{_script("embed.js")}</script>'
     )
 
 

@@ -5,12 +5,15 @@
 //
 // If the data may change, model.on("change:data", act) reports it. data.ask({panel, map, layer, head}),
 // if present, promises the exact scores of a head. With data.grows, the last token is new, and shown.
-// data.view, if present, names the view that opens; data.opens its map, layer and head.
+// data.opens, if present, is the view that opens, with its map, layer and head; data.view is a view to
+// change to, also when the data change.
 
 const COLORS = ["#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#c0392b", "#17a2a2", "#7f8c8d", "#8c6239", "#e377c2", "#7a8f2a", "#5a5fcf"];
 const [POSITIVE, NEGATIVE] = [[61, 133, 198], [224, 123, 57]]; // the first two, in numbers
 const FAINTEST = 0.02; // weights below have no line
 const MOST_LINES = 4000;
+const [SMALLEST, EDGE, GAP] = [28, 44, 26]; // pixels: of a thumbnail, the label beside a matrix, between parts
+const NARROW = 640; // pixels of a view in which parts stand below each other
 // How strong a color is: from a share of the largest possible weight to an opacity. The square root
 // shows uniform attention to many keys, whose weights are all small.
 const CONTRASTS = { "square root": Math.sqrt, linear: (share) => share, "linear, up to the largest": (share) => share };
@@ -19,7 +22,8 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 
 export function render({ model, el }) {
   let data = model.get("data");
-  const state = { view: opening(data), panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: newest(data, opening(data), data.panels[0].maps[0]), values: 0, contrast: 0, pair: 0, ...data.opens };
+  const state = { panel: 0, beside: data.panels.length > 1 ? 1 : null, map: 0, layer: 0, head: 0, shown: null, locked: null, values: 0, contrast: 0, pair: 0, ...data.opens, view: opening(data) };
+  state.locked = newest(data, state.view, current(data, state));
   const root = make("div", { class: "regard-look" });
   const section = make("section", { "aria-label": data.title });
   root.append(section);
@@ -81,7 +85,8 @@ function predictionOf(data) {
 
 // A single head opens as a matrix, unless a view is named.
 function opening(data) {
-  if (data.view) return data.view;
+  const named = data.view ?? data.opens?.view;
+  if (named) return named;
   const heads = data.panels.flatMap((panel) => panel.maps).flatMap((map) => map.layers).flatMap((layer) => layer.heads);
   return heads.length === 1 ? "matrix" : "model";
 }
@@ -236,7 +241,11 @@ const telling = (maps, map) => maps.find((one) => one.map.signed)?.map ?? map;
 
 function drawModel(data, state, update, say) {
   const maps = mapsOf(data, state);
-  return framed(maps, (map, of) => drawGrid(map, of, widthPer(maps, state), state, update, say));
+  return framed(maps, (map, of) => {
+    const box = make("div", {}, legend(map, null, state));
+    box.append(drawThumbnails(map, of, widthPer(maps, state), state, update, say));
+    return box;
+  });
 }
 
 // The width of one of several maps side by side, or of each below the other where that is too small.
@@ -245,9 +254,12 @@ function widthPer(maps, { space }) {
   return share < 300 ? space : share;
 }
 
-function drawGrid(map, of, space, state, update, say) {
-  const heads = Math.max(...map.layers.map((layer) => layer.heads.length));
-  const size = Math.max(28, Math.min(240, Math.floor((space - 48) / heads) - 3));
+const mostHeads = (map) => Math.max(...map.layers.map((layer) => layer.heads.length));
+
+// A button for each head, which opens its matrix.
+function drawThumbnails(map, of, space, state, update, say) {
+  const heads = mostHeads(map);
+  const size = Math.max(SMALLEST, Math.min(240, Math.floor((space - 48) / heads) - 3));
   const grid = make("div", { class: "grid", style: `grid-template-columns: auto repeat(${heads}, auto)` });
   grid.append(make("span", { class: "label" }, "layer"));
   for (const head of map.layers[0].heads) grid.append(make("span", { class: "label" }, size < 60 ? head.name : `head ${head.name}`));
@@ -256,17 +268,23 @@ function drawGrid(map, of, space, state, update, say) {
     layer.heads.forEach((head, h) => {
       const name = `layer ${layer.name}, head ${head.name}`;
       const open = make("button", { "aria-label": `open ${name}${of}` }, picture(map, head, size, Math.round((size * map.queries.length) / map.keys.length), state));
-      open.addEventListener("click", () => update({ view: "matrix", layer: l, head: h }));
+      open.addEventListener("click", () => {
+        const [view, from] = [open.closest(".view"), state.view];
+        update({ view: "matrix", layer: l, head: h });
+        if (from === "model") view.querySelector("[role=application]").focus({ preventScroll: true });
+      });
       const describeAt = () => say(map.signed ? `${name}: the strongest color is a difference of ${mostOf(map, head, state).toFixed(4)}` : name);
       open.addEventListener("mouseenter", describeAt);
-      open.addEventListener("focus", () => { Object.assign(state, { layer: l, head: h }); describeAt(); });
+      open.addEventListener("focus", () => {
+        if (state.view === "model") Object.assign(state, { layer: l, head: h });
+        describeAt();
+      });
+      if (state.view === "matrix" && l === state.layer && h === state.head) open.setAttribute("aria-current", "true");
       grid.append(open);
     });
   });
   roving([...grid.querySelectorAll("button")], heads, state.layer * heads + state.head);
-  const box = make("div", {}, legend(map, null, state));
-  box.append(grid);
-  return box;
+  return grid;
 }
 
 // What colors mean, and which axis is which.
@@ -286,7 +304,34 @@ function legend(map, head, state) {
 function drawMatrix(data, state, update, say) {
   const norms = state.values === 1 && mapsOf(data, state).slice(0, 2).every(({ map }) => hasNorms(map));
   const maps = mapsOf(data, state, norms ? normsOf : undefined);
+  if (maps.length === 1 && maps[0].map.layers.length * mostHeads(maps[0].map) > 1) return drawAmongHeads(maps[0].map, state, update, say);
   return framed(maps, (map, of) => drawCells(map, of, telling(maps, map), widthPer(maps, state), state, say));
+}
+
+// The matrix of a head, and all heads in the width that it leaves, or below it.
+function drawAmongHeads(map, state, update, say) {
+  const { space } = state;
+  const part = Math.floor(0.6 * space);
+  const share = sizesOf(map, part).named || !sizesOf(map, space).named ? part : space;
+  const rest = space - widthOfCells(map, share) - GAP;
+  const beside = space >= NARROW && rest >= mostHeads(map) * (SMALLEST + 3) + 48;
+  const box = make("div", { class: "among" }, drawCells(map, "", map, beside ? share : space, state, say));
+  box.append(drawThumbnails(map, "", beside ? rest : space, state, update, say));
+  return box;
+}
+
+// The sides of a matrix's cells and the width of the words beside it, which are left out where they don't fit.
+function sizesOf(map, space) {
+  const columns = map.keys.length;
+  const names = widthOf(map.queries, space);
+  const [narrow, wide] = [names, 0].map((taken) => Math.min(40, Math.floor((space - taken - EDGE) / columns)));
+  const named = narrow >= 11;
+  return { names, named, cell: named ? narrow : Math.max(2, wide) };
+}
+
+function widthOfCells(map, space) {
+  const { names, named, cell } = sizesOf(map, space);
+  return EDGE + (named ? names : 0) + cell * map.keys.length;
 }
 
 function drawCells(map, of, valueText, space, state, say) {
@@ -294,10 +339,7 @@ function drawCells(map, of, valueText, space, state, say) {
   if (!head) return make("p", {}, "No such head in this model.");
   const describeAt = (i, j) => describe(valueText, valueText.layers[state.layer].heads[state.head], i, j);
   const [rows, columns] = [map.queries.length, map.keys.length];
-  const names = widthOf(map.queries, space);
-  const [narrow, wide] = [names, 0].map((taken) => Math.min(40, Math.floor((space - taken - 26) / columns)));
-  const named = narrow >= 11;
-  const cell = named ? narrow : Math.max(2, wide);
+  const { names, named, cell } = sizesOf(map, space);
   const canvas = picture(map, head, columns * cell, rows * cell, state);
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `weights of layer ${map.layers[state.layer].name}, head ${head.name}; rows are queries${of}`);
@@ -506,8 +548,13 @@ function drawSteps(data, state, update, say) {
   const gates = detail.gates.map(({ name, values }) => [name, vectors(values, map.keys.length)]);
   const columns = [...before, [rotated ? "k, rotated" : "k", k], ["q ∘ k", k.map((one) => one.map((x, e) => q[e] * x))]];
   const steps = stepsOf(detail, query, map, columns[columns.length - 1][1]);
+  // Where not all columns fit, the numbers are in view before the table is scrolled.
+  const narrow = state.space < NARROW;
+  const ordered = (key, vectors, numbers, ...rest) => [key, ...(narrow ? [...numbers, ...vectors] : [...vectors, ...numbers]), ...rest];
+  const number = (x) => shown(x, narrow ? 3 : 4);
+  const names = ordered("key", columns.map(([name]) => name), detail.steps.map((step) => step.name), ...gates.map(([name]) => name), "v");
   const top = make("thead", {}, make("tr", {}));
-  top.firstChild.append(...["key", ...columns.map(([name]) => name), ...detail.steps.map((step) => step.name), ...gates.map(([name]) => name), "v"].map((name) => make("th", { scope: "col" }, name)));
+  top.firstChild.append(...names.map((name) => make("th", { scope: "col" }, name)));
   const cellOf = (name, numbers) => {
     const cell = make("td", {}, strip(numbers, name));
     cell.addEventListener("mouseenter", () => said(name, numbers));
@@ -515,14 +562,15 @@ function drawSteps(data, state, update, say) {
   };
   const body = make("tbody", {});
   map.keys.forEach((token, j) => {
-    const row = make("tr", {}, make("th", { scope: "row", class: "token" }, `${j}: ${token}`));
-    for (const [name, all] of columns) row.append(cellOf(`${name} of ${quoted(token)}`, all[j]));
-    for (const values of steps) row.append(make("td", {}, shown(values[j])));
-    for (const [name, all] of gates) {
-      const numbers = all[j];
-      row.append(numbers.length === 1 ? make("td", {}, shown(numbers[0])) : cellOf(`${name} at ${quoted(token)}`, numbers));
-    }
-    row.append(cellOf(`v of ${quoted(token)}`, v[j]));
+    const row = make("tr", {});
+    const gateOf = ([name, all]) => (all[j].length === 1 ? make("td", {}, number(all[j][0])) : cellOf(`${name} at ${quoted(token)}`, all[j]));
+    row.append(...ordered(
+      make("th", { scope: "row", class: "token" }, `${j}: ${token}`),
+      columns.map(([name, all]) => cellOf(`${name} of ${quoted(token)}`, all[j])),
+      steps.map((values) => make("td", {}, number(values[j]))),
+      ...gates.map(gateOf),
+      cellOf(`v of ${quoted(token)}`, v[j]),
+    ));
     body.append(row);
   });
   const around = make("table", { "aria-label": "vectors of the query" });
@@ -531,7 +579,7 @@ function drawSteps(data, state, update, say) {
     row.append(cellOf(`${name} of ${quoted(map.queries[query])}`, numbers));
     around.append(row);
   }
-  const table = make("table", {}, top);
+  const table = make("table", { class: "steps" }, top);
   table.append(body);
   box.append(around, table);
   return box;
@@ -911,4 +959,4 @@ function choice(name, options, chosen, act) {
 
 const clamp = (x, n) => Math.min(Math.max(x, 0), n - 1);
 const quoted = (token) => `“${token}”`;
-const shown = (x) => (Number.isFinite(x) ? x.toPrecision(4) : x < 0 ? "−∞" : String(x));
+const shown = (x, digits = 4) => (Number.isFinite(x) ? x.toPrecision(digits) : x < 0 ? "−∞" : String(x));
