@@ -1,6 +1,7 @@
 """Tiny models of Hugging Face of every shape, and folders of them with a tokenizer."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,16 @@ _TOKENIZERS: Mapping[str, tuple[Callable[[], tokenizers.Tokenizer], Mapping[str,
 }
 
 
-def tiny_folder(folder: Path, family: str, **settings: Any) -> Path:
-    """A model with a tokenizer, as `save_pretrained` writes them."""
+def tiny_folder(folder: Path, family: str, *, head: bool = False, **settings: Any) -> Path:
+    """A model with a tokenizer, as `save_pretrained` writes them; a GPT-2 without or with head."""
     make, roles = _TOKENIZERS[family]
     pieces = make()
     marks = {role: pieces.token_to_id(token) for role, token in roles.items()}
     known = {f"{r}_token_id": i for r, i in marks.items() if r in ("pad", "bos", "eos")}
     first = {"decoder_start_token_id": marks["pad"]} if family == "t5" else {}
     sizes = {"vocab_size": pieces.get_vocab_size(), **known, **first, **settings}
-    MAKERS[family](**sizes).save_pretrained(folder)
+    make_model = partial(tiny_gpt2, dtype=torch.float32) if head else MAKERS[family]
+    make_model(**sizes).save_pretrained(folder)
     with_tokenizer(folder, pieces, roles)
     edit(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
     return folder

@@ -67,7 +67,7 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
     answer = page.post("/generate", json=request_body(max_new_tokens=4))
     *tokens, end = map(json.loads, answer.text.splitlines())
     assert len(tokens) <= 4
-    assert all(set(line) == {"token", "text"} for line in tokens)
+    assert all(set(line) == {"token", "name", "text", "candidates"} for line in tokens)
     assert "end" in end
 
 

@@ -45,7 +45,12 @@ def test_the_tokens_are_those_that_generate_writes(family: str, temperature: flo
     assert [len(line["text"]) for line in tokens] == [
         len(text) - len(tokens) + i for i in range(1, len(tokens) + 1)
     ], "a character a token"
-    assert list(end) == ["end"]
+    assert "end" in end
+    for line in tokens:
+        probabilities = [p for _, p in line["candidates"]]
+        assert probabilities == sorted(probabilities, reverse=True)
+        if temperature == 0:
+            assert line["candidates"][0][0] == line["name"], "greedy decoding takes the best"
 
 
 @pytest.mark.parametrize("family", WRITERS)

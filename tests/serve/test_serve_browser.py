@@ -32,7 +32,10 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     runs = [save_run(folder / name, name) for name in ("decoder", "encoder-decoder", "encoder")]
     broken = save_run(folder / "broken")
     (broken / "model.safetensors").write_bytes(b"no weights")
-    others = [f"hf:{tiny_folder(folder / family, family)}" for family in ("gpt2", "bert")]
+    others = [
+        f"hf:{tiny_folder(folder / family, family, head=family == 'gpt2')}"
+        for family in ("gpt2", "bert")
+    ]
     with served(*runs, broken, *others) as port:
         yield port
 
@@ -84,6 +87,10 @@ def opacity(page: "Page", name: str) -> list[int]:
     return pixels[3::4]
 
 
+def unfold(page: "Page", name: str) -> None:
+    page.locator("summary", has_text=name).click()
+
+
 def look(page: "Page", text: str = TEXT) -> None:
     page.get_by_label("Text", exact=True).fill(text)
     page.get_by_role("button", name="Look", exact=True).click()
@@ -111,14 +118,28 @@ def test_a_text_may_hold_anything(page: "Page") -> None:
 def test_what_is_written_is_watched(page: "Page") -> None:
     look(page)
     page.get_by_role("button", name="Heads").click()
+    unfold(page, "Options")
     page.get_by_label("max. new tokens").fill("6")
     page.get_by_role("button", name="Generate", exact=True).click()
     page.get_by_text("Token limit reached.").wait_for()
-    written = page.get_by_label("Generated text").text_content() or ""
+    written = page.locator(".generated .text").text_content() or ""
     assert len(written) == len(TEXT) + 6
     page.get_by_role("button", name=f"position {len(TEXT) + 5}").first.wait_for()
     assert page.locator("svg text[data-lit]").text_content() == written[-1]
     assert not page.get_by_role("button", name="Stop", exact=True).is_visible()
+    tokens = page.locator(".generated .text button")
+    assert "".join(tokens.all_text_contents()) == written[len(TEXT) :]
+    for at in (5, 2):
+        tokens.nth(at).hover()
+        token = written[len(TEXT) + at]
+        assert page.locator(".candidates caption").inner_text() == f"probabilities before “{token}”"
+        rows = page.locator(".candidates tr")
+        assert rows.count() == 5
+        best = rows.first.locator("strong").text_content()
+        assert best == f"“{token}”", "greedy decoding takes the most probable"
+    tokens.nth(2).focus()
+    page.keyboard.press("ArrowDown")
+    assert tokens.nth(3).evaluate("(one) => one === document.activeElement")
 
 
 def test_a_run_that_fails_says_why_and_others_go_on(page: "Page") -> None:
@@ -148,6 +169,7 @@ def asking(browser: "Browser", run: Path, regard: Command) -> "Iterator[Page]":
 def test_a_question_is_answered_with_evidence_and_attention(asking: "Page") -> None:
     asking.evaluate(axe())
     asking.get_by_label("Text", exact=True).fill("Where was Mia Bell born?")
+    unfold(asking, "Options")
     asking.get_by_label("expected answer (optional)").fill("Rome")
     asking.keyboard.press("Enter")
     reply = asking.get_by_label("Reply", exact=True)
@@ -181,16 +203,21 @@ def test_a_question_may_hold_anything(asking: "Page") -> None:
 # Models of Hugging Face
 
 
-def test_models_of_hugging_face_are_looked_at_and_write_nothing(page: "Page") -> None:
+def test_hugging_face_models_are_looked_at_and_generate_with_a_head(page: "Page") -> None:
     for family in ("gpt2", "bert"):
         field(page, "Model").select_option(family)
         assert page.locator(".description").inner_text() == f"Hugging Face {family}"
-        assert not button(page, "Generate").is_visible()
         look(page, SENTENCE)
         page.get_by_role("heading", name=f"{family}: {SENTENCE}").wait_for()
         button(page, "Step by step").click()
         page.get_by_role("columnheader", name="weight", exact=True).wait_for()
         button(page, "Model").click()
+        assert button(page, "Generate").is_visible() == (family == "gpt2")
+        if family == "gpt2":
+            button(page, "Generate").click()
+            page.get_by_text("Token limit").or_(page.get_by_text("The context is full")).wait_for()
+            assert page.locator(".generated .text").inner_text().startswith(SENTENCE)
+    unfold(page, "Options")
     field(page, "Second text (optional)").fill("in Rome")
     look(page, SENTENCE)
     page.get_by_role("heading", name=f"bert: {SENTENCE} / in Rome").wait_for()
@@ -210,7 +237,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
     button(page, sides[2]).wait_for()
     seen = [opacity(page, side) for side in sides]
     assert seen[0] != seen[1]
-    assert page.locator("summary").inner_text() == "Compare with: the same, untrained"
+    assert page.locator("summary").last.inner_text() == "Compare with: the same, untrained"
     button(page, "Step by step").click()
     weights = []
     for side in ("bert", "bert, untrained"):
@@ -227,7 +254,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
 def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
     look(page)
     button(page, "Model").click()
-    page.locator("summary").click()
+    unfold(page, "Compare with")
     field(page, "Other model").select_option("encoder")
     page.get_by_role("heading", name=f"decoder: {TEXT} ∣ encoder: {TEXT}").wait_for()
     button(page, "open layer 0, head 0, encoder").wait_for()
@@ -236,11 +263,11 @@ def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
     field(page, "Word to compare (empty: the first shared word)").fill("d")
     button(page, "Look").click()
     page.get_by_role("heading", name=f"decoder: {TEXT} ∣ decoder: the god ran").wait_for()
-    assert page.locator("summary").inner_text() == "Compare with: another text"
+    assert page.locator("summary").last.inner_text() == "Compare with: another text"
     button(page, "Word").click()
     assert page.locator(".said").inner_text().startswith("“d” in layer")
     field(page, "Other text (empty: the same)").fill(TEXT)
-    assert page.locator("summary").inner_text() == "Compare with: nothing"
+    assert page.locator("summary").last.inner_text() == "Compare with: nothing"
 
 
 # Some layers and heads
@@ -252,6 +279,7 @@ def test_what_is_too_large_is_made_smaller_on_the_page(
     monkeypatch.setattr(pages, "LARGEST", len(TEXT) ** 2 * 6)
     look(page)
     page.get_by_role("alert").get_by_text("fill in “Only layers” or “Only heads”").wait_for()
+    unfold(page, "Options")
     field(page, "Only layers").fill("1")
     field(page, "Only heads").fill("0-1")
     button(page, "Look").click()
@@ -273,7 +301,8 @@ def test_axe_finds_nothing(browser: "Browser", port: int, scheme: Scheme, width:
     with opened(browser, port, width=width, scheme=scheme) as page:
         page.evaluate(axe())
         assert violations(page) == [], "before anything is shown"
-        page.locator("summary").click()
+        for name in ("Options", "Compare with"):
+            unfold(page, name)
         field(page, "Other model").select_option("the same, untrained")
         look(page)
         button(page, "Model").click()

@@ -1,7 +1,9 @@
 """Models of Hugging Face beside runs: looked at by their names alone, never fetched."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from huggingface_hub import constants
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.look import look
-from regard.serve.available_models import AvailableHuggingFaceModel, model_info
+from regard.serve.available_models import EXAMPLE, AvailableHuggingFaceModel, model_info
 from regard.serve.models import ModelCache, ModelKey
 from tiny_explored import PAIRED, tiny_folder
 from tiny_served import available, client, request_body, save_run
@@ -71,9 +73,10 @@ def test_they_are_described_before_they_are_loaded(folder: Path) -> None:
         assert model_info(one) == {
             "name": family,
             "description": f"Hugging Face {family}",
+            "example": EXAMPLE,
             "answers": False,
             "template": False,
-            "generates": False,
+            "generates": family in PAIRED,
             "seq2seq": family in PAIRED,
         }
 
@@ -121,12 +124,36 @@ def test_no_message_shows_where_they_lie(folder: Path, cache: Path) -> None:
     assert not any(str(cache.parent) in answer.text for answer in answers)
 
 
-def test_they_write_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_generation_is_that_of_transformers(family: str, tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / family, family, head=family == "gpt2")
+    page = client(f"hf:{folder}")
+    assert page.get("/models").json()[0]["generates"]
+    answer = page.post("/generate", json=request_body(text=TEXT, max_new_tokens=4))
+    *steps, end = map(json.loads, answer.text.splitlines())
+    ids = tuple(step["token"] for step in steps)
+    given = HuggingFaceModel.load(folder)
+    model, tokenizer = cast(Any, given.model), cast(Any, given.tokenizer)
+    start = tokenizer(TEXT, return_tensors="pt")
+    expected = model.generate(**start, max_new_tokens=4, do_sample=False, num_beams=1)[0].tolist()
+    before = 1 if family == "t5" else start["input_ids"].shape[1]
+    assert list(ids) == [i for i in expected[before:] if i != tokenizer.eos_token_id]
+    if ids:
+        text = tokenizer.decode(expected[:before] if family == "gpt2" else [])
+        assert steps[-1]["text"] == text + tokenizer.decode(list(ids))
+    assert "end" in end
+    data = page.post("/look", json=request_body(text=TEXT, generated=ids)).json()
+    queries = data["panels"][0]["maps"][1 if family == "t5" else 0]["queries"]
+    assert len(queries) == before + len(ids)
+
+
+def test_what_a_model_lacks_is_refused(folder: Path) -> None:
     page = client(f"hf:{folder / 'gpt2'}")
-    for place, more in (("/generate", {}), ("/look", {"generated": [3]})):
-        answer = page.post(place, json=request_body(text=TEXT, **more))
-        assert answer.status_code == 422
-        assert answer.json()["error"].startswith("gpt2: Hugging Face models don't generate here")
+    answer = page.post("/generate", json=request_body(text=TEXT))
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "gpt2: has no head that predicts the next token"
+    answer = page.post("/look", json=request_body(text=TEXT, generated=[10**6]))
+    assert "aren't in this model's vocabulary" in answer.json()["error"]
 
 
 def test_offers_of_both_kinds_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:

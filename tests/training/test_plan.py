@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from plans import plan_finetuning, plan_pretraining
+from plans import plan_finetuning, plan_named, plan_pretraining, plan_questions, plan_text
 from regard.config import override
 from regard.errors import UserError
-from regard.runs.recipes import RECIPES
+from regard.runs.recipes import RECIPES, TASKS
+from regard.tasks.registry import TextTaskConfig
 from regard.text.corpus import Document
-from regard.training.plan import Plan
-from tiny import MASK, MODEL
+from regard.training.plan import EXAMPLE_CHARACTERS, Plan
+from tiny import MASK, MODEL, QUESTIONS
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
@@ -96,3 +97,23 @@ def test_pretraining_reads_folders_records_and_encodings(tmp_path: Path) -> None
         assert read.origin["fingerprint"] == given.origin["fingerprint"]
     with pytest.raises(UserError, match=r"data\.documents=auto: is for `regard train text`"):
         plan_pretraining(data, tmp_path / "run", recipe, ["data.documents=auto"])
+
+
+def test_a_run_keeps_a_text_to_try_it_with(tmp_path: Path) -> None:
+    example = plan(TEXTS).run.origin["example"]
+    assert example in rows(plan(TEXTS)), "a prompt without its completion"
+    made = plan_questions(QUESTIONS, tmp_path, override(RECIPES["questions"], MODEL))
+    assert made.run.origin["example"] == QUESTIONS[0].text
+    words = [f"word{i}" for i in range(400)]
+    recipe = override(RECIPES["text"], [*MODEL, "tokenizer.kind=byte-pairs"])
+    shown = plan_text([Document(" ".join(words), "long:1")], tmp_path, recipe).run.origin["example"]
+    assert set(shown.split()) <= set(words), "a window, of whole words"
+    assert EXAMPLE_CHARACTERS / 2 < len(shown) < EXAMPLE_CHARACTERS
+
+
+@pytest.mark.parametrize("task", ["casing", "translation", "tagging", "entailment", "retrieval"])
+def test_the_example_of_a_task_is_one_of_its_texts(task: str, tmp_path: Path) -> None:
+    shown = plan_named(task, out=tmp_path).run.origin["example"]
+    made = TASKS[task].task
+    assert isinstance(made, TextTaskConfig)
+    assert any(one.text.startswith(shown) for one in made.make(TASKS[task].seed).training)

@@ -306,7 +306,7 @@ def beam_search(
             beams=num_beams,
             n_best=num_return_sequences,
             max_new_tokens=encoded.max_new_tokens,
-            stop_ids=run.tokenizer.special.stop_ids,
+            stop_ids=encoded.stop_ids,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
             device=run.device,

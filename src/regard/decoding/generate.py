@@ -4,7 +4,7 @@
 samples depend on the seed and the row alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.text.corpus import Document
-from regard.text.tokenizer import Tokenizer, encode_documents
+from regard.text.tokenizer import encode_documents
 
 
 class Generator(Protocol):
@@ -40,7 +40,7 @@ class Generator(Protocol):
 # Prompts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prompts:
     """A model that is ready to generate, and the rows that it continues."""
 
@@ -51,12 +51,14 @@ class Prompts:
     """The part of them that belongs to the text: the prompt if it is continued, or nothing."""
     max_new_tokens: int
     """Number of new tokens per row. Default: fill the context."""
-    tokenizer: Tokenizer
+    stop_ids: Sequence[int]
+    decode: Callable[[Sequence[int]], str]
+    """Returns the text of ids."""
 
     def text(self, row: int, new: Sequence[int], stop_string: str | None) -> str:
         """Return the text of a row with its new tokens, up to the first stop string in those."""
-        before = self.tokenizer.decode(self.shown[row])
-        text = self.tokenizer.decode([*self.shown[row], *new])
+        before = self.decode(self.shown[row])
+        text = self.decode([*self.shown[row], *new])
         end = text.find(stop_string, len(before)) if stop_string else -1
         return text if end < 0 else text[:end]
 
@@ -95,7 +97,12 @@ def encode_prompts(
     _require_fit(starts, (max_new_tokens or 1) - 1, context_length)
     new_tokens = max_new_tokens or context_length + 1 - max(map(len, starts))
     return Prompts(
-        model, starts, [[]] * len(texts) if answers else texts, new_tokens, run.tokenizer
+        model=model,
+        starts=starts,
+        shown=[[]] * len(texts) if answers else texts,
+        max_new_tokens=new_tokens,
+        stop_ids=run.tokenizer.special.stop_ids,
+        decode=run.tokenizer.decode,
     )
 
 
@@ -353,8 +360,8 @@ def stream(
     stop_ids: Sequence[int] = (),
     sampling: Sampling = Sampling(),
     device: torch.device | None = None,
-) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]]:
-    """Yield each row's next token and its log-probability, until all rows have reached a stop id.
+) -> Iterator[tuple[Int[Tensor, " rows"], Float[Tensor, "rows vocabulary"]]]:
+    """Yield each row's next token and the logits before it, until all rows have reached a stop id.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
@@ -368,7 +375,9 @@ def stream(
         device=device,
     )
     for token, logits in steps:
-        yield token, _scores([logits], [token]).squeeze(1)
+        if not logits.isfinite().all():
+            raise NonFiniteError(DAMAGED)
+        yield token, logits
 
 
 def _until_stop(ids: list[int], scores: list[float], stop_ids: Sequence[int]) -> Generated:
@@ -411,7 +420,7 @@ def generate(
             encoded.model,
             encoded.starts,
             max_new_tokens=encoded.max_new_tokens,
-            stop_ids=run.tokenizer.special.stop_ids,
+            stop_ids=encoded.stop_ids,
             sampling=sampling,
             device=run.device,
         )

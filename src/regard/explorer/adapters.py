@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
+
+from regard.decoding.generate import Prompts
 from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.gradients import Gradient
@@ -22,6 +25,10 @@ class Adapter(Protocol):
         """Name on pages."""
 
     @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+
+    @property
     def max_tokens(self) -> int | None:
         """Longest text, without the special tokens around each; None if there is no limit."""
 
@@ -34,6 +41,17 @@ class Adapter(Protocol):
 
     def prediction(self, text: str, second: str | None = None) -> Prediction | None:
         """Return the next tokens or labels that the model predicts; None if it predicts neither."""
+
+    def token_text(self, token: int) -> str:
+        """Return a token as text, a special one by its name."""
+
+    def prompt(self, text: str, *, raw: bool = False) -> Prompts:
+        """Return what continues a text; `raw`, as it stands, without the model's template."""
+
+    def maps_of_generated(
+        self, text: str, generated: Sequence[int], *, raw: bool = False
+    ) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to a text and the tokens that continue it."""
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one."""
@@ -58,3 +76,9 @@ def require_fit(tokens: int, context_length: int | None, what: str) -> None:
             f"{what} has {tokens} tokens, more than the model's context length of "
             f"{context_length}; shorten it"
         )
+
+
+def require_tokens(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise for tokens that a model doesn't have."""
+    if max(ids, default=0) >= vocabulary:
+        raise UserError("these tokens aren't in this model's vocabulary; generate again")

@@ -10,8 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.decoding import generate_ids
+from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
-from regard.explorer.adapters import MAX_GENERATED, require_characters, require_fit
+from regard.explorer.adapters import (
+    MAX_GENERATED,
+    require_characters,
+    require_fit,
+    require_tokens,
+)
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
@@ -36,6 +42,11 @@ class RunAdapter:
     def name(self) -> str:
         """Name of the run folder."""
         return self.run.path.name
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return self.run.device
 
     @property
     def max_tokens(self) -> int:
@@ -66,11 +77,39 @@ class RunAdapter:
         if isinstance(model, LanguageModel):
             (ids, *_), row, *_ = self._encode(text, second)
             logits, _ = model.extend(ids, model.init_state(1, len(row)))
-            return most_probable("next token", logits[0], lambda i: self.run.tokenizer.decode([i]))
+            return most_probable("next token", logits[0], self.token_text)
         if isinstance(model, Classifier) and isinstance(recipe.head, ClassificationHeadConfig):
             inputs, *_ = self._encode(text, second)
             return most_probable("label", model(*inputs)[0], recipe.head.labels.__getitem__)
         return None
+
+    def token_text(self, token: int) -> str:
+        """Return a token as text, a special one by its name."""
+        return self.run.tokenizer.decode([token])
+
+    def prompt(self, text: str, *, raw: bool = False) -> Prompts:
+        """Return what answers or continues a text; `raw`, continues it as it stands.
+
+        Raises:
+            UserError: the run doesn't generate, or can't read the text.
+        """
+        return encode_prompts(self.run, [text], self.run.device, raw=raw)
+
+    def maps_of_generated(
+        self, text: str, generated: Sequence[int], *, raw: bool = False
+    ) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to a text and the tokens that continue it.
+
+        Raises:
+            UserError: the run doesn't generate, can't read the text, or doesn't have these tokens.
+        """
+        require_tokens(generated, self.run.tokenizer.size)
+        (start,) = self.prompt(text, raw=raw).starts
+        # When the context is full, the model never reads the last token that it generated.
+        ids = [*start, *generated][: self.run.recipe.model.context_length]
+        if self._has_target:
+            return self.maps_of_rows(self.run.encode(text)[0], ids)
+        return self.maps_of_rows(ids, [])
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one.

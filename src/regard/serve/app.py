@@ -135,6 +135,7 @@ def make_app(
     routes = [
         Route("/", _static(_read("serve.html"), "text/html")),
         Route("/serve.js", _static(_read("serve.js"), "text/javascript")),
+        Route("/generated.js", _static(_read("generated.js"), "text/javascript")),
         Route("/reply.js", _static(_read("reply.js"), "text/javascript")),
         Route("/serve.css", _static(_read("serve.css"), "text/css")),
         Route("/look.js", _static(page.module(), "text/javascript")),

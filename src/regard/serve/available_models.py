@@ -15,6 +15,10 @@ from regard.runs.recipe import answers_questions, load_recipe, require_run
 from regard.serve.errors import public_message
 
 _SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+"""Ends of the names of Hugging Face classes that predict the next token."""
+EXAMPLE = "The trophy doesn't fit into the suitcase because it is too large."
+"""Text for models whose training data is unknown (a Winograd schema; Levesque et al., 2012)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class AvailableModel:
     """Absolute, so that it can be found and replaced in a message."""
 
     def info(self) -> dict[str, Any]:
-        """Return a description, and whether it generates text, from a source, and answers.
+        """Return a description, an example text, and whether it generates, from a source, answers.
 
         A run answers if it is a causal language model that was trained on questions. One whose
         texts have a template, such as that of questions, also continues them as they stand.
@@ -35,9 +39,11 @@ class AvailableModel:
         generates = isinstance(recipe.head, LMHeadConfig)
         seq2seq = isinstance(recipe.model, _SEQ2SEQ)
         causal = generates and not seq2seq
-        template = causal and answers_questions(recipe, read_table(self.path / "origin.json"))
+        origin = read_table(self.path / "origin.json")
+        template = causal and answers_questions(recipe, origin)
         return {
             "description": f"{recipe.model.__struct_config__.tag}, {recipe.model.summary}",
+            "example": origin.get("example", ""),
             "generates": generates,
             "seq2seq": seq2seq,
             "answers": template and recipe.task is None,
@@ -47,15 +53,18 @@ class AvailableModel:
 
 @dataclass(frozen=True)
 class AvailableHuggingFaceModel(AvailableModel):
-    """A Hugging Face model, in a folder or in the local cache; it doesn't generate here."""
+    """A Hugging Face model, in a folder or in the local cache."""
 
     def info(self) -> dict[str, Any]:
         """Return the same as for a run."""
         config = read_config(self.path)
+        seq2seq = bool(config.get("is_encoder_decoder"))
+        saved = config.get("architectures") or []
         return {
             "description": f"Hugging Face {config.get('model_type', 'model')}",
-            "generates": False,
-            "seq2seq": bool(config.get("is_encoder_decoder")),
+            "example": EXAMPLE,
+            "generates": seq2seq or any(str(name).endswith(_CAUSAL) for name in saved),
+            "seq2seq": seq2seq,
             "answers": False,
             "template": False,
         }
@@ -93,7 +102,7 @@ def model_info(model: AvailableModel) -> dict[str, Any]:
         found = model.info()
     except RegardError as error:
         unable = dict.fromkeys(("generates", "seq2seq", "answers", "template"), False)
-        found = {"description": public_message(error, model), **unable}
+        found = {"description": public_message(error, model), "example": "", **unable}
     return {"name": model.name, **found}
 
 

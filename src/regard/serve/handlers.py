@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
+from torch import Tensor
+
 from regard.decoding import Sampling, stream
-from regard.decoding.generate import Prompts, encode_prompts
-from regard.errors import UserError
+from regard.decoding.generate import Prompts
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
-from regard.explorer.look import look
+from regard.explorer.look import adapter_of, look
 from regard.explorer.page import TooLargeError, View
-from regard.explorer.run_adapter import RunAdapter
-from regard.models.builders import SequenceToSequence
+from regard.explorer.prediction import most_probable
 from regard.runs.run import Run
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
 
@@ -27,10 +27,11 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
     Raises:
         UserError: the model can't read the text, or doesn't have these tokens.
     """
-    if inputs.generated is not None:
-        generated = list(inputs.generated)
-        return view_generated(_require_run(model), inputs.text, generated, raw=inputs.raw)
-    return look(model, inputs.text, inputs.second or None)
+    if inputs.generated is None:
+        return look(model, inputs.text, inputs.second or None)
+    adapter = adapter_of(model)
+    maps = adapter.maps_of_generated(inputs.text, inputs.generated, raw=inputs.raw)
+    return View(f"{adapter.name}: {inputs.text}", (Panel(adapter.name, maps, inputs.text),))
 
 
 def look_data(sides: Sequence[View], request: LookRequest) -> dict[str, Any]:
@@ -76,60 +77,39 @@ def _page_advice(advice: str) -> Iterator[None]:
 
 
 def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:
-    """Yield each generated token with the text so far; the last line says why it ended.
+    """Yield each token with the text so far and the candidates; the last line says why it ended.
 
     Raises:
         UserError: the model doesn't generate, or can't read the text.
     """
-    run = _require_run(model)
-    prompt = encode_prompts(run, [request.text], run.device, raw=request.raw)
-    stop_ids = run.tokenizer.special.stop_ids
+    adapter = adapter_of(model)
+    prompt = adapter.prompt(request.text, raw=request.raw)
     tokens = stream(
         prompt.model,
         prompt.starts,
         max_new_tokens=min(prompt.max_new_tokens, request.max_new_tokens),
-        stop_ids=stop_ids,
+        stop_ids=prompt.stop_ids,
         sampling=Sampling(temperature=request.temperature, seed=request.seed),
-        device=run.device,
+        device=adapter.device,
     )
-    return _lines(prompt, (int(token[0]) for token, _ in tokens), stop_ids)
+    return _lines(adapter, prompt, ((int(token), logits[0]) for token, logits in tokens))
 
 
 def _lines(
-    prompt: Prompts, tokens: Iterator[int], stop_ids: Sequence[int]
+    adapter: Adapter, prompt: Prompts, tokens: Iterator[tuple[int, Tensor]]
 ) -> Iterator[dict[str, Any]]:
     ids: list[int] = []
-    for token in tokens:
-        if token in stop_ids:
-            yield {"end": "End of text."}
+    for token, logits in tokens:
+        candidates = most_probable("next token", logits, adapter.token_text).candidates
+        if token in prompt.stop_ids:
+            yield {"end": "End of text.", "candidates": candidates}
             return
         ids.append(token)
-        yield {"token": token, "text": prompt.text(0, ids, None)}
-    yield {
-        "end": "The context is full."
-        if len(ids) == prompt.max_new_tokens
-        else "Token limit reached."
-    }
-
-
-def _require_run(model: Run | Adapter) -> Run:
-    if not isinstance(model, Run):
-        raise UserError(f"{model.name}: Hugging Face models don't generate here; choose a run")
-    return model
-
-
-def view_generated(run: Run, text: str, generated: list[int], *, raw: bool = False) -> View:
-    """Capture the attention of a run while it reads a text and its own continuation.
-
-    Raises:
-        UserError: the run doesn't generate, can't read the text, or doesn't have these tokens.
-    """
-    if max(generated, default=0) >= run.tokenizer.size:
-        raise UserError("these tokens aren't in this model's vocabulary; generate again")
-    (start,) = encode_prompts(run, [text], run.device, raw=raw).starts
-    # When the context is full, the model never reads the last token that it generated.
-    ids = [*start, *generated][: run.recipe.model.context_length]
-    seq2seq = isinstance(run.model, SequenceToSequence)
-    source, target = (run.encode(text)[0], ids) if seq2seq else (ids, [])
-    maps = RunAdapter(run).maps_of_rows(source, target)
-    return View(f"{run.path.name}: {text}", (Panel(run.path.name, maps, text),))
+        yield {
+            "token": token,
+            "name": adapter.token_text(token),
+            "text": prompt.text(0, ids, None),
+            "candidates": candidates,
+        }
+    full = len(ids) == prompt.max_new_tokens
+    yield {"end": "The context is full." if full else "Token limit reached."}

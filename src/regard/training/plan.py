@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
+from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
-from regard.models.builders import Classifier, Embedder, TokenClassifier
+from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
 from regard.operating_system import require_memory
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
@@ -35,6 +37,9 @@ from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
 from regard.training.sources.text import stored_text, window_datasets
 from regard.training.validation import mean_loss
+
+EXAMPLE_CHARACTERS = 60
+"""Of the text that a run is tried with."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ def plan_run(run: Run, data: Datasets, title: str) -> Plan:
         epochs=config.epochs,
         shuffle=config.shuffle,
     )
-    run.origin["steps"] = sampler.steps
+    run.origin |= {"steps": sampler.steps, "example": example_text(run, data, sampler)}
     if config.changes_model:
         prepare_model(run, config)
     rows = -(-config.batch // config.accumulation)
@@ -205,6 +210,27 @@ def plan_run(run: Run, data: Datasets, title: str) -> Plan:
             "training.patience: nothing is held out to measure; raise data.validation, or set 0"
         )
     return Plan(run, data, sampler, validation, title)
+
+
+def example_text(run: Run, data: Datasets, sampler: Sampler) -> str:
+    """Return a text to try a run with: a question, a prompt, or the beginning of a text."""
+    if data.questions:
+        return data.questions[0].text
+    batch = sampler.batch(0)
+    read = next(iter(batch.inputs.values()))
+    is_causal = isinstance(run.model, LanguageModel)
+    starts = (batch.labels != IGNORE).int().argmax(1) if is_causal else torch.zeros(1)
+    row = int(starts.argmax())  # one with a prompt, if any has one
+    end = int(starts[row]) + 1 if starts[row] else int(read.lengths[row])
+    ids = read.ids[row, :end]
+    regular = torch.isin(ids, torch.tensor(run.tokenizer.regular_ids)).tolist()
+    first = regular.index(True)
+    last = next((i for i in range(first, end) if not regular[i]), end)
+    text = run.tokenizer.decode(ids[first:last].tolist())
+    if is_causal and first == 0 and not starts[row]:  # a window, which may begin within a word
+        text = text.partition(" ")[2] or text
+    shown = text.strip()[:EXAMPLE_CHARACTERS]
+    return shown if len(shown) < EXAMPLE_CHARACTERS else shown.rpartition(" ")[0].strip() or shown
 
 
 def plan_more_steps(

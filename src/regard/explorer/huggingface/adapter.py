@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.decoding.generate import Prompts
 from regard.errors import UserError
-from regard.explorer.adapters import MAX_GENERATED, require_characters, require_fit
+from regard.explorer.adapters import (
+    MAX_GENERATED,
+    require_characters,
+    require_fit,
+    require_tokens,
+)
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.gradients import Gradient
+from regard.explorer.huggingface.generator import HuggingFaceGenerator
 from regard.explorer.huggingface.loading import (
     cached_folder,
     load_model,
@@ -26,6 +33,9 @@ from regard.explorer.prediction import Prediction, most_probable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+UNLIMITED = 2**31
+"""Tokens of a model without a context length."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +69,11 @@ class HuggingFaceModel:
             fresh = kind(deepcopy(self.model.config))
         fresh = fresh.to(device=self.model.device, dtype=self.model.dtype).eval()
         return replace(self, name=f"{self.name}, untrained", model=fresh)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return self.model.device
 
     @property
     def context_length(self) -> int | None:
@@ -108,7 +123,58 @@ class HuggingFaceModel:
         with quiet():
             inputs, _ = self._inputs(text, second)
             logits = model(**inputs).logits[0, -1]
-        return most_probable("next token", logits, lambda i: tokens_as_text(self.tokenizer, [i])[0])
+        return most_probable("next token", logits, self.token_text)
+
+    def token_text(self, token: int) -> str:
+        """Return a token as text, a special one by its name."""
+        return tokens_as_text(self.tokenizer, [token])[0]
+
+    @torch.inference_mode()
+    def prompt(self, text: str, *, raw: bool = False) -> Prompts:
+        """Return what continues a text, or follows from a source; there is no template.
+
+        Raises:
+            UserError: the model doesn't generate; or the text is empty, can't be encoded or is too
+                long.
+        """
+        model: Any = self.model
+        if not model.can_generate():
+            raise UserError(f"{self.name}: has no head that predicts the next token")
+        with quiet():
+            source = self._source(text)
+            encoded = {}
+            if self._has_target:
+                encoded = {"encoder_outputs": model.get_encoder()(**source)}
+                encoded["attention_mask"] = source["attention_mask"]
+        start, special = self._start(source), self.tokenizer.all_special_ids
+        stops = model.generation_config.eos_token_id
+        return Prompts(
+            model=HuggingFaceGenerator(model, encoded),
+            starts=[start],
+            shown=[[] if self._has_target else [i for i in start if i not in special]],
+            max_new_tokens=(self.context_length or UNLIMITED) + 1 - len(start),
+            stop_ids=[] if stops is None else stops if isinstance(stops, list) else [stops],
+            decode=lambda ids: str(self.tokenizer.decode(list(ids))),
+        )
+
+    def maps_of_generated(
+        self, text: str, generated: Sequence[int], *, raw: bool = False
+    ) -> tuple[AttentionMap, ...]:
+        """Return the attention of all layers to a text and the tokens that continue it.
+
+        Raises:
+            UserError: the text is empty, can't be encoded or is too long, or the model doesn't have
+                these tokens.
+        """
+        table: Any = self.model.get_input_embeddings()
+        require_tokens(generated, len(table.weight))
+        with quiet():
+            source = self._source(text)
+            ids = [*self._start(source), *generated][: self.context_length]
+            row = torch.tensor([ids], device=self.model.device)
+            read = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+            inputs = source | {"decoder_input_ids": row} if self._has_target else read
+            return self._maps(self._body, inputs)
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
         """Return the attention of the first stack to tokens, and the position of the first one.
@@ -158,9 +224,23 @@ class HuggingFaceModel:
         require_characters(text, second)
         if not self._has_target:
             return self._encode(text, second, "the text")
-        source, _ = self._encode(text, None, "the text")
+        source = self._source(text)
         target = self._generated(source) if second is None else self._shifted(second)
         return source | {"decoder_input_ids": target}, None
+
+    def _source(self, text: str) -> dict[str, Tensor]:
+        """The inputs for one text."""
+        require_characters(text)
+        return self._encode(text, None, "the text")[0]
+
+    def _start(self, source: Mapping[str, Tensor]) -> list[int]:
+        """The ids that generation continues: those of the text, or the start of a target."""
+        if self._has_target:
+            assert self.model.generation_config is not None
+            return [self.model.generation_config.decoder_start_token_id]
+        ids: list[int] = source["input_ids"][0].tolist()
+        _, after = tokens_around(self.tokenizer)
+        return ids[: len(ids) - len(after)]
 
     def _maps(
         self, reader: "PreTrainedModel", inputs: dict[str, Tensor], starts: int | None = None

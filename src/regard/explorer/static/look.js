@@ -892,7 +892,7 @@ function cells(canvas, [rows, columns], state, describeAt, say) {
 }
 
 // One stop of the Tab key for a grid of things; arrows go on from there.
-function roving(items, columns, first = 0) {
+export function roving(items, columns, first = 0) {
   const stopAt = (item) => { for (const one of items) one.setAttribute("tabindex", one === item ? "0" : "-1"); };
   stopAt(items[first]);
   items.forEach((item, i) => {
@@ -928,10 +928,10 @@ function quietForMice(section, said) {
 
 // Elements
 
-function make(name, attributes, child) {
+export function make(name, attributes, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (child !== undefined) element.append(child);
+  element.append(...children);
   return element;
 }
 

@@ -1,15 +1,10 @@
 // The reply to a question, as elements. All text is inserted as text, never parsed as HTML.
 
+import { make } from "./look.js";
+
 export function describe(reply) {
   if (reply.best_guess === null) return [heading("I don't know."), make("p", {}, reply.reason)];
   return [answerOf(reply), ...evidenceOf(reply), signalsOf(reply)];
-}
-
-function make(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
 }
 
 const heading = (...parts) => make("p", {}, make("strong", {}, parts[0]), ...parts.slice(1));
