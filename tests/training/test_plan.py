@@ -8,7 +8,7 @@ from plans import plan_finetuning, plan_named, plan_pretraining, plan_questions,
 from regard.config import override
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES, TASKS
-from regard.tasks.registry import TextTaskConfig
+from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
 from regard.training.plan import EXAMPLE_CHARACTERS, Plan
 from tiny import MASK, MODEL, QUESTIONS

@@ -134,11 +134,12 @@ def _print(finding: "Finding") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from regard.book.formula_text import formula_text
     from regard.courses import COURSES
 
     console = Console(highlight=False)
     console.print(f"[bold]{finding.study.question}[/bold]\n", finding.study.claim, sep="\n")
-    console.print(f"\n    {finding.study.formula}\n", markup=False)
+    console.print(f"\n    {formula_text(finding.study.formula)}\n", markup=False)
     console.print(_measurements(finding))
     if finding.table:
         more = Table(*finding.table.columns, box=None, pad_edge=False)

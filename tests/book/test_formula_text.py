@@ -1,0 +1,38 @@
+"""Formulas as text."""
+
+import pytest
+
+from regard.book.formula_text import formula_text
+from regard.studies.registry import THEMES
+
+FORMULAS = {
+    r"\sigma^2 = \sqrt{d}": "σ² = √d",
+    r"\frac{1}{2 \sqrt{h}}": "1/(2√h)",
+    r"\frac{a + b}{\sqrt{2 / m}}": "(a + b)/√(2/m)",
+    r"\frac{\partial J}{\partial W_{hh}}": "∂J/∂W_hh",
+    r"-x - y": "−x − y",
+    r"u_b u_c^\top + W_x x_1 y": "u_b u_cᵀ + W_x x₁y",
+    r"\sum_{i \ne j} e^{-t} v_j": "∑_(i≠j) e^(−t) v_j",
+    r"\binom{m}{k} 2^{-m}": "(m choose k)2^(−m)",
+    r"\hat K, \quad h_2' = \mathrm{softmax}(s)_j": "K\u0302,  h₂′ = softmax(s)_j",
+    r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}": "(a, b; c, d)",
+    r"\text{next token: } x \to y": "next token: x → y",
+    r"\frac{\ln(n - 1)}{t}": "ln(n − 1)/t",
+}
+
+
+@pytest.mark.parametrize("tex", FORMULAS)
+def test_formulas_are_lines_of_text(tex: str) -> None:
+    assert formula_text(tex) == FORMULAS[tex]
+
+
+def test_no_formula_of_a_study_has_tex_in_it() -> None:
+    for study in (study for theme in THEMES for study in theme.studies):
+        text = formula_text(study.formula)
+        assert not set(text) & set("\\$\u2003\u200b"), text
+        assert text.count("(") == text.count(")"), text
+
+
+def test_an_unknown_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown command"):
+        formula_text(r"\nosuchthing x")
