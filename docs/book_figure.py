@@ -23,7 +23,7 @@ HEIGHT = 1400
 def main() -> None:
     """Write the book of one course, and take two pictures of a question."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        made = make_book("practical-4")
+        made = make_book(["practical-4"])
         (page,) = write_book(Path(folder), made, hide_answers=False, slides=False)
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),

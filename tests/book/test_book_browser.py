@@ -204,3 +204,22 @@ def test_slides_fit_the_screen_and_turn_by_keys(
                 "(s) => s.getBoundingClientRect().top"
             )
             assert abs(place) < 2
+        small = "[...document.querySelectorAll('.slide :is(p, li, h2):not(.where)')]"
+        sizes = tab.evaluate(f"{small}.map((one) => parseFloat(getComputedStyle(one).fontSize))")
+        assert min(sizes) >= 24 * height / 720 - 0.1
+
+
+def test_a_question_shows_its_answer_before_the_next_slide(
+    browser: "Browser", folder: Path
+) -> None:
+    with watched(browser, folder / "slides.html", width=1280) as tab:
+        question = tab.locator("#jhu-hw5-1\\.1")
+        answer = question.locator(".answer")
+        question.evaluate("(one) => one.scrollIntoView()")
+        assert not answer.is_visible()
+        tab.keyboard.press("ArrowRight")
+        assert answer.is_visible()
+        tab.keyboard.press("ArrowRight")
+        assert tab.evaluate("location.hash") == "#jhu-hw5-1.1--options-1"
+        tab.emulate_media(media="print")
+        assert all(one.is_visible() for one in tab.locator(".answer").all())

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from tiny_book import PARTS, tiny_book, tiny_results
 
-from regard.book.contents import Block, arrange, derivations_of, make_book
-from regard.courses import Shown
+from regard.book.contents import Block, arrange, choose, derivations_of, make_book
+from regard.courses import Shown, all_parts
+from regard.errors import UserError
 from regard.studies.finding import Finding
-from regard.studies.registry import all_studies
+from regard.studies.registry import THEMES, all_studies
 from regard.studies.study import Study
 
 
@@ -64,7 +65,7 @@ def test_models_are_trained_only_on_request(monkeypatch: pytest.MonkeyPatch) -> 
         PARTS[1], shown=(Shown(id="x", text="x", by=f"study:{trained.name}"),), derivation=None
     )
     monkeypatch.setattr("regard.book.contents.all_parts", lambda: (part,))
-    book = make_book("jhu-hw5")
+    book = make_book(["jhu-hw5"])
     assert list(book.results.findings) == [trained.name]
     assert book.results.findings[trained.name].seconds == trained.stored_result().seconds
     assert not book.results.proofs
@@ -75,5 +76,26 @@ def test_models_are_trained_only_on_request(monkeypatch: pytest.MonkeyPatch) -> 
         return study.stored_result()
 
     monkeypatch.setattr(Study, "over_seeds", over_seeds)
-    make_book("jhu-hw5", train=True)
+    make_book(["jhu-hw5"], train=True)
     assert seeds == [range(5)]
+
+
+def chosen(*names: str) -> tuple[list[str], list[str]]:
+    parts, studies = choose(names)
+    return [part.place for part in parts], [study.name for study in studies]
+
+
+def test_a_lesson_has_what_is_named_in_its_order() -> None:
+    assert chosen("scale", "jhu-hw5 3.1") == (["jhu-hw5 3.1"], ["scale", "complexity"])
+    parts, _ = chosen("jhu-hw5 3.5", "practical-4 2.b")
+    assert parts == [*(f"jhu-hw5 3.5.{i}" for i in (1, 2, 3)), "practical-4 2.b"]
+    (theme,) = (theme for theme in THEMES if theme.name == "low rank")
+    assert chosen("low rank") == ([], [study.name for study in theme.studies])
+    assert chosen("jhu-hw5")[0] == [p.place for p in all_parts() if p.course == "jhu-hw5"]
+    assert chosen("jhu-hw5 1.1")[0] == ["jhu-hw5 1.1"], "not 1.10"
+
+
+@pytest.mark.parametrize("name", ["scal", "jhu-hw5 9", "jhu", ""])
+def test_an_unknown_name_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="is no course, part, theme or study"):
+        choose([name])

@@ -131,23 +131,46 @@ def test_a_finding_in_a_notebook_has_no_script_of_its_own() -> None:
     assert "<math" in averaging()._repr_html_()
 
 
+def screens(page: str) -> dict[str, str]:
+    """Each slide of a page by its id."""
+    slides = re.split(r'<section class="slide [^"]*" id="', page)[1:]
+    return {slide.partition('"')[0]: slide.partition("</section>")[0] for slide in slides}
+
+
 def test_slides_show_one_figure_each() -> None:
-    for slide in slides_html(tiny_book()).split('<section class="slide')[1:]:
+    for slide in screens(slides_html(tiny_book())).values():
         assert slide.count("<figure>") == ('class="claim"' in slide)
 
 
+def test_slides_begin_with_title_and_overview_and_show_their_position() -> None:
+    slides = screens(slides_html(tiny_book()))
+    assert list(slides)[:4] == ["title", "overview", "jhu-hw5", "jhu-hw5-1.1"]
+    assert "3 questions" in slides["title"]
+    assert 'href="#eecs182-hw8"' in slides["overview"]
+    assert 'href="#jhu-hw5-1.2"' in slides["jhu-hw5"]
+    for number, slide in enumerate(slides.values(), 1):
+        assert f"<span>{number} / {len(slides)}</span>" in slide
+
+
 def test_a_slide_shows_the_options_before_the_answer() -> None:
-    problem = slides_html(tiny_book()).split('id="jhu-hw5-1.1"')[1].split("</section>")[0]
+    problem, answer = screens(slides_html(tiny_book()))["jhu-hw5-1.1"].split('class="answer"')
     assert "<li>Yes</li>" in problem
-    assert "right" not in problem
+    assert "always" not in problem
+    assert "always" in answer
+
+
+def test_slides_have_studies_that_no_part_shows() -> None:
+    assert "study-fourier-features" in screens(slides_html(tiny_book()))
 
 
 def test_a_long_answer_takes_several_slides() -> None:
     answer = "\n\n".join(["A word. " * 60] * 3)
     book = arrange([replace(PARTS[1], answer=answer)], tiny_results())
-    page = slides_html(book)
-    assert 'id="jhu-hw5-1.2--answer-3"' in page
-    assert 'id="jhu-hw5-1.2--answer-4"' not in page
+    slides = screens(slides_html(book))
+    more = [name for name in slides if "--answer" in name]
+    assert more == ["jhu-hw5-1.2--answer-2", "jhu-hw5-1.2--answer-3"]
+    for name in ("jhu-hw5-1.2", *more):
+        assert slides[name].count("A word.") == 60
 
 
 def test_slides_are_written_on_request(tmp_path: Path) -> None:

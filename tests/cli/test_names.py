@@ -30,7 +30,7 @@ def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) 
         ("generate nowhere Ada --precision float23", "float32"),
         ("attention check linformr", "linformer"),
         ("study run averging", "averaging"),
-        ("book --out new --course jhu-hw6", "jhu-hw5"),
+        ("book --out new --only jhu-hw6", "jhu-hw5"),
         ("birthplaces --data . --arm pretraind", "pretrained"),
     ],
 )

@@ -133,6 +133,19 @@ def test_slides_fit_a_projector(folder: Path) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
+def test_no_slide_is_a_lone_sentence(folder: Path) -> None:
+    """Each has several paragraphs, lines or sentences, or a figure."""
+    with driven() as browser, watched(browser, folder / "slides.html", width=1280) as tab:
+        lone = tab.evaluate(
+            """[...document.querySelectorAll(".slide")].filter((one) => {
+              const parts = [...one.querySelectorAll(":is(p, li, h2):not(.where)")];
+              const ends = parts.map((part) => part.textContent.split(/[.?!:](?:\\s|$)/).length);
+              return !one.querySelector("figure") && ends.reduce((a, b) => a + b, 0) < 4;
+            }).map((one) => one.id)"""
+        )
+        assert lone == []
+
+
 def test_it_has_no_text_without_its_formulas(folder: Path) -> None:
     page = (folder / "index.html").read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|srcdoc=\"[^\"]*\"", "", page, flags=re.DOTALL)

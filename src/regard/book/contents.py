@@ -1,14 +1,15 @@
 """What stands where in the book: each part with its evidence, each study in full once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regard.courses import COURSES, Correction, Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
+from regard.errors import UserError, suggestion
 from regard.studies.finding import Finding, Row
-from regard.studies.registry import all_studies
+from regard.studies.registry import THEMES, all_studies, find_study
 from regard.studies.study import STORED_SEEDS, Study
 
 
@@ -100,22 +101,67 @@ Track = Callable[[list[Study[Any]]], Iterable[Study[Any]]]
 """Iterates over studies, and may show progress."""
 
 
-def make_book(course: str | None = None, *, train: bool = False, track: Track = iter) -> Book:
-    """Run the studies and derivations of a course, or of all, and arrange them.
+def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = iter) -> Book:
+    """Run the studies and derivations of parts, and arrange them.
 
+    `only` names courses, parts, themes and studies, in their order; by default all are included.
     Studies that train models show stored results, unless `train` is set.
+
+    Raises:
+        UserError: there is no such course, part, theme or study.
     """
-    parts = [part for part in all_parts() if course in (None, part.course)]
-    asked = {name for part in parts for name in part.studies}
-    studies = [study for study in all_studies() if course is None or study.name in asked]
+    parts, studies = choose(only) if only else (list(all_parts()), list(all_studies()))
     findings = {study.name: _finding(study, train=train) for study in track(studies)}
     proofs = {
-        name: Proof(derivation, derivation.check(seed=0))
-        for name, derivation in DERIVATIONS.items()
-        if course is None or any(name in derivations_of(part) for part in parts)
+        name: Proof(DERIVATIONS[name], DERIVATIONS[name].check(seed=0))
+        for name in DERIVATIONS
+        if not only or any(name in derivations_of(part) for part in parts)
     }
     figures = {name: finding.svg() for name, finding in findings.items()}
     return arrange(parts, Results(findings, figures, proofs))
+
+
+def choose(names: Sequence[str]) -> tuple[list[Part], list[Study[Any]]]:
+    """Return the parts that names stand for, and the studies of those and of further names.
+
+    A name is a course, a course and the beginning of a number ("jhu-hw5 3"), a theme, or a study.
+
+    Raises:
+        UserError: there is no such course, part, theme or study.
+    """
+    parts: dict[str, Part] = {}
+    studies: dict[str, Study[Any]] = {}
+    themes = {theme.name: theme.studies for theme in THEMES}
+    for name in names:
+        if chosen := _parts(name):
+            parts |= {part.place: part for part in chosen}
+            studies |= {study: find_study(study) for part in chosen for study in part.studies}
+        elif name in themes:
+            studies |= {study.name: study for study in themes[name]}
+        else:
+            places = (part.place for part in all_parts())
+            studies[name] = _study(name, [*COURSES, *places, *themes])
+    return list(parts.values()), list(studies.values())
+
+
+def _parts(name: str) -> list[Part]:
+    course, _, number = name.partition(" ")
+    return [
+        part
+        for part in all_parts()
+        if part.course == course and f"{part.number}.".startswith(f"{number}." if number else "")
+    ]
+
+
+def _study(name: str, others: Iterable[str]) -> Study[Any]:
+    studies = {study.name: study for study in all_studies()}
+    if name not in studies:
+        nearest = suggestion(name, [*others, *studies])
+        raise UserError(
+            f"--only {name}: is no course, part, theme or study; regard courses and regard study "
+            f"list show all{nearest}"
+        )
+    return studies[name]
 
 
 def _finding(study: Study[Any], *, train: bool) -> Finding:

@@ -2,7 +2,6 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -15,6 +14,7 @@ from regard import __version__
 from regard.book.contents import Book
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
+from regard.book.slides import make_slides
 from regard.courses import COURSES
 from regard.derivations import Step
 from regard.drawing import COLORS
@@ -37,10 +37,10 @@ _KINDS = {
     "program": "Programming",
 }
 _CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
-LINES = 4
-"""Most lines of a derivation on a slide."""
-LETTERS = 750
-"""Most letters of text on a slide that has several paragraphs."""
+WIDE = 2.7
+"""A figure of this width, in heights, is below its text on a slide."""
+BESIDE = 560
+"""Most letters beside or above a figure on a slide; a longer caption is left out."""
 
 
 def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) -> list[Path]:
@@ -67,12 +67,18 @@ def book_html(book: Book, *, hide_answers: bool) -> str:
 
 
 def slides_html(book: Book) -> str:
-    """Return the book as slides: a claim and a figure per screen."""
+    """Return the book as slides for a projector."""
     script = _static("formulas.js") + _static("slides.js")
     return (
         _environment()
         .get_template("slides.html")
-        .render(book=book, script=script, policy=_policy(script))
+        .render(
+            book=book,
+            slides=make_slides(book),
+            questions=sum(len(chapter.entries) for chapter in book.chapters),
+            script=script,
+            policy=_policy(script),
+        )
     )
 
 
@@ -120,15 +126,17 @@ def _with_clips_apart(page: str) -> str:
     return _CLIP.sub("", page).replace("</body>", apart)
 
 
-def _screens(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Group consecutive texts by slide; yield the first and the end of each group."""
-    first = letters = 0
-    for place, text in enumerate(texts):
-        if letters and letters + len(text) > LETTERS:
-            yield first, place
-            first, letters = place, 0
-        letters += len(text)
-    yield first, len(texts)
+def _is_wide(svg: str) -> bool:
+    """Whether a figure is too wide to stand beside text."""
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert box is not None
+    return float(box[1]) > WIDE * float(box[2])
+
+
+def _fits(finding: Finding) -> bool:
+    """Whether the caption of a figure fits on its slide."""
+    texts = (finding.study.claim, finding.condition or "", finding.caption)
+    return sum(map(len, texts)) <= BESIDE
 
 
 def _outcome(step: Step, error: float) -> str:
@@ -165,8 +173,8 @@ def _environment() -> jinja2.Environment:
         "inert": lambda data: Markup(inert(data)),
         "first_figure": _first_figure,
         "same_figure": _same_figure,
-        "join_option": lambda option: f"{option.text} {option.why}",
-        "screens": _screens,
+        "fits": _fits,
+        "is_wide": _is_wide,
         "start": _start,
     }
     environment.globals |= {
@@ -174,7 +182,6 @@ def _environment() -> jinja2.Environment:
         "colors": COLORS,
         "font": _font,
         "kinds": _KINDS,
-        "lines_per_slide": LINES,
         "mark": lambda verdict: _MARKS[verdict],
         "outcome": _outcome,
         "sliders": SLIDERS,
