@@ -2,7 +2,8 @@
 
 import pytest
 
-from regard.book.formula_text import formula_text
+from regard.book.formula_text import formula_text, with_formulas
+from regard.courses import all_parts
 from regard.studies.registry import THEMES
 
 FORMULAS = {
@@ -31,6 +32,11 @@ def test_no_formula_of_a_study_has_tex_in_it() -> None:
         text = formula_text(study.formula)
         assert not set(text) & set("\\$\u2003\u200b"), text
         assert text.count("(") == text.count(")"), text
+
+
+def test_questions_are_plain_text() -> None:
+    assert with_formulas(r"Is $\sqrt{h}$ in $x_1$?") == "Is √h in x₁?"
+    assert not any("$" in with_formulas(part.question) for part in all_parts())
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from regard.cli.courses import courses
 from regard.cli.main import run
-from regard.courses import COURSES, all_parts, find_part
+from regard.courses import COURSES, all_parts
 
 
 def listed(*options: str) -> str:
@@ -33,7 +33,7 @@ def test_the_table_has_a_row_for_each_part_of_a_course() -> None:
     for part in all_parts():
         if part.course == "eecs182-disc8":
             assert f"\n{part.number} " in table
-    assert find_part("eecs182-disc8", "2.c").question.split("?")[0] in table
+    assert "What is h₂′ if softmax is replaced by argmax?" in table
     assert "derivation products-by-hand" in table
 
 

@@ -32,6 +32,11 @@ def formula_text(tex: str) -> str:
     return re.sub(r"(?<=[(\[{]) | (?=[)\]},])", "", text).replace(_WIDE, "  ").strip()
 
 
+def with_formulas(text: str) -> str:
+    """Return plain text with the TeX between dollar signs as text."""
+    return re.sub(r"\$([^$]+)\$", lambda found: formula_text(found[1]), text)
+
+
 def _text(element: Element) -> str:
     if not len(element):
         return _leaf(element)

@@ -43,6 +43,7 @@ def _print(parts: "list[Part]") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from regard.book.formula_text import with_formulas
     from regard.courses import COURSES
 
     for course in dict.fromkeys(part.course for part in parts):
@@ -53,7 +54,7 @@ def _print(parts: "list[Part]") -> None:
         table.add_column("answered by", ratio=2)
         for part in parts:
             if part.course == course:
-                row = (part.number, part.question, ", ".join(_answers(part)))
+                row = (part.number, with_formulas(part.question), ", ".join(_answers(part)))
                 table.add_row(*map(Text, row))
         options.print_wide(table)
 

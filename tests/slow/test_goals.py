@@ -1,0 +1,107 @@
+"""The scripts of docs/goals.md, as they are printed, with less training."""
+
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiny_explored import tiny_folder
+
+pytestmark = pytest.mark.slow
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "goals.md").read_text(encoding="utf-8")
+SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
+LESS = {
+    "demo": ["training.steps=30", "world.people=80", "world.absent=40"],
+    "compare": ["training.steps=2"],
+    "train": ["training.steps=40"],
+}
+"""Settings of commands that train."""
+
+
+def blocks(text: str, language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def play(section: str, folder: Path, **replaced: str) -> dict[str, str]:
+    """Run the commands of a section in a folder; return what each printed."""
+    (script,) = blocks(SECTIONS[section])
+    printed: dict[str, str] = {}
+    for line in script.splitlines():
+        for name, value in replaced.items():
+            line = line.replace(name, value)
+        program, command, *rest = shlex.split(line, comments=True)
+        assert program == "regard"
+        arguments = [command, *rest, *LESS.get(command, [])]
+        printed[shlex.join([command, *rest])] = run(["-m", "regard", *arguments], folder)
+    return printed
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+def test_a_model_is_asked_where_people_were_born(tmp_path: Path) -> None:
+    printed = play("Ask a model where people were born", tmp_path)
+    assert "confidence" in printed["ask runs/demo/finetuned 'Where was Stefan Radnor born?'"]
+    assert (tmp_path / "runs/demo/report.html").is_file()
+    assert (tmp_path / "look.html").is_file()
+
+
+def test_a_mechanism_of_ones_own_is_checked_and_compared(tmp_path: Path) -> None:
+    page = (DOCS / "attention.md").read_text(encoding="utf-8")
+    (file,) = (code for code in blocks(page, "python") if code.startswith("# mine.py"))
+    (tmp_path / "mine.py").write_text(file, encoding="utf-8")
+    printed = play("Try a mechanism of your own", tmp_path)
+    assert "✓ mine.py:Sigmoid" in printed["attention check mine.py:Sigmoid"]
+    report = (tmp_path / "sweep/report.html").read_text(encoding="utf-8")
+    assert "mine.py:Sigmoid" in report
+    assert (tmp_path / "look.html").is_file()
+
+
+def test_a_hugging_face_model_is_looked_at_and_imported(tmp_path: Path) -> None:
+    tiny_folder(tmp_path / "model", "gpt2", head=True)
+    printed = play("Look inside a Hugging Face model", tmp_path, MODEL="model")
+    assert (tmp_path / "dog.html").is_file()
+    assert (tmp_path / "scores.png").is_file()
+    assert printed["generate runs/imported 'The dog' --max-new-tokens 8"].startswith("The dog")
+
+
+def test_a_class_is_prepared(tmp_path: Path) -> None:
+    printed = play("Prepare a class", tmp_path)
+    assert "3.5.1" in printed["courses --course jhu-hw5"]
+    slides = (tmp_path / "lesson/slides.html").read_text(encoding="utf-8")
+    assert 'id="jhu-hw5-3.5.1"' in slides
+    assert 'id="jhu-hw5-3.1"' not in slides
+    assert "0 of 13 points" in printed["exercises check mine"]
+
+
+def test_ones_own_table_and_text_give_a_model_for_transformers(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    with (tmp_path / "reviews.csv").open("w", encoding="utf-8") as file:
+        file.write("id,review,stars\n")
+        for number in range(200):
+            good = draw.random() < 0.5
+            word = draw.choice(["warm", "fresh", "kind"] if good else ["cold", "stale", "rude"])
+            thing = draw.choice(["food", "room", "soup"])
+            file.write(f"{number},The {thing} was {word},{5 if good else 1}\n")
+    animals = ("cat", "dog", "bird")
+    sentences = (f"The {draw.choice(animals)} sat on the mat. " for _ in range(500))
+    (tmp_path / "book.txt").write_text("".join(sentences), encoding="utf-8")
+    section = "Train on your own table and text"
+    printed = play(section, tmp_path)
+    assert printed["generate runs/reviews 'The food was cold'"].strip() in ("1", "5")
+    (code,) = blocks(SECTIONS[section], "python")
+    text = run(["-c", code], tmp_path)
+    assert text == printed["generate runs/book The --max-new-tokens 40"]
