@@ -3,6 +3,9 @@
 import re
 import xml.etree.ElementTree as ET
 
+import pytest
+from matplotlib.figure import Figure
+
 from regard import drawing
 from regard.evaluation import figures
 from regard.metrics import Interval
@@ -50,3 +53,27 @@ def test_names_are_shown_as_text() -> None:
 
 def test_the_same_numbers_give_the_same_drawing() -> None:
     assert drawings() == drawings()
+
+
+def test_no_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    extents: list[tuple[float, float]] = []
+
+    def measured(figure: Figure, title: str) -> str:
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        extents.append((box.x0, box.x1))
+        return title
+
+    monkeypatch.setattr("regard.evaluation.figures.to_svg", measured)
+    models = ("text and questions together, held-out text", "text first, questions afterwards")
+    axis = "accuracy on people in the text only"
+    figures.line_chart(dict.fromkeys(models, ((0, 1), (0, 1))), x=axis, y="loss", title="")
+    figures.line_chart(
+        {"a": ((0, 1), (0, 1))}, x=axis, y="loss", title="", points={models[0]: (0, 0)}
+    )
+    figures.interval_chart({models[1]: Interval(0.5, 0.4, 0.6)}, x=axis, title="")
+    figures.histogram({name: [0.0, 1.0] for name in models}, x=axis, title="")
+    assert len(extents) == 4
+    for left, right in extents:
+        assert left >= -0.01
+        assert right <= figures.WIDTH + 0.01

@@ -1,14 +1,19 @@
 """Figures as SVG that suit a light and a dark page: lines and text take the page's color."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from regard.drawing import COLORS, INK, panels, to_svg
 from regard.metrics import Interval
 
 WIDTH = 4.4
 """Of a chart, in inches: that of a phone, so that text stays readable there."""
+
+SHORT = 20
+"""Letters of a name in a legend of two columns."""
 
 Curve = tuple[Sequence[float], Sequence[float]]
 
@@ -24,7 +29,8 @@ def line_chart(
 ) -> str:
     """Named curves, and named points, in one chart."""
     points = points or {}
-    with panels(height=3.4, width=WIDTH) as (figure, (axes,)):
+    names = [*curves, *points]
+    with panels(height=2.8 + _legend_height(names), width=WIDTH) as (figure, (axes,)):
         for name, (xs, ys) in curves.items():
             axes.plot(xs, ys, label=name, linewidth=1.6)
         for name, (at, height) in points.items():
@@ -33,8 +39,8 @@ def line_chart(
             axes.set_yscale("log")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        if len(curves) + len(points) > 1:
-            figure.legend(loc="outside lower center", ncols=2)
+        if len(names) > 1:
+            _draw_legend(figure, names)
         return to_svg(figure, title)
 
 
@@ -47,7 +53,7 @@ def interval_chart(values: Mapping[str, Interval], *, x: str, title: str) -> str
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
-        axes.set_xlabel(x)
+        figure.supxlabel(x, fontsize="medium")  # which may be wider than the axes
         return to_svg(figure, title)
 
 
@@ -60,5 +66,18 @@ def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> s
             axes.hist(values, bins=bins, alpha=0.6, label=name)
         axes.set_xlabel(x)
         axes.set_ylabel("people")
-        figure.legend(loc="outside lower center", ncols=2)
+        _draw_legend(figure, groups)
         return to_svg(figure, title)
+
+
+def _columns(names: Collection[str]) -> int:
+    """Number of columns in which a legend fits the width."""
+    return 2 if max(map(len, names)) <= SHORT else 1
+
+
+def _legend_height(names: Collection[str]) -> float:
+    return 0.2 * ceil(len(names) / _columns(names)) + 0.2
+
+
+def _draw_legend(figure: Figure, names: Collection[str]) -> None:
+    figure.legend(loc="outside lower center", ncols=_columns(names))
