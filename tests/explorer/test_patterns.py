@@ -38,6 +38,7 @@ ATTENDED = {
     "the one before": [0, 0, 1, 2, 3, 4],
     "the first": [0] * N,
     "a separator": [5] * N,
+    "the same word": [3] * N,
     "words": [3, 4, 4, 1, 1, 2],
 }
 """Heads, and the key of each query."""

@@ -84,23 +84,24 @@ def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"
 
 
 def most_selective(one: AttentionMap) -> tuple[int, int]:
-    """Return the layer and head, from 0 as they are shown, that select single keys by content.
+    """Return the layer and head, from 0 as they are shown, whose queries select keys by content.
 
-    Their queries have the largest weights, on average, on a key other than the first one,
-    separators, and, where a text attends to itself, the query and its neighbors.
+    The score of a head is the mean over queries of the largest weight on a key, above the mean
+    that all queries give to it. The first key and separators don't count, nor, where a text attends
+    to itself, the query and its neighbors.
     """
     n, m = len(one.queries), len(one.keys)
     ignored = token_info(one.keys).separators.repeat(n, 1)
     ignored[:, 0] = True
     if one.queries == one.keys:
         ignored |= torch.ones(n, m, dtype=torch.bool).tril(1).triu(-1)
-    largest = {
-        (place, at): float(weights[head].masked_fill(ignored, 0).amax(-1).mean())
-        for place, layer in enumerate(one.layers)
-        for weights in [shares(layer.record)[0].float().cpu()]
-        for at, head in enumerate(layer.heads)
-    }
-    return max(largest, key=largest.__getitem__)
+    scores: dict[tuple[int, int], float] = {}
+    for place, layer in enumerate(one.layers):
+        weights = shares(layer.record)[0].float().cpu()
+        mean = weights.sum(-2, keepdim=True) / (weights > 0).sum(-2, keepdim=True).clamp(min=1)
+        largest = (weights - mean).masked_fill(ignored, 0).clamp(min=0).amax(-1).mean(-1)
+        scores |= {(place, at): float(largest[head]) for at, head in enumerate(layer.heads)}
+    return max(scores, key=scores.__getitem__)
 
 
 def sink_share(heads: Sequence[Head]) -> float:

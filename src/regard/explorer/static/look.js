@@ -311,12 +311,13 @@ function drawMatrix(data, state, update, say) {
 // The matrix of a head, and all heads in the width that it leaves, or below it.
 function drawAmongHeads(map, state, update, say) {
   const { space } = state;
-  const part = Math.floor(0.6 * space);
-  const share = sizesOf(map, part).named || !sizesOf(map, space).named ? part : space;
-  const rest = space - widthOfCells(map, share) - GAP;
-  const beside = space >= NARROW && rest >= mostHeads(map) * (SMALLEST + 3) + 48;
-  const box = make("div", { class: "among" }, drawCells(map, "", map, beside ? share : space, state, say));
-  box.append(drawThumbnails(map, "", beside ? rest : space, state, update, say));
+  const least = mostHeads(map) * (SMALLEST + 3) + 48; // pixels of all thumbnails
+  const part = Math.floor(Math.min(0.6 * space, space - least - GAP));
+  const beside = space >= NARROW && (sizesOf(map, part).named || !sizesOf(map, space).named);
+  const share = beside ? part : space;
+  const rest = beside ? space - widthOfCells(map, part) - GAP : space;
+  const box = make("div", { class: "among" }, drawCells(map, "", map, share, state, say));
+  box.append(drawThumbnails(map, "", rest, state, update, say));
   return box;
 }
 
