@@ -170,7 +170,7 @@ def test_on_a_phone_no_number_of_the_steps_is_cut(page: "Page", tmp_path: Path) 
 
 def test_of_two_sentences_the_shares_of_blocks_are_listed(page: "Page", tmp_path: Path) -> None:
     view = look(run("masked", "model.n_token_types=2"), *TEXTS)
-    show(page, view, tmp_path, "Matrix")
+    show(page, view.opening("matrix"), tmp_path, "Matrix")
     table = page.get_by_label("shares of weight between the texts")
     second = view.panels[0].maps[0].second
     shares = [float(share) for share in table.locator("td").all_text_contents()]
