@@ -72,8 +72,12 @@ def test_the_text_separates_different_answers() -> None:
 
 @pytest.mark.slow
 def test_the_verdict() -> None:
-    finding = recalled()
-    assert finding.verdict is Verdict.HOLDS
+    """Of three seeds: where few answers are wrong, the order of right and wrong ones is chance."""
+    finding = recalled.over_seeds(range(3))
+    assert finding.held >= 2
+    for row in finding.rows:
+        if not row.name.startswith("right / wrong: AUROC"):
+            assert row.mark == "3 of 3", row.name
     assert finding.table is not None
     assert {row[0] for row in finding.table.rows} == {"right", "wrong", "absent"}
 
