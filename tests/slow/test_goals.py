@@ -54,7 +54,7 @@ def run(arguments: list[str], folder: Path) -> str:
 
 def test_a_model_is_asked_where_people_were_born(tmp_path: Path) -> None:
     printed = play("Ask a model where people were born", tmp_path)
-    assert "confidence" in printed["ask runs/demo/finetuned 'Where was Stefan Radnor born?'"]
+    assert "confidence" in printed["ask runs/demo/pretrained 'Where was Stefan Radnor born?'"]
     assert (tmp_path / "runs/demo/report.html").is_file()
     assert (tmp_path / "look.html").is_file()
 

@@ -133,6 +133,12 @@ def _is_wide(svg: str) -> bool:
     return float(box[1]) > WIDE * float(box[2])
 
 
+def _counted(n: int, name: str) -> str:
+    """Return a number with its noun, or nothing for 0."""
+    plural = f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+    return f"{n} {name if n == 1 else plural}" if n else ""
+
+
 def _fits(finding: Finding) -> bool:
     """Whether the caption of a figure fits on its slide."""
     texts = (finding.study.claim, finding.condition or "", finding.caption)
@@ -180,6 +186,7 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "courses": COURSES,
         "colors": COLORS,
+        "counted": _counted,
         "font": _font,
         "kinds": _KINDS,
         "mark": lambda verdict: _MARKS[verdict],
