@@ -111,6 +111,13 @@ def test_a_run_keeps_a_text_to_try_it_with(tmp_path: Path) -> None:
     assert EXAMPLE_CHARACTERS / 2 < len(shown) < EXAMPLE_CHARACTERS
 
 
+def test_a_batch_of_special_tokens_gives_no_example(tmp_path: Path) -> None:
+    """A text of one token, all of which are masked."""
+    recipe = override(RECIPES["masked"], [*MODEL, "objective.masking=1", "data.validation=0"])
+    made = plan_pretraining([Document("a", "text:1")], tmp_path, recipe)
+    assert made.run.origin["example"] in ("", "a")
+
+
 @pytest.mark.parametrize("task", ["casing", "translation", "tagging", "entailment", "retrieval"])
 def test_the_example_of_a_task_is_one_of_its_texts(task: str, tmp_path: Path) -> None:
     shown = plan_named(task, out=tmp_path).run.origin["example"]

@@ -9,7 +9,7 @@ from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
 from regard.errors import UserError, suggestion
 from regard.studies.finding import Finding, Row
-from regard.studies.registry import THEMES, all_studies, find_study
+from regard.studies.registry import THEMES, all_studies
 from regard.studies.study import STORED_SEEDS, Study
 
 
@@ -130,18 +130,24 @@ def choose(names: Sequence[str]) -> tuple[list[Part], list[Study[Any]]]:
         UserError: there is no such course, part, theme or study.
     """
     parts: dict[str, Part] = {}
-    studies: dict[str, Study[Any]] = {}
+    chosen: dict[str, Study[Any]] = {}
+    studies = {study.name: study for study in all_studies()}
     themes = {theme.name: theme.studies for theme in THEMES}
     for name in names:
-        if chosen := _parts(name):
-            parts |= {part.place: part for part in chosen}
-            studies |= {study: find_study(study) for part in chosen for study in part.studies}
+        if found := _parts(name):
+            parts |= {part.place: part for part in found}
+            chosen |= {study: studies[study] for part in found for study in part.studies}
         elif name in themes:
-            studies |= {study.name: study for study in themes[name]}
+            chosen |= {study.name: study for study in themes[name]}
+        elif name in studies:
+            chosen[name] = studies[name]
         else:
-            places = (part.place for part in all_parts())
-            studies[name] = _study(name, [*COURSES, *places, *themes])
-    return list(parts.values()), list(studies.values())
+            known = [*COURSES, *(part.place for part in all_parts()), *themes, *studies]
+            raise UserError(
+                f"--only {name}: is no course, part, theme or study; regard courses and regard "
+                f"study list show all{suggestion(name, known)}"
+            )
+    return list(parts.values()), list(chosen.values())
 
 
 def _parts(name: str) -> list[Part]:
@@ -151,17 +157,6 @@ def _parts(name: str) -> list[Part]:
         for part in all_parts()
         if part.course == course and f"{part.number}.".startswith(f"{number}." if number else "")
     ]
-
-
-def _study(name: str, others: Iterable[str]) -> Study[Any]:
-    studies = {study.name: study for study in all_studies()}
-    if name not in studies:
-        nearest = suggestion(name, [*others, *studies])
-        raise UserError(
-            f"--only {name}: is no course, part, theme or study; regard courses and regard study "
-            f"list show all{nearest}"
-        )
-    return studies[name]
 
 
 def _finding(study: Study[Any], *, train: bool) -> Finding:

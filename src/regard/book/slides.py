@@ -14,6 +14,8 @@ LINES = 14
 """Most lines of text beside or above the formulas of a derivation."""
 APART = 80
 """Letters that would fit between two options."""
+REASON_LINE, GIVEN_LINE = 38, 90
+"""Letters of a line beside a formula, and of a line of the whole width."""
 QUESTIONS = 8
 """Most questions in a list."""
 
@@ -112,8 +114,8 @@ def _part(book: Book, chapter: Chapter, entry: Entry) -> Iterator[Slide]:
         if not block.in_full:
             continue
         derivation = book.results.proofs[block.name].derivation
-        sizes = [1 + ceil(len(step.reason) / 38) for step in derivation.steps]
-        sizes[0] += ceil(len(derivation.given) / 90)
+        sizes = [1 + ceil(len(step.reason) / REASON_LINE) for step in derivation.steps]
+        sizes[0] += ceil(len(derivation.given) / GIVEN_LINE)
         for group in balanced(sizes, LINES):
             id_ = f"{entry.id}--{block.name}-{group.start + 1}"
             yield at(kind="proof", id=id_, block=block, first=group.start, count=len(group))

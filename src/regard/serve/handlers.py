@@ -100,16 +100,15 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     ids: list[int] = []
     for token, logits in tokens:
-        candidates = most_probable("next token", logits, adapter.token_text).candidates
         if token in prompt.stop_ids:
-            yield {"end": "End of text.", "candidates": candidates}
+            yield {"end": "End of text."}
             return
         ids.append(token)
         yield {
             "token": token,
             "name": adapter.token_text(token),
             "text": prompt.text(0, ids, None),
-            "candidates": candidates,
+            "candidates": most_probable("next token", logits, adapter.token_text).candidates,
         }
     full = len(ids) == prompt.max_new_tokens
     yield {"end": "The context is full." if full else "Token limit reached."}

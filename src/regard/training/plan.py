@@ -224,7 +224,7 @@ def example_text(run: Run, data: Datasets, sampler: Sampler) -> str:
     end = int(starts[row]) + 1 if starts[row] else int(read.lengths[row])
     ids = read.ids[row, :end]
     regular = torch.isin(ids, torch.tensor(run.tokenizer.regular_ids)).tolist()
-    first = regular.index(True)
+    first = next((i for i in range(end) if regular[i]), end)
     last = next((i for i in range(first, end) if not regular[i]), end)
     text = run.tokenizer.decode(ids[first:last].tolist())
     if is_causal and first == 0 and not starts[row]:  # a window, which may begin within a word

@@ -893,7 +893,7 @@ function cells(canvas, [rows, columns], state, describeAt, say) {
 }
 
 // One stop of the Tab key for a grid of things; arrows go on from there.
-export function roving(items, columns, first = 0) {
+function roving(items, columns, first = 0) {
   const stopAt = (item) => { for (const one of items) one.setAttribute("tabindex", one === item ? "0" : "-1"); };
   stopAt(items[first]);
   items.forEach((item, i) => {

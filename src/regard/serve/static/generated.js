@@ -1,32 +1,42 @@
 // The generated text: each token is a button that shows what the model might have generated instead.
 
-import { make, roving } from "./look.js";
+import { make } from "./look.js";
+
+const NEIGHBORS = { ArrowRight: "nextElementSibling", ArrowDown: "nextElementSibling", ArrowLeft: "previousElementSibling", ArrowUp: "previousElementSibling" };
 
 export function generatedText(section) {
   const [text, table] = [section.querySelector(".text"), section.querySelector(".candidates")];
-  let steps = [];
-  const clear = () => { steps = []; text.replaceChildren(); table.replaceChildren(); section.hidden = true; };
+  let [last, lit] = [null, null]; // the latest step, and the one whose candidates are shown
+  const clear = () => { last = lit = null; text.replaceChildren(); table.replaceChildren(); section.hidden = true; };
+
+  text.addEventListener("keydown", (event) => {
+    const neighbor = event.target[NEIGHBORS[event.key]];
+    if (neighbor) { event.preventDefault(); neighbor.focus(); }
+  });
 
   // The text so far includes the prompt if that is continued. A character may need several tokens.
   function add({ name, text: whole, candidates }, prompt) {
-    const before = steps.length ? steps[steps.length - 1].whole : whole.startsWith(prompt) ? prompt : "";
-    let shared = 0;
-    while (shared < before.length && before[shared] === whole[shared]) shared++;
-    if (!steps.length) text.append(before);
-    else steps[steps.length - 1].token.textContent = whole.slice(steps[steps.length - 1].start, shared);
-    const token = make("button", { type: "button", "aria-label": `token “${name}”` }, whole.slice(shared));
-    const step = { whole, start: shared, token, name, candidates };
+    const before = last ? last.whole : whole.startsWith(prompt) ? prompt : "";
+    let start = 0;
+    while (start < before.length && before[start] === whole[start]) start++;
+    if (last) last.token.textContent = whole.slice(last.start, start);
+    else text.append(before);
+    const token = make("button", { type: "button", "aria-label": `token “${name}”` }, whole.slice(start));
+    const step = last = { whole, start, token, name, candidates };
     for (const event of ["mouseenter", "focus"]) token.addEventListener(event, () => show(step));
-    steps.push(step);
     text.append(token);
-    roving(steps.map((one) => one.token), 1, steps.length - 1);
     section.hidden = false;
     show(step);
     text.scrollTop = text.scrollHeight;
   }
 
+  // The token shown is the only stop of the Tab key.
   function show(step) {
-    for (const one of steps) one.token.toggleAttribute("data-lit", one === step);
+    lit?.token.removeAttribute("data-lit");
+    lit?.token.setAttribute("tabindex", "-1");
+    lit = step;
+    step.token.setAttribute("data-lit", "");
+    step.token.setAttribute("tabindex", "0");
     table.replaceChildren(make("caption", {}, `probabilities before “${step.name}”`), ...step.candidates.map(([name, probability]) => rowOf(name, probability, name === step.name)));
   }
 
