@@ -3,15 +3,18 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from plans import plan_finetuning, plan_named, plan_pretraining, plan_questions, plan_text
 from regard.config import override
+from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES, TASKS
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
-from regard.training.plan import EXAMPLE_CHARACTERS, Plan
-from tiny import MASK, MODEL, QUESTIONS
+from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text
+from regard.training.sources.base import Datasets
+from tiny import MASK, MODEL, PAD, QUESTIONS
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
@@ -111,11 +114,14 @@ def test_a_run_keeps_a_text_to_try_it_with(tmp_path: Path) -> None:
     assert EXAMPLE_CHARACTERS / 2 < len(shown) < EXAMPLE_CHARACTERS
 
 
-def test_a_batch_of_special_tokens_gives_no_example(tmp_path: Path) -> None:
-    """A text of one token, all of which are masked."""
-    recipe = override(RECIPES["masked"], [*MODEL, "objective.masking=1", "data.validation=0"])
-    made = plan_pretraining([Document("a", "text:1")], tmp_path, recipe)
-    assert made.run.origin["example"] in ("", "a")
+def test_a_row_of_special_tokens_gives_no_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a short text has where all of it is masked."""
+    made = plan(TEXTS)
+    ids = PaddedIds.of([[MASK]], PAD)
+    monkeypatch.setattr(
+        type(made.sampler), "batch", lambda *_: Batch({"input_ids": ids}, torch.tensor([[3]]))
+    )
+    assert example_text(made.run, Datasets(training=()), made.sampler) == ""
 
 
 @pytest.mark.parametrize("task", ["casing", "translation", "tagging", "entailment", "retrieval"])
