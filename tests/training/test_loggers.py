@@ -10,19 +10,28 @@ from regard.training.loggers import Bar, Lines, MetricsFile, make_loggers, read_
 RECORD = {"loss": 1.5, "tokens_per_second": 1234, "seconds_left": 7.0}
 
 
+def line_of(at: int, **changed: object) -> str:
+    record = {"step": at, "loss": 1.5, "tokens_per_second": 1234, "seconds": 0.1, **changed}
+    return json.dumps(record) + "\n"
+
+
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    path.write_text(line_of(1) + line_of(2) + '{"ste')
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
 
 
-DAMAGED = [b'{"step": 2', b'"step"', b"[2]", b'{"stop": 2}', b'{"step": "2"}', b'{"step": 2}\xff']
+DAMAGED = [b'{"step": 2', b'"step"', b"[2]", b'{"step": 2}', line_of(2).strip().encode() + b"\xff"]
+DAMAGED += [
+    line_of(2, **{name: "2"}).strip().encode()
+    for name in ("step", "loss", "tokens_per_second", "seconds", "validation_loss")
+]
 
 
 @pytest.mark.parametrize("line", [*DAMAGED, b"[" * 100_000, b"", b"NaN", b"\0"])
 def test_damaged_lines_are_left_out_with_one_warning(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n' + line + b"\n")
+    path.write_bytes(line_of(1).encode() + line + b"\n" + line_of(3).encode() + line + b"\n")
     with pytest.warns(UserWarning, match=r"metrics.jsonl:2: is damaged and 1 more") as warned:
         assert [record["step"] for record in read_metrics(path)] == [1, 3]
     assert len(warned) == 1
@@ -30,8 +39,8 @@ def test_damaged_lines_are_left_out_with_one_warning(line: bytes, tmp_path: Path
 
 def test_going_on_cuts_off_what_comes_later(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 6)) + "{")
-    MetricsFile(path, 3).log({"step": 4})
+    path.write_text("".join(map(line_of, range(1, 6))) + "{")
+    MetricsFile(path, 3).log(json.loads(line_of(4)))
     assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4]
 
 

@@ -312,7 +312,8 @@ def test_metrics_are_cut_back_to_the_checkpoint(corpus: list[Document], tmp_path
     out = tmp_path / "run"
     plan(corpus, out).execute(SETTINGS)
     with (out / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 99, "loss": 0.0}) + "\n" + '{"step": 1')
+        late = {"step": 99, "loss": 0.0, "tokens_per_second": 1, "seconds": 9.0}
+        file.write(json.dumps(late) + "\n" + '{"step": 1')
     plan(corpus, out).execute(SETTINGS, resume=True)
     assert [line["step"] for line in read_metrics(out / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
 

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
@@ -68,14 +69,23 @@ def read_metrics(path: Path) -> list[Record]:
     return [record for record in found if record is not None]
 
 
+class _Measures(msgspec.Struct):
+    """What readers of records rely on."""
+
+    step: int
+    loss: float
+    tokens_per_second: int
+    seconds: float
+    validation_loss: float = 0.0
+
+
 def _read_record(line: bytes) -> Record | None:
     """Return a line's record; None if it is damaged."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        msgspec.json.decode(line, type=_Measures)
+        return cast("Record", msgspec.json.decode(line))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    is_record = isinstance(record, dict) and type(record.get("step")) is int
-    return record if is_record else None
 
 
 class Bar(Logger):
