@@ -39,10 +39,11 @@ from regard.decoding import generate_ids, search_ids
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import (
     EncoderDecoderConfig,
-    LMHeadConfig,
     RecurrentConfig,
+    TargetConfig,
     TransformerConfig,
 )
+from regard.models.head_config import LMHeadConfig
 
 PROMPTS = (32, 128, 512)
 BEAMS, BEAM_ROWS = 4, 16
@@ -52,7 +53,13 @@ SOURCE = 128
 RNN_ROWS = 64
 BART = "Hugging Face BART, same sizes"
 STEPS, WHOLE = "torch.nn.GRU, token by token", "torch.nn.GRU, all again for each token"
-SIDE = TransformerConfig(context_length=SOURCE, n_layers=4, n_heads=8, d_model=256, dropout=0.0)
+SIZES: dict[str, Any] = {
+    "context_length": SOURCE,
+    "n_layers": 4,
+    "n_heads": 8,
+    "d_model": 256,
+    "dropout": 0.0,
+}
 RECURRENT = RecurrentConfig(cell="gru", n_layers=2, d_model=256, dropout=0.0, context_length=128)
 
 
@@ -87,7 +94,7 @@ def beams_after(prompt: int, rounds: int, device: torch.device) -> Compared:
 
 def pair(beams: int, rounds: int, device: torch.device) -> Compared:
     """Ours and BART's."""
-    config = EncoderDecoderConfig(encoder=SIDE, decoder=SIDE)
+    config = EncoderDecoderConfig(encoder=TransformerConfig(**SIZES), decoder=TargetConfig(**SIZES))
     model = make_model(config, LMHeadConfig(), VOCABULARY)
     assert isinstance(model, SequenceToSequence)
     model.to(device).eval()
@@ -120,13 +127,13 @@ def bart() -> Any:
     transformers = import_module("transformers")
     sizes: dict[str, int] = {}
     for side in ("encoder", "decoder"):
-        sizes |= {f"{side}_layers": SIDE.n_layers, f"{side}_attention_heads": SIDE.n_heads}
-        sizes |= {f"{side}_ffn_dim": 4 * SIDE.d_model}
+        sizes |= {f"{side}_layers": SIZES["n_layers"], f"{side}_attention_heads": SIZES["n_heads"]}
+        sizes |= {f"{side}_ffn_dim": 4 * SIZES["d_model"]}
     return transformers.BartForConditionalGeneration(
         transformers.BartConfig(
             vocab_size=VOCABULARY,
-            d_model=SIDE.d_model,
-            max_position_embeddings=SIDE.context_length,
+            d_model=SIZES["d_model"],
+            max_position_embeddings=SIZES["context_length"],
             dropout=0.0,
             decoder_start_token_id=MASK,
             pad_token_id=0,

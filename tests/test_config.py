@@ -17,6 +17,7 @@ from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    TargetConfig,
     TransformerConfig,
 )
 from regard.positions.config import AlibiConfig, NoPositionsConfig
@@ -147,7 +148,7 @@ def test_the_sections_of_another_kind_can_be_set() -> None:
     settings = ["kind=encoder-decoder", "encoder.n_layers=1", "decoder.positions.kind=none"]
     changed = override(DEFAULT, [f"model.{setting}" for setting in settings])
     encoder = TransformerConfig(n_layers=1)
-    decoder = TransformerConfig(positions=NoPositionsConfig())
+    decoder = TargetConfig(positions=NoPositionsConfig())
     assert changed.model == EncoderDecoderConfig(encoder=encoder, decoder=decoder)
     changed = override(DEFAULT, ["model.kind=encoder", "model.positions.kind=alibi"])
     assert changed.model == EncoderConfig(positions=AlibiConfig())

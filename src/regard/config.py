@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -38,6 +38,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     alternatives: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of which an assignment to one unsets the others."""
+
+    @classmethod
+    def list_of(cls, field: str, values: dict[str, Any]) -> "tuple[type[Config], list[Any]] | None":
+        """Return the struct and the plain values of a list whose entries `field.N` names, if any.
+
+        `values` are those of a configuration of this class; an assignment changes the list.
+        """
+        return None
+
+    @classmethod
+    def from_text(cls, field: str, text: str) -> Any:
+        """Return the plain value of a field for which there is a short form."""
+        return text
 
 
 class OpenConfig:
@@ -114,7 +127,7 @@ def _decode(type_: type, value: Any) -> Any:
 
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
-    path = field.split(".") if field else []
+    path = re.sub(r"\[\d+\]", "", field).split(".") if field else []
     message = message[0].lower() + message[1:].replace("| null`", "| none`")  # as in a setting
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)
@@ -136,6 +149,8 @@ def map_kinds(values: Any, change: Callable[[str], str]) -> Any:
             else map_kinds(value, change)
             for name, value in values.items()
         }
+    if isinstance(values, list | tuple):
+        return [map_kinds(value, change) for value in values]
     return values
 
 
@@ -184,6 +199,10 @@ def override(config: C, assignments: Sequence[str], *, where: str = "command lin
 
 def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], text: str) -> None:
     """Change one value in place."""
+    if index := next((i for i, name in enumerate(path) if name.isdecimal()), 0):
+        entry_type, entry = _entry(type_, values, path[:index], path[index:])
+        _assign(entry_type, entry, path[index + 1 :], text)
+        return
     *sections, field = path
     table = _open_section(type_, values, sections)
     if field == "kind":
@@ -198,11 +217,40 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
         if field in owner.alternatives:
             table |= dict.fromkeys(owner.alternatives - {field})
     value = _parse(text)
+    if isinstance(value, str):
+        owners = _structs_at(type_, sections, table.get("kind"))
+        owner = next(owner for owner in owners if field in owner.__struct_fields__)
+        value = owner.from_text(field, value)
     if isinstance(value, str | int | float) and _is_section(type_, values, path):
         kinds = [struct.__struct_config__.tag for struct in _structs_at(type_, path)]
         hint = f"kind={text}" if kinds != [None] else "FIELD=VALUE"
         raise UserError(f"is a section, not a value; write {'.'.join(path)}.{hint}")
     table[field] = value
+
+
+def _entry(
+    type_: type[Config], values: dict[str, Any], path: Sequence[str], rest: Sequence[str]
+) -> tuple[type[Config], dict[str, Any]]:
+    """Return the struct and the table of an entry of a list; `rest` is its index and what follows.
+
+    A section that the entry lacks begins as that of the struct with the list.
+    """
+    *sections, name = path
+    index, *inside = rest
+    table = _open_section(type_, values, sections)
+    owners = _structs_at(type_, sections, table.get("kind"))
+    found = next((made for owner in owners if (made := owner.list_of(name, table))), None)
+    if found is None or not found[1]:
+        raise UserError(f"{name} has no entries; leave out .{index}")
+    entry_type, entries = found
+    if len(index) > 9 or int(index) >= len(entries):
+        raise UserError(f"the last entry is {name}.{len(entries) - 1}")
+    if not inside:
+        raise UserError(f"is a section, not a value; write {'.'.join(path)}.{index}.FIELD=VALUE")
+    entry = entries[int(index)]
+    if len(inside) > 1 and entry.get(inside[0]) is None and isinstance(table.get(inside[0]), dict):
+        entry[inside[0]] = dict(table[inside[0]])
+    return entry_type, entry
 
 
 def _open_section(
@@ -235,7 +283,7 @@ def _parse(text: str) -> Any:
 def to_toml(config: Config) -> str:
     """Return the configuration as TOML; files of code are named without their folder."""
     values = map_kinds(msgspec.to_builtins(config), file_name)
-    return tomli_w.dumps(_without_none(values))
+    return tomli_w.dumps(without_none(values))
 
 
 def to_commented_toml(config: Config) -> str:
@@ -243,12 +291,13 @@ def to_commented_toml(config: Config) -> str:
     return "\n".join(_commented(config, ())).strip() + "\n"
 
 
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_none(value) if isinstance(value, dict) else value
-        for name, value in values.items()
-        if value is not None
-    }
+def without_none(values: Any) -> Any:
+    """Return plain values without the fields that are None, which TOML can't write."""
+    if isinstance(values, dict):
+        return {name: without_none(x) for name, x in values.items() if x is not None}
+    if isinstance(values, list | tuple):
+        return [without_none(value) for value in values]
+    return values
 
 
 def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
@@ -265,9 +314,20 @@ def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
             tables += _commented(value, (*path, name))
         elif value is None:
             lines += [*doc, f"# {name} ="]
+        elif value and isinstance(value, tuple) and isinstance(value[0], Config):
+            for entry in without_none(msgspec.to_builtins(value)):
+                tables += ["", *doc, *_entry_lines(entry, ".".join((*path, name)))]
         else:
             lines += [*doc, tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
     return lines + tables
+
+
+def _entry_lines(values: dict[str, Any], path: str, header: str = "[[{}]]") -> list[str]:
+    """TOML lines of an entry of a list at a path, and of the tables in it."""
+    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
+    plain = tomli_w.dumps({name: value for name, value in values.items() if name not in tables})
+    inner = (_entry_lines(table, f"{path}.{name}", "[{}]") for name, table in tables.items())
+    return [header.format(path), plain.strip(), *(line for lines in inner for line in lines)]
 
 
 # Fields
@@ -332,16 +392,23 @@ def _choices(hint: Any) -> list[str]:
 def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:
     """Whether a struct may stand at a path, given the kinds chosen on the way."""
     *sections, name = path
-    return name in allowed_fields(type_, values, sections) and bool(_structs_at(type_, path))
+    hints = (get_type_hints(owner).get(name) for owner in _structs_at(type_, sections))
+    is_list = any(get_origin(hint) is tuple for hint in hints)
+    known = name in allowed_fields(type_, values, sections)
+    return known and not is_list and bool(_structs_at(type_, path))
 
 
 def _structs_at(
     type_: type[Config], path: Sequence[str], kind: str | None = None
 ) -> list[type[Config]]:
-    """Return the structs that may stand at a path of fields; of an open section that of a kind."""
+    """Return the structs that may stand at a path of fields, or be the entries of a list there.
+
+    Of an open section, it is the struct of a kind.
+    """
     members: list[Any] = [type_]
     for name in path:
-        hints = [get_type_hints(m)[name] for m in members if name in get_type_hints(m)]
+        fields = [get_type_hints(m) for m in members if isinstance(m, type)]
+        hints = [each[name] for each in fields if name in each]
         members = [m for hint in hints for m in (get_args(hint) or (hint,))]
     structs: list[type[Config]] = []
     for member in members:

@@ -80,8 +80,12 @@ def test_a_mechanism_that_can_not_do_it_is_refused_before_anything_is_written(
     for settings, says in (
         (("model.attention.kind=linformer",), "linformer attention does not support causal masks"),
         (("model.attention.kind=elu", "model.positions.kind=alibi"), "does not support a bias"),
+        (
+            ("model.n_layers=2", "model.pattern=softmax+linformer"),
+            "layer 1: linformer attention does not support",
+        ),
     ):
-        outcome = regard("pretrain", "text.txt", "--out", "new", *MODEL, *STEPS, *settings)
+        outcome = regard("train", "text", "text.txt", "--out", "new", *MODEL, *STEPS, *settings)
         assert outcome.code == 2
         assert says in outcome.err
         assert not outcome.new

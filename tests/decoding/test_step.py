@@ -14,7 +14,7 @@ from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
-from regard.models.config import LMHeadConfig
+from regard.models.head_config import LMHeadConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model

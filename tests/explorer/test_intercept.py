@@ -14,10 +14,10 @@ from regard.explorer.intercept import MismatchError, capture_attention
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import (
     DecoderConfig,
-    LMHeadConfig,
     ModelConfig,
     RecurrentEncoderDecoderConfig,
 )
+from regard.models.head_config import LMHeadConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import RotaryConfig
 from tiny_families import FAMILIES

@@ -19,7 +19,8 @@ from regard.explorer.attention_maps import (
 from regard.explorer.intercept import capture_attention
 from regard.explorer.run_adapter import with_layer_context
 from regard.models.builders import make_model
-from regard.models.config import LMHeadConfig, RecurrentEncoderDecoderConfig
+from regard.models.config import RecurrentEncoderDecoderConfig
+from regard.models.head_config import LMHeadConfig
 from regard.models.transformer import Decoder
 from regard.positions import ShawVectors
 from regard.positions.config import (
@@ -118,7 +119,7 @@ def test_a_model_with_two_stacks_has_the_positions_of_each() -> None:
         else:
             stack = getattr(body, one.name)
             assert (one.position_info.vectors is None) == (stack.absolute is None)
-            assert (one.position_info.rotation is None) == (stack.rotary is None)
+            assert (one.position_info.rotation is None) == (not stack.rotary)
 
 
 @torch.no_grad()

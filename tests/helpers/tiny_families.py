@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention.config import BigBirdConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.models.builders import (
@@ -24,22 +25,26 @@ from regard.models.builders import (
     make_model,
 )
 from regard.models.config import (
-    ClassificationHeadConfig,
     DecoderConfig,
-    EmbeddingHeadConfig,
     EncoderConfig,
     EncoderDecoderConfig,
     FixedWindowConfig,
+    ModelConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    TargetConfig,
+    TransformerConfig,
+)
+from regard.models.head_config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
-    ModelConfig,
     ReconstructionHeadConfig,
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
     TokenClassificationHeadConfig,
-    TransformerConfig,
 )
+from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
 
@@ -53,21 +58,26 @@ SIZES: dict[str, Any] = {
 WIDE: dict[str, Any] = SIZES | {"n_layers": 1, "n_heads": 3, "d_model": 12}
 LABELS = ("north", "south", "west")
 
+HYBRID = (
+    LayerConfig(attention=GatedDeltaNetConfig(), short_conv=3, positions=NoPositionsConfig()),
+    LayerConfig(window=5, n_kv_heads=1, d_ff=8, gated=True),
+)
 FAMILIES: dict[str, ModelConfig] = {
     "decoder": DecoderConfig(**SIZES),
     "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
+    "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
     "encoder, convolved": EncoderConfig(**SIZES, short_conv=2),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(
         encoder=TransformerConfig(**WIDE, attention=BigBirdConfig(block_size=2)),
-        decoder=TransformerConfig(**SIZES, n_kv_heads=1, attention=EluConfig()),
+        decoder=TargetConfig(**SIZES, n_kv_heads=1, attention=EluConfig()),
     ),
     "encoder-decoder, post": EncoderDecoderConfig(
         encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
-        decoder=TransformerConfig(**WIDE, norm="post", activation="relu", positions=AlibiConfig()),
+        decoder=TargetConfig(**WIDE, norm="post", activation="relu", positions=AlibiConfig()),
     ),
     **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},
     **{

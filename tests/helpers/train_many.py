@@ -37,6 +37,7 @@ CASES = {
     "gru": ("casing", "rnn", *DROPOUT, "model.n_layers=2"),
     "fixed window": ("casing", "fixed-window", *DROPOUT),
     "gru to gru": ("casing", "rnn-encoder-decoder", *DROPOUT),
+    "hybrid": ("casing", "decoder", *DROPOUT, "model.pattern=gated-deltanet+softmax"),
     "delta rule": ("casing", "decoder", *DROPOUT, "model.attention.kind=gated-deltanet"),
 }
 """Task, family and settings."""

@@ -24,7 +24,10 @@ from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
-from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+)
 from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -188,7 +191,7 @@ def test_a_model_of_ours_is_exported_as_the_family_it_is_like(family: str, tmp_p
         ({"attention": SoftmaxConfig(scaled=False), "qkv_bias": False}, "model.qkv_bias = False"),
         ({"positions": AlibiConfig()}, "model.positions.kind = 'alibi'"),
         ({"positions": SinusoidalConfig()}, "model.positions.kind = 'sinusoidal'"),
-        ({"windows": (2,)}, "model.windows = (2,)"),
+        ({"window": 2}, "model.window = 2"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*_token_id is")

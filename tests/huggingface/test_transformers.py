@@ -46,7 +46,7 @@ CAUSAL = {
     "rotary, grouped": ("model.positions.kind=rotary", "model.n_kv_heads=1", "model.tie_head=true"),
     "sinusoidal": ("model.positions.kind=sinusoidal",),
     "kernel": ("model.attention.kind=elu",),
-    "window": ("model.windows=[3]",),
+    "window": ("model.window=3",),
     "recurrence": ("model.attention.kind=gated-deltanet", "model.short_conv=3"),
 }
 

@@ -24,7 +24,11 @@ from regard.evaluation.tasks import embed
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel, SequenceToSequence
-from regard.models.config import DecoderConfig, EmbeddingHeadConfig, EncoderDecoderConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderDecoderConfig,
+)
+from regard.models.head_config import EmbeddingHeadConfig
 from regard.models.seq2seq import EncoderDecoder
 from regard.positions.config import (
     DynamicScalingConfig,
@@ -150,16 +154,20 @@ def test_other_families_refuse_by_field_and_value_too(
 # Windows
 
 
+def windows(config: DecoderConfig) -> list[int]:
+    return [layer.window for layer in config.layers]
+
+
 def test_windows_of_mistral_and_qwen_are_of_layers() -> None:
-    assert decoder_config("mistral", sliding_window=5).windows == (5, 5)
-    assert decoder_config("mistral", sliding_window=None).windows == ()
-    assert decoder_config("mistral").windows == (4096, 4096)  # the default of transformers
+    assert windows(decoder_config("mistral", sliding_window=5)) == [5, 5]
+    assert windows(decoder_config("mistral", sliding_window=None)) == [0, 0]
+    assert windows(decoder_config("mistral")) == [4096, 4096]  # the default of transformers
     assert decoder_config("qwen3").d_head == 128  # the same
     fields = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
-    assert decoder_config("qwen2", **fields).windows == (0, 5)
-    assert decoder_config("qwen2", **{**fields, "use_sliding_window": False}).windows == ()
+    assert windows(decoder_config("qwen2", **fields)) == [0, 5]
+    assert windows(decoder_config("qwen2", **{**fields, "use_sliding_window": False})) == [0, 0]
     kinds = ["sliding_attention", "full_attention"]
-    assert decoder_config("qwen3", head_dim=6, **fields, layer_types=kinds).windows == (5, 0)
+    assert windows(decoder_config("qwen3", head_dim=6, **fields, layer_types=kinds)) == [5, 0]
 
 
 # T5

@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.models.builders import make_model
-from regard.models.config import Pool, ReconstructionHeadConfig, RecurrentConfig
+from regard.models.config import RecurrentConfig
+from regard.models.head_config import (
+    Pool,
+    ReconstructionHeadConfig,
+)
 from regard.models.heads import (
     ClassificationHead,
     EmbeddingHead,

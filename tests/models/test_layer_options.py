@@ -18,9 +18,11 @@ from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    TargetConfig,
     TransformerConfig,
 )
 from regard.models.layers import FeedForward, Layer, SelfAttention, make_norm
+from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate
 from regard.positions.config import (
@@ -47,6 +49,10 @@ def close(one: Tensor, other: Tensor) -> None:
 def decoder(**options: Any) -> DecoderConfig:
     sizes = {"context_length": 16, "n_layers": 2, "n_heads": HEADS, "d_model": D, "dropout": 0.0}
     return DecoderConfig(**{**sizes, **options})
+
+
+def windows(*sizes: int) -> tuple[LayerConfig, ...]:
+    return tuple(LayerConfig(window=size) for size in sizes)
 
 
 def layer_config(**options: Any) -> TransformerConfig:
@@ -168,16 +174,15 @@ def plain_attention(attention: SelfAttention, x: Tensor, window: int | None) -> 
         {"n_kv_heads": 1, "qkv_bias": False, "o_bias": False},
         {"qk_norm": True},
         {"qk_norm": True, "head_dim": 6, "n_kv_heads": 1},
-        {"windows": (3, 0)},
-        {"windows": (1, 0), "n_kv_heads": 1},
+        {"window": 3},
+        {"window": 1, "n_kv_heads": 1},
     ],
     ids=str,
 )
 def test_options_of_attention_are_the_plain_formula(options: dict[str, Any]) -> None:
     config = layer_config(**options)
     attention = sharp(SelfAttention(config, 0))
-    x = normal(2, N, D)
-    window = config.windows[0] if config.windows else None
+    x, window = normal(2, N, D), config.window or None
     close(attention(x, None, None, Mask.causal()), plain_attention(attention, x, window))
     assert (attention.qkv_proj.bias is not None) == config.qkv_bias
     assert (attention.o_proj.bias is not None) == config.o_bias
@@ -192,7 +197,7 @@ def test_attention_weights_have_their_own_dropout() -> None:
 
 def test_an_encoder_has_a_window_on_both_sides() -> None:
     config = EncoderConfig(
-        context_length=16, n_layers=1, n_heads=HEADS, d_model=D, windows=(2,), dropout=0.0
+        context_length=16, n_layers=1, n_heads=HEADS, d_model=D, window=2, dropout=0.0
     )
     model = sharp(Encoder(config, VOCABULARY)).eval()
     ids = IDS[:1].clone()
@@ -205,10 +210,10 @@ def test_an_encoder_has_a_window_on_both_sides() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"windows": (3, 0)},
-        {"windows": (2, 5), "n_kv_heads": 1},
-        {"windows": (1, 1), "positions": RotaryConfig()},
-        {"windows": (3, 3), "positions": T5BiasConfig()},
+        {"pattern": windows(3, 0)},
+        {"pattern": windows(2, 5), "n_kv_heads": 1},
+        {"pattern": windows(1, 1), "positions": RotaryConfig()},
+        {"pattern": windows(3, 3), "positions": T5BiasConfig()},
         {"qk_norm": True, "positions": RotaryConfig(dim=2)},
         {"parallel_residual": True, "gated": True, "head_dim": 6},
         {"positions": LearnedConfig(offset=2), "scale_embeddings": True},
@@ -230,7 +235,7 @@ def test_tokens_one_by_one_give_what_whole_rows_give(
 
 @torch.no_grad()
 def test_windows_move_with_rows_of_unequal_length_and_with_beams() -> None:
-    model = LanguageModel(decoder(windows=(2, 3), positions=RotaryConfig()), VOCABULARY)
+    model = LanguageModel(decoder(pattern=windows(2, 3), positions=RotaryConfig()), VOCABULARY)
     model = sharp(model).eval()
     lengths = torch.tensor([3, 6])
     mask = torch.arange(6) < lengths[:, None]
@@ -247,7 +252,7 @@ def test_windows_move_with_rows_of_unequal_length_and_with_beams() -> None:
 @pytest.mark.parametrize("kind", [EluConfig(), SlidingWindowConfig()])
 def test_a_mechanism_without_windows_refuses_them_when_the_model_is_built(kind: Any) -> None:
     with pytest.raises(UnsupportedError, match="does not support window masks"):
-        Decoder(decoder(windows=(3, 3), attention=kind), VOCABULARY)
+        Decoder(decoder(window=3, attention=kind), VOCABULARY)
 
 
 # Rotary positions
@@ -279,8 +284,7 @@ def test_only_distances_of_rotary_positions_count(kind: Any, holds: bool) -> Non
 def angles(scaling: RotaryScalingConfig | None, n: int, dim: int | None = None) -> Tensor:
     """Cosines of the first half of the rotated coordinates."""
     config = decoder(head_dim=8, positions=RotaryConfig(base=100.0, dim=dim, scaling=scaling))
-    rotary = Decoder(config, VOCABULARY).rotary
-    assert rotary is not None
+    (rotary,) = Decoder(config, VOCABULARY).rotary
     cos, signed_sin = rotary(torch.arange(n)[None], torch.float64)
     half = cos.shape[-1] // 2
     close(cos.square() + signed_sin.square(), torch.ones_like(cos))
@@ -350,9 +354,11 @@ def test_embeddings_are_scaled_before_positions_are_added() -> None:
 def test_a_sequence_to_sequence_model_may_share_embeddings_and_scale_its_head() -> None:
     stack = layer_config(positions=T5BiasConfig())
     parts = {name: getattr(stack, name) for name in ("context_length", "n_layers", "n_heads")}
-    side = TransformerConfig(**parts, d_model=D, dropout=0.0, positions=T5BiasConfig())
+    side: dict[str, Any] = {**parts, "d_model": D, "dropout": 0.0, "positions": T5BiasConfig()}
     options = {"share_embeddings": True, "tie_head": True, "scale_head": True, "head_bias": True}
-    config = EncoderDecoderConfig(encoder=side, decoder=side, **options)
+    config = EncoderDecoderConfig(
+        encoder=TransformerConfig(**side), decoder=TargetConfig(**side), **options
+    )
     model = SequenceToSequence(config, VOCABULARY)
     embedding = model.body.decoder.embedding.weight
     assert model.body.encoder.embedding.weight is embedding
@@ -367,7 +373,7 @@ def test_a_sequence_to_sequence_model_may_share_embeddings_and_scale_its_head() 
 def test_no_option_changes_the_weights_that_a_seed_draws() -> None:
     """Absent parts draw nothing."""
     models = []
-    for options in ({}, {"norm_type": "rms-norm"}, {"windows": (3, 3)}, {"qk_norm": True}):
+    for options in ({}, {"norm_type": "rms-norm"}, {"pattern": windows(3, 3)}, {"qk_norm": True}):
         torch.manual_seed(0)
         models.append(LanguageModel(decoder(**options), VOCABULARY))
     for other in models[1:]:
@@ -379,7 +385,7 @@ def test_no_option_changes_the_weights_that_a_seed_draws() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"windows": (3,)}, "windows has 1 numbers, and n_layers = 2"),
+        ({"pattern": (LayerConfig(repeat=3),)}, "pattern has 3 layers, and n_layers = 2"),
         ({"parallel_residual": True, "norm": "post"}, "parallel_residual = true needs norm = pre"),
         ({"positions": RotaryConfig(dim=3)}, "positions.dim = 3"),
         ({"positions": RotaryConfig(dim=6)}, "positions.dim = 6"),
@@ -398,10 +404,10 @@ def test_parts_of_a_sequence_to_sequence_model_must_fit() -> None:
     wide = TransformerConfig(d_model=64)
     with pytest.raises(ValueError, match="share_embeddings = true needs embeddings of one width"):
         EncoderDecoderConfig(encoder=wide, share_embeddings=True)
-    parallel = TransformerConfig(parallel_residual=True)
+    parallel = TargetConfig(parallel_residual=True)
     with pytest.raises(ValueError, match=r"decoder\.parallel_residual"):
         EncoderDecoderConfig(decoder=parallel)
-    concatenated = TransformerConfig(positions=LearnedConfig(combine="concatenate"))
+    concatenated = TargetConfig(positions=LearnedConfig(combine="concatenate"))
     with pytest.raises(ValueError, match="tie_head = true needs embeddings of width d_model"):
         EncoderDecoderConfig(decoder=concatenated, tie_head=True)
     with pytest.raises(ValueError, match=r"high_freq_factor = 1\.0 must be greater"):

@@ -17,7 +17,11 @@ from regard.attention.state import Memory
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
-from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.config import (
+    EncoderConfig,
+    TargetConfig,
+)
+from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 
@@ -45,7 +49,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 def test_a_cpu_makes_a_dense_mask_once(
     monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...], masks: int
 ) -> None:
-    model = tiny_model(n_layers=LAYERS, windows=windows)
+    pattern = tuple(LayerConfig(window=size) for size in windows)
+    model = tiny_model(n_layers=LAYERS, pattern=pattern)
     made = counted(monkeypatch, Mask, "_to_dense")
     model.body(IDS, document_ids=DOCUMENTS)
     assert len(made) == masks
@@ -63,7 +68,7 @@ def test_an_encoder_makes_a_dense_mask_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_cross_attention_prepares_the_padding_of_a_source_once(
     monkeypatch: pytest.MonkeyPatch, attention: AttentionConfig
 ) -> None:
-    config = DecoderConfig(n_layers=LAYERS, n_heads=2, d_model=16, attention=attention)
+    config = TargetConfig(n_layers=LAYERS, n_heads=2, d_model=16, attention=attention)
     decoder = Decoder(config, VOCABULARY, d_source=8)
     memories = decoder.encode_memory(torch.randn(2, 5, 8), torch.tensor([3, 5]))
     assert len({id(memory.mask) for memory in memories if isinstance(memory, Memory)}) <= 1
@@ -80,7 +85,7 @@ def test_cross_attention_prepares_the_padding_of_a_source_once(
     ("options", "masks"),
     [
         ({}, 1),
-        ({"windows": (4, 0, 4)}, 2),
+        ({"pattern": (LayerConfig(window=4), LayerConfig(window=0), LayerConfig(window=4))}, 2),
         ({"attention": SlidingWindowConfig(size=3)}, 1),
     ],
     ids=["softmax", "windows", "sliding window"],

@@ -41,12 +41,15 @@ from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    ModelConfig,
+    RecurrentEncoderDecoderConfig,
+    TargetConfig,
+    TransformerConfig,
+)
+from regard.models.head_config import (
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
-    ModelConfig,
-    RecurrentEncoderDecoderConfig,
-    TransformerConfig,
 )
 from tiny_families import SIZES, WIDE, Row, results, tiny, writer
 from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded
@@ -87,7 +90,7 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "encoder of a pair": (
         lambda attention: EncoderDecoderConfig(
             encoder=TransformerConfig(**WIDE, attention=attention),
-            decoder=TransformerConfig(**SIZES),
+            decoder=TargetConfig(**SIZES),
         ),
         LMHeadConfig(),
         ("bidirectional", "key_lengths"),
@@ -95,10 +98,18 @@ PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder of a pair": (
         lambda attention: EncoderDecoderConfig(
             encoder=TransformerConfig(**SIZES),
-            decoder=TransformerConfig(**WIDE, attention=attention),
+            decoder=TargetConfig(**WIDE, attention=attention),
         ),
         LMHeadConfig(),
-        ("cross", "key_lengths", "alignment", "decoding"),
+        ("alignment", "decoding"),
+    ),
+    "cross-attention of a pair": (
+        lambda attention: EncoderDecoderConfig(
+            encoder=TransformerConfig(**SIZES),
+            decoder=TargetConfig(**WIDE, cross_attention=attention),
+        ),
+        LMHeadConfig(),
+        ("cross", "key_lengths"),
     ),
     "recurrent pair": (
         lambda attention: RecurrentEncoderDecoderConfig(**TINY, attention=attention),
@@ -132,11 +143,8 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
     assert set(UNABLE) == {
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
-        ("bigbird", "decoder of a pair"),
-        ("bigbird", "recurrent pair"),
-        ("sliding-window", "decoder of a pair"),
-        ("sliding-window", "recurrent pair"),
-        *product(RECURRENCES, set(PLACES) - {"decoder"}),
+        *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
+        *product(RECURRENCES, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
     assert len(RECURRENCES) == 7
 

@@ -185,6 +185,12 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "config.toml").write_text(recipe, "utf-8")
     task = recipe + '[task]\nkind = "copy"\n'
     (folder / "task.toml").write_text(task, "utf-8")
+    (folder / "layers.toml").write_text(
+        f'format = 2\n[[model.pattern]]\nattention.kind = "{kind}"\n', "utf-8"
+    )
+    (folder / "pattern.toml").write_text(
+        f'task = "copy"\nseeds = 1\n[over.model]\npattern = ["softmax", "elu+{kind}*1"]\n', "utf-8"
+    )
     grid = f'task = "copy"\nseeds = 1\n[over.model.attention]\nkind = ["softmax", "{kind}"]\n'
     (folder / "grid.toml").write_text(grid, "utf-8")
     outer = 'task = "copy"\nrecipe = "stranger/task.toml"\nseeds = 1\n'
@@ -200,6 +206,8 @@ NAMED = f"{PATH}stranger/evil.py:Mine"
     "command",
     [
         ("config", "--recipe", "stranger/config.toml"),
+        ("config", "--recipe", "stranger/layers.toml"),
+        ("compare", "stranger/pattern.toml", "--dry-run"),
         ("pretrain", "text.txt", "--recipe", "stranger/config.toml", "--dry-run", "--out", "r"),
         (
             "train",

@@ -56,6 +56,17 @@ def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) 
     assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
 
 
+def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:
+    parent = parent_run("casing", "decoder", "model.n_layers=3")
+    setting = "model.layers.1.attention.kind=gated-deltanet"
+    made = convert(parent, tmp_path / "run", [setting])
+    assert_kept(parent, made)
+    new = {name.split(".self_attention")[0] for name in made.origin["new_tensors"]}
+    assert new == {"body.layers.1"}
+    again = convert(made, tmp_path / "again", ["model.layers.1.attention.kind=softmax"])
+    assert torch.equal(logits(again), logits(parent))
+
+
 KINDS = ["learned", "sinusoidal", "relative-bias", "shaw-vectors", "t5-bias", "alibi", "none"]
 
 

@@ -14,11 +14,14 @@ from regard.models.builders import LanguageModel, make_model
 from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
-    LMHeadConfig,
-    MaskedLMHeadConfig,
     ModelConfig,
     RecurrentConfig,
 )
+from regard.models.head_config import (
+    LMHeadConfig,
+    MaskedLMHeadConfig,
+)
+from regard.models.pattern import LayerConfig
 from regard.training import throughput
 from regard.training.throughput import Throughput, TrainingCost, peak_of
 
@@ -61,7 +64,7 @@ def test_only_scored_tokens_count_for_the_head() -> None:
     "config",
     [
         msgspec.structs.replace(SIZE, attention=EluConfig()),
-        msgspec.structs.replace(SIZE, windows=(4, 0)),
+        msgspec.structs.replace(SIZE, pattern=(LayerConfig(window=4), LayerConfig())),
         msgspec.structs.replace(SIZE, short_conv=2),
         RecurrentConfig(context_length=16),
     ],

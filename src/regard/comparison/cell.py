@@ -17,7 +17,7 @@ from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import decode_json, read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
-from regard.models.config import HeadConfig
+from regard.models.head_config import HeadConfig
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run

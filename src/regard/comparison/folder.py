@@ -23,6 +23,7 @@ from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, a
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
 from regard.files import decode_json, hold_lock, read_text, write_file
+from regard.models.pattern import to_text
 from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
@@ -126,7 +127,10 @@ def value_at(recipe: Mapping[str, Any], axis: str) -> str:
     found: Any = recipe
     for name in axis.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
-    return "" if found is None else as_text(found)
+    if found is None:
+        return ""
+    short = to_text(found) if axis.endswith(".pattern") else None
+    return short or as_text(found)
 
 
 # The folder

@@ -23,7 +23,7 @@ from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
 from regard.explorer.prediction import Prediction, most_probable
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
-from regard.models.config import ClassificationHeadConfig
+from regard.models.head_config import ClassificationHeadConfig
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
@@ -247,8 +247,8 @@ def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
     if not (isinstance(stack, Transformer) and "self_attention" in rest):
         return PositionInfo()
     places = torch.arange(len(one.queries), device=stack.embedding.weight.device)
-    rotation = None
-    if stack.rotary is not None:
-        cos, signed_sin = stack.rotary(places[None], torch.float32)
+    rotation, kind = None, stack.rotary_of[int(rest.partition(".")[0])]
+    if kind is not None:
+        cos, signed_sin = stack.rotary[kind](places[None], torch.float32)
         rotation = (cos[0, 0], signed_sin[0, 0])
     return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)

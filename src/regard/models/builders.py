@@ -19,22 +19,24 @@ from regard.data.batch import Batch
 from regard.errors import UserError
 from regard.models.config import (
     CausalConfig,
-    ClassificationHeadConfig,
     DecoderConfig,
-    EmbeddingHeadConfig,
     EncoderConfig,
     EncoderDecoderConfig,
     FixedWindowConfig,
+    ModelConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+)
+from regard.models.fixed_window import FixedWindowDecoder
+from regard.models.head_config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
-    ModelConfig,
     ReconstructionHeadConfig,
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
     TokenClassificationHeadConfig,
 )
-from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.heads import (
     ClassificationHead,
     EmbeddingHead,

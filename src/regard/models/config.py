@@ -1,15 +1,25 @@
-"""Models as data: bodies and heads."""
+"""Bodies of models as data. Imports no torch."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.config import LONGEST, Config, Count, Positive, Probability
+from regard.models.pattern import (
+    Activation,
+    LayerConfig,
+    Width,
+    entry_of,
+    expand,
+    from_text,
+    require_fit,
+)
 from regard.positions.config import (
     AbsoluteConfig,
     DynamicScalingConfig,
     LearnedConfig,
+    NoPositionsConfig,
     OneHotConfig,
     PositionsConfig,
     RotaryConfig,
@@ -43,7 +53,7 @@ class TransformerConfig(Config, frozen=True):
     """RMS norm of each head's queries and keys, before rotary positions (Qwen3)."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer. Default: four times d_model."""
-    activation: Literal["gelu", "gelu-tanh", "relu", "relu2", "silu"] = "gelu"
+    activation: Activation = "gelu"
     """Activation of the feed-forward layer; gelu-tanh is GPT-2's approximation of gelu, relu2 is
     relu squared."""
     gated: bool = False
@@ -68,11 +78,13 @@ class TransformerConfig(Config, frozen=True):
     """The attention mechanism."""
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
-    windows: tuple[Count, ...] = ()
-    """Tokens that a query attends to, itself included, one number per layer; 0: all. Default: all.
-    An encoder's window has as many on the other side."""
-    short_conv: Annotated[int, Meta(ge=0, le=16)] = 0
+    window: Count = 0
+    """Tokens that a query attends to, itself included; 0: all. An encoder's window has as many on
+    the other side."""
+    short_conv: Width = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
+    pattern: tuple[LayerConfig, ...] = ()
+    """Layers of different kinds, repeated over the stack. Default: all layers alike."""
 
     def __post_init__(self) -> None:
         if self.head_dim is None and self.d_model % self.n_heads:
@@ -86,15 +98,11 @@ class TransformerConfig(Config, frozen=True):
                 "choose a divisor of n_heads"
             )
         self._check_value_heads()
-        if self.windows and len(self.windows) != self.n_layers:
-            raise ValueError(
-                f"windows has {len(self.windows)} numbers, and n_layers = {self.n_layers}: "
-                "give one per layer"
-            )
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre")
         self._check_rotary_positions()
         self._check_absolute_positions()
+        self._check_pattern()
 
     def _check_value_heads(self) -> None:
         few, many = sorted((self.n_heads, self.value_heads))
@@ -145,6 +153,39 @@ class TransformerConfig(Config, frozen=True):
                 f"d_model = {self.d_model}"
             )
 
+    def _check_pattern(self) -> None:
+        rotary = isinstance(self.positions, RotaryConfig | NoPositionsConfig)
+        require_fit(self.pattern, self.n_layers, rotary=rotary)
+        for i, entry in enumerate(self.pattern):
+            try:
+                self._with(entry)
+            except ValueError as error:
+                raise ValueError(f"pattern[{i}]: {error}") from None
+
+    def _with(self, entry: LayerConfig) -> Self:
+        return structs.replace(self, pattern=(), **entry.own)
+
+    def layer(self, index: int) -> Self:
+        """Return the configuration of a layer: this one, with what the pattern sets for it."""
+        return self._with(entry_of(self.pattern, index)) if self.pattern else self
+
+    @property
+    def layers(self) -> list[Self]:
+        """The configuration of each layer."""
+        return [self.layer(i) for i in range(self.n_layers)]
+
+    @classmethod
+    def list_of(cls, field: str, values: dict[str, Any]) -> tuple[type[Config], list[Any]] | None:
+        """The entries of `pattern`, or those of all `layers`, which then are its entries."""
+        if field == "layers":
+            values["pattern"] = expand(values["pattern"], values["n_layers"])
+        return (LayerConfig, values["pattern"]) if field in ("layers", "pattern") else None
+
+    @classmethod
+    def from_text(cls, field: str, text: str) -> Any:
+        """The entries of a pattern such as gated-deltanet*3+softmax."""
+        return from_text(text) if field == "pattern" else text
+
     @property
     def summary(self) -> str:
         """Description of the sizes."""
@@ -175,10 +216,10 @@ class TransformerConfig(Config, frozen=True):
         """Width of all heads' outputs."""
         return max(self.n_heads, self.value_heads) * self.d_head
 
-    def window_size(self, layer: int) -> int | None:
-        """Return the farthest token that queries of a layer attend to, in positions, if limited."""
-        tokens = self.windows[layer] if self.windows else 0
-        return tokens - 1 if tokens else None
+    @property
+    def window_size(self) -> int | None:
+        """The farthest token that a query attends to, in positions, if limited."""
+        return self.window - 1 if self.window else None
 
     @property
     def d_positions(self) -> int:
@@ -191,6 +232,14 @@ class TransformerConfig(Config, frozen=True):
         return 0
 
 
+def _require_full_width(stack: TransformerConfig, *, tied: bool) -> None:
+    if tied and stack.d_positions:
+        raise ValueError(
+            "tie_head = true needs embeddings of width d_model: add the positions instead of "
+            "concatenating them"
+        )
+
+
 class TiedConfig(TransformerConfig, frozen=True):
     """A stack whose head may share its embedding matrix."""
 
@@ -199,11 +248,7 @@ class TiedConfig(TransformerConfig, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_positions and self.tie_head:
-            raise ValueError(
-                "tie_head = true needs embeddings of width d_model: add the positions instead of "
-                "concatenating them"
-            )
+        _require_full_width(self, tied=self.tie_head)
 
 
 class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
@@ -217,12 +262,27 @@ class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
     """Number of token types, each with an embedding; 0: none."""
 
 
+class TargetConfig(TransformerConfig, frozen=True):
+    """A decoder with cross-attention to a source."""
+
+    cross_attention: AttentionConfig | None = None
+    """The mechanism of cross-attention. Default: that of the layer, or softmax where that can't."""
+
+    @property
+    def cross(self) -> AttentionConfig:
+        """The mechanism of cross-attention."""
+        if self.cross_attention is not None:
+            return self.cross_attention
+        can = all(self.attention.supports.has(feature) for feature in ("cross", "key_lengths"))
+        return self.attention if can else SoftmaxConfig()
+
+
 class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-decoder"):
     """An encoder of the source, and a decoder of the target with cross-attention to it."""
 
     encoder: TransformerConfig = TransformerConfig()
     """The encoder."""
-    decoder: TransformerConfig = TransformerConfig()
+    decoder: TargetConfig = TargetConfig()
     """The decoder."""
     share_embeddings: bool = False
     """Whether encoder and decoder have one embedding matrix."""
@@ -242,11 +302,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
                 f"share_embeddings = true needs embeddings of one width, not {widths[0]} and "
                 f"{widths[1]}"
             )
-        if self.tie_head and self.decoder.d_positions:
-            raise ValueError(
-                "tie_head = true needs embeddings of width d_model: add the positions instead of "
-                "concatenating them"
-            )
+        _require_full_width(self.decoder, tied=self.tie_head)
 
     @property
     def context_length(self) -> int:
@@ -267,9 +323,6 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
     def d_model(self) -> int:
         """Width of the decoder."""
         return self.decoder.d_model
-
-
-# Other models
 
 
 class RecurrentLayersConfig(Config, frozen=True):
@@ -370,60 +423,3 @@ ModelConfig: TypeAlias = (
 
 CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
 """The causal families: each token depends on itself and earlier tokens."""
-
-
-# Heads
-
-Pool = Literal["first", "mean", "last"]
-"""Which hidden states stand for a whole text: the first, the mean of all, or the last."""
-
-
-class LMHeadConfig(Config, frozen=True, tag_field="kind", tag="lm"):
-    """Logits of the next token."""
-
-
-class MaskedLMHeadConfig(Config, frozen=True, tag_field="kind", tag="masked-lm"):
-    """Logits of masked tokens, from an extra layer (Devlin et al., 2019)."""
-
-
-class ClassificationHeadConfig(Config, frozen=True, tag_field="kind", tag="classification"):
-    """Logits of the label of a text."""
-
-    pool: Pool = "mean"
-    """Pooling of hidden states; a causal body uses its last state."""
-    labels: tuple[str, ...] = ()
-    """The labels. Default: those of the training data."""
-
-
-class TokenClassificationHeadConfig(
-    Config, frozen=True, tag_field="kind", tag="token-classification"
-):
-    """Logits of the label of each token."""
-
-    labels: tuple[str, ...] = ()
-    """The labels. Default: those of the training data."""
-
-
-class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
-    """A vector of length 1 per text, close to those of matching texts."""
-
-    pool: Pool = "mean"
-    """Pooling of hidden states."""
-    width: Count = 128
-    """Width of the projection of the pooled hidden states. 0: no projection."""
-    temperature: Annotated[float, Meta(gt=0)] = 0.05
-    """Divides similarities in training."""
-
-
-class ReconstructionHeadConfig(Config, frozen=True, tag_field="kind", tag="reconstruction"):
-    """Logits of all tokens of a row, from the hidden state of its last one (Poli et al., 2024)."""
-
-
-HeadConfig: TypeAlias = (
-    LMHeadConfig
-    | MaskedLMHeadConfig
-    | ClassificationHeadConfig
-    | TokenClassificationHeadConfig
-    | EmbeddingHeadConfig
-    | ReconstructionHeadConfig
-)

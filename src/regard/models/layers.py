@@ -15,14 +15,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention import AnyBias, Attention, LayerShape, Mask, State
+from regard.attention import AnyBias, LayerShape, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.gating import Gated, Gating
+from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
-from regard.models.config import TransformerConfig
+from regard.models.config import (
+    TargetConfig,
+    TransformerConfig,
+)
+from regard.models.places import CROSS
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.short_convolution import ShortConvolution
 from regard.positions import rotate
@@ -34,9 +38,9 @@ Rope: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of rotary positions."""
 
 
-def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, Gating | None]:
-    """Build the mechanism of a layer and its gates, if it has any; torch's seed decides draws."""
-    shape = LayerShape(
+def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
+    """Return the sizes of a layer for its mechanism; torch's seed decides draws."""
+    return LayerShape(
         n_heads=config.n_heads,
         n_kv_heads=config.kv_heads,
         n_value_heads=config.value_heads,
@@ -46,10 +50,6 @@ def build_attention(config: TransformerConfig, layer: int) -> tuple[Attention, G
         seed=torch.initial_seed(),
         dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
     )
-    attention = config.attention.build(shape)
-    if not attention.gates:
-        return attention, None
-    return attention, config.attention.build_gating(attention.gates, config.d_model, shape)
 
 
 class SelfAttention(nn.Module):
@@ -57,13 +57,9 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        if config.window_size(layer) is not None:
-            config.attention.require_support("window_size")
-        if config.value_heads != config.kv_heads:
-            config.attention.require_support("value_heads")
         self.heads = [config.n_heads, config.kv_heads, config.value_heads]
         self.d_head = config.d_head
-        self.window_size = config.window_size(layer)
+        self.window_size = config.window_size
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
         )
@@ -71,7 +67,10 @@ class SelfAttention(nn.Module):
             RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
             for _ in range(2)
         )
-        self.attention, self.gating = build_attention(config, layer)
+        shape = shape_of(config, layer)
+        self.attention = config.attention.build(shape)
+        gates = self.attention.gates
+        self.gating = config.attention.build_gating(gates, config.d_model, shape) if gates else None
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
@@ -230,19 +229,19 @@ class ConvolvedSelfAttention(SelfAttention):
 class CrossAttention(nn.Module):
     """Attention with keys and values from another sequence, which may have another width."""
 
-    def __init__(self, config: TransformerConfig, layer: int, d_source: int) -> None:
+    def __init__(self, config: TargetConfig, layer: int, d_source: int) -> None:
         """Build the projections of a layer, and its mechanism.
 
         Raises:
             UnsupportedError: the mechanism does not support cross-attention or padding masks.
         """
         super().__init__()
-        config.attention.require_support("cross", "key_lengths")
+        config.cross.require_support(*CROSS)
         self.kv_heads, self.d_head = config.kv_heads, config.d_head
         heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
         self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
-        self.attention, _ = build_attention(config, layer)
+        self.attention = config.cross.build(shape_of(config, layer))
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
     def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
@@ -326,6 +325,7 @@ class Layer(CheckpointedModule):
         kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
+            assert isinstance(config, TargetConfig)
             self.norm_cross = make_norm(config)
             self.dropout_cross = Dropout(config.dropout)
             self.cross_attention = CrossAttention(config, layer, d_source)

@@ -20,6 +20,7 @@ from regard.models.config import (
     RecurrentLayersConfig,
 )
 from regard.models.layers import length_mask
+from regard.models.places import CROSS
 from regard.models.recurrent import (
     LayerStates,
     RecurrentDecoder,
@@ -79,7 +80,7 @@ class GlobalAttention(nn.Module):
             UserError: a custom mechanism can't be built.
         """
         super().__init__()
-        attention.require_support("cross", "key_lengths")
+        attention.require_support(*CROSS)
         d = config.d_model
         self.q_proj = nn.Linear(d, d, bias=False)
         self.k_proj = nn.Linear(d_source, d, bias=False)

@@ -16,8 +16,12 @@ from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
-from regard.models.config import EncoderConfig, TransformerConfig
+from regard.models.config import (
+    EncoderConfig,
+    TransformerConfig,
+)
 from regard.models.layers import Layer, Rope, length_mask, make_norm
+from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
 from regard.positions import (
     Alibi,
@@ -84,13 +88,11 @@ class Transformer(nn.Module):
         self.embedding_scale = config.d_model**0.5 if config.scale_embeddings else None
         self.concatenated = config.d_positions > 0
         self.absolute = _make_absolute(config)
-        self.rotary = _make_rotary(config)
+        layers = config.layers
+        self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
-        if self.bias is not None:
-            added = "vectors" if isinstance(self.bias, RelativeVectors) else "bias"
-            config.attention.require_support(added)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(Layer(config, i, d_source) for i in range(config.n_layers))
+        self.layers = nn.ModuleList(Layer(one, i, d_source) for i, one in enumerate(layers))
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
 
@@ -99,7 +101,8 @@ class Transformer(nn.Module):
 
     def _embed(
         self, input_ids: Tensor, positions: Tensor, added: Tensor | None = None
-    ) -> tuple[Tensor, Rope | None]:
+    ) -> tuple[Tensor, list[Rope | None]]:
+        """Return the embeddings, and the rotation of each layer; layers of one kind share it."""
         x = self.embedding(input_ids)
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
@@ -108,9 +111,10 @@ class Transformer(nn.Module):
             x = _concatenated(x, vectors) if self.concatenated else x + vectors
         if added is not None:
             x = x + added
-        rope = None if self.rotary is None else self.rotary(positions, x.dtype)
+        made = [rotary(positions, x.dtype) for rotary in self.rotary]
+        ropes = [None if i is None else made[i] for i in self.rotary_of]
         x = x if self.norm_first else self.norm(x)
-        return self.dropout(x) if self.training else x, rope
+        return self.dropout(x) if self.training else x, ropes
 
     def _checked(self, x: Tensor) -> AbstractContextManager[None]:
         """Return a context for all layers, in which a GPU synchronizes once for normalizers."""
@@ -134,7 +138,7 @@ class Decoder(Transformer):
         Raises:
             UnsupportedError: the mechanism lacks a feature that the configuration requires.
         """
-        config.attention.require_support("alignment", "decoding")
+        require_layers(config, DECODER)
         super().__init__(config, vocabulary, d_source)
 
     def require_documents(self) -> None:
@@ -162,10 +166,10 @@ class Decoder(Transformer):
         if document_ids is not None:
             mask = mask & Mask.documents(document_ids)
             positions = positions - _starts(document_ids)
-        x, rope = self._embed(input_ids, positions)
+        x, ropes = self._embed(input_ids, positions)
+        each: Sequence[State | None] = memories or [None] * len(ropes)
         with self._checked(x):
-            for i, layer in enumerate(self.layers):
-                memory = None if memories is None else memories[i]
+            for layer, rope, memory in zip(self.layers, ropes, each, strict=True):
                 x = layer(x, rope, self.bias, mask, memory)
         return self._finish(x)
 
@@ -225,11 +229,13 @@ class Decoder(Transformer):
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
-        x, rope = self._embed(input_ids, positions)
+        x, ropes = self._embed(input_ids, positions)
         grown = []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         with self._checked(x):
-            for step, state, memory in zip(steps, states.layers, memories, strict=True):
+            for step, rope, state, memory in zip(
+                steps, ropes, states.layers, memories, strict=True
+            ):
                 x, state = step(x, rope, self.bias, state, attention_mask, memory)
                 grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories)
@@ -244,7 +250,7 @@ class Encoder(Transformer):
         Raises:
             UnsupportedError: the mechanism does not support padding masks or the positions.
         """
-        config.attention.require_support("bidirectional", "key_lengths")
+        require_layers(config, ENCODER)
         super().__init__(config, vocabulary)
         kinds = config.n_token_types if isinstance(config, EncoderConfig) else 0
         self.token_type_embedding = nn.Embedding(kinds, config.d_model) if kinds else None
@@ -263,12 +269,12 @@ class Encoder(Transformer):
             ValueError: token types are given, and the model has no embeddings of them.
         """
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        x, rope = self._embed(
+        x, ropes = self._embed(
             input_ids, positions, self._embed_token_types(input_ids, token_type_ids)
         )
         mask = length_mask(lengths)
         with self._checked(x):
-            for layer in self.layers:
+            for layer, rope in zip(self.layers, ropes, strict=True):
                 x = layer(x, rope, self.bias, mask)
         return self._finish(x)
 
@@ -307,8 +313,16 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
     return None
 
 
-def _make_rotary(config: TransformerConfig) -> Rotary | DynamicRotary | None:
-    """Return the rotary positions, if any."""
+def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
+    """Return the different rotary positions of layers, and which of them each layer has, if any."""
+    rotary = [one.positions for one in layers]
+    kinds = {one.positions: one for one in layers if isinstance(one.positions, RotaryConfig)}
+    made = nn.ModuleList(map(_rotary_of, kinds.values()))
+    return made, [[*kinds].index(one) if one in kinds else None for one in rotary]
+
+
+def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:
+    """Return the rotary positions of a layer."""
     match config.positions:
         case RotaryConfig(base=base, dim=dim, scaling=scaling):
             d, length = dim or config.d_head, config.context_length
@@ -327,7 +341,7 @@ def _make_rotary(config: TransformerConfig) -> Rotary | DynamicRotary | None:
                     )
                     return Rotary(scaled, length=length)
             return Rotary(frequencies(d, base), length=length)
-    return None
+    raise TypeError(f"{config.positions} are no rotary positions")
 
 
 def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:

@@ -117,7 +117,7 @@ def _named_files(values: Any) -> set[Path]:
         return _named_files([*values.values()])
     if isinstance(values, str):
         ends = [match.end() - 1 for match in re.finditer(r"\.py:", values)]
-        starts = [0, *(match.end() for match in re.finditer(r"""[\s=,\[\]{}"']""", values))]
+        starts = [0, *(match.end() for match in re.finditer(r"""[\s=,+\[\]{}"']""", values))]
         near = ((i, end) for end in ends for i in starts if end - LONGEST_PATH < i < end)
         return {Path(values[start:end]) for start, end in near}
     nested = values if isinstance(values, Sequence) else ()

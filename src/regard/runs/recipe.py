@@ -26,11 +26,13 @@ from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    ModelConfig,
+    RecurrentEncoderDecoderConfig,
+)
+from regard.models.head_config import (
     HeadConfig,
     LMHeadConfig,
     MaskedLMHeadConfig,
-    ModelConfig,
-    RecurrentEncoderDecoderConfig,
 )
 from regard.runs import code
 from regard.tasks.probes import ProbeConfig

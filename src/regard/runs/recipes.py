@@ -9,15 +9,18 @@ import msgspec
 from regard.config import override
 from regard.errors import UserError, alternatives
 from regard.models.config import (
-    ClassificationHeadConfig,
     DecoderConfig,
-    EmbeddingHeadConfig,
     EncoderConfig,
     EncoderDecoderConfig,
+    TargetConfig,
+    TransformerConfig,
+)
+from regard.models.head_config import (
+    ClassificationHeadConfig,
+    EmbeddingHeadConfig,
     MaskedLMHeadConfig,
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
-    TransformerConfig,
 )
 from regard.positions.config import LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import (
@@ -172,8 +175,8 @@ def _small(kind: type[T], **settings: Any) -> T:
 
 def _pair(**settings: Any) -> EncoderDecoderConfig:
     """Two of them, of which one reads and one writes."""
-    side = _small(TransformerConfig, **settings)
-    return EncoderDecoderConfig(encoder=side, decoder=side)
+    encoder, decoder = _small(TransformerConfig, **settings), _small(TargetConfig, **settings)
+    return EncoderDecoderConfig(encoder=encoder, decoder=decoder)
 
 
 def _steps(steps: int, lr: float, batch: int = 64) -> TrainingConfig:

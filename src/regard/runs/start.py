@@ -17,12 +17,14 @@ from regard.config import Config, override
 from regard.errors import UserError
 from regard.models.builders import saved_tensors
 from regard.models.config import (
-    ClassificationHeadConfig,
     EncoderDecoderConfig,
-    HeadConfig,
     ModelConfig,
-    TokenClassificationHeadConfig,
     TransformerConfig,
+)
+from regard.models.head_config import (
+    ClassificationHeadConfig,
+    HeadConfig,
+    TokenClassificationHeadConfig,
 )
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
@@ -213,13 +215,21 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
         old = before.get(stack)
         if getattr(config, "positions", None) != getattr(old, "positions", None):
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
-        if getattr(config, "attention", None) != getattr(old, "attention", None):
-            prefixes += [
-                f"{name}."
-                for name, module in run.model.named_modules()
-                if name.startswith(stack) and isinstance(module, Attention)
-            ]
+        prefixes += [
+            f"{name}."
+            for layer in _changed_layers(config, old)
+            for name, module in run.model.named_modules()
+            if name.startswith(f"{stack}{layer}") and isinstance(module, Attention)
+        ]
     return (*prefixes, *(() if _same_head(start, run) else ("head.",)))
+
+
+def _changed_layers(config: object, old: object) -> list[str]:
+    """Return the beginnings of names, after that of the stack, where mechanisms differ."""
+    if isinstance(config, TransformerConfig) and isinstance(old, TransformerConfig):
+        pairs = enumerate(zip(config.layers, old.layers, strict=False))
+        return [f"layers.{i}." for i, (new, old) in pairs if new.attention != old.attention]
+    return [] if getattr(config, "attention", None) == getattr(old, "attention", None) else [""]
 
 
 def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:

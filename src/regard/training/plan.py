@@ -18,6 +18,7 @@ from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
+from regard.models.places import require_places
 from regard.operating_system import require_memory
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
@@ -177,6 +178,7 @@ def plan_training(
     known = start.tokenizer if start else tokenizer
     ids = chosen.training.batch * chosen.model.context_length
     require_memory(8 * ids, f"training.batch={chosen.training.batch}")
+    require_places(chosen.model)
     prepared = source.prepare(chosen, known, Path(out), start)
     run = Run.new(Path(out), prepared.recipe, prepared.tokenizer, prepared.origin)
     if start:

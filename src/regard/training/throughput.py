@@ -24,7 +24,11 @@ from regard.data.batch import Batch
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.models.builders import Model
-from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    ModelConfig,
+)
 from regard.training.checkpoint import Progress, Publishing
 from regard.training.loggers import Logger, Record
 
@@ -71,9 +75,12 @@ class TrainingCost:
 
         There is none for other models, nor where weights are frozen: the formula isn't about them.
         """
-        if not isinstance(config, DecoderConfig | EncoderConfig) or config.windows:
+        if not isinstance(config, DecoderConfig | EncoderConfig):
             return None
-        exact = isinstance(config.attention, SoftmaxConfig) and not config.short_conv
+        exact = all(
+            isinstance(layer.attention, SoftmaxConfig) and not layer.window and not layer.short_conv
+            for layer in config.layers
+        )
         if not exact or not all(weight.requires_grad for weight in model.parameters()):
             return None
         attention = config.n_layers * config.n_heads * config.d_head

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.models.config import EmbeddingHeadConfig
+from regard.models.head_config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.bias import sigmoid, trained
 from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from regard.metrics import Interval
-from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+)
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.architectures import (
     FAMILIES,

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 from regard.config import convert
@@ -24,12 +25,16 @@ from regard.huggingface.convert.fields import (
 )
 from regard.models.builders import make_model, saved_tensors
 from regard.models.config import (
+    ModelConfig,
+    TransformerConfig,
+)
+from regard.models.head_config import (
     EmbeddingHeadConfig,
     HeadConfig,
     MaskedLMHeadConfig,
-    ModelConfig,
 )
 from regard.models.layers import SelfAttention
+from regard.models.pattern import fold
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ class Family:
         different = [name for name in names if options.get(name) != theirs.get(name)]
         for name in different:
             if not name.endswith("dropout"):
+                if name.endswith("pattern"):
+                    raise UserError(f"model.{name}: {self.model_type} models have no such layers")
                 raise UserError(
                     f"model.{name} = {options.get(name)!r}: {self.model_type} models have "
                     f"{theirs.get(name)!r}"
@@ -287,10 +294,25 @@ def _missing(name: str) -> UserError:
 
 def _options(config: ModelConfig) -> dict[str, Any]:
     """Flat options; dropout of attention has its value where it is that of dropout."""
-    options = flat(msgspec.to_builtins(config))
+    if isinstance(config, TransformerConfig) and config.pattern:
+        options = flat(_in_one_form(config))
+    else:
+        options = flat(msgspec.to_builtins(config))
     del options["kind"]
     for name, value in options.items():
         stack, own, _ = name.rpartition("attention_dropout")
         if own and value is None:
             options[name] = options[f"{stack}dropout"]
     return options
+
+
+def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
+    """The plain values of a stack without a pattern where all layers are alike, else of windows."""
+    layers = config.layers
+    if all(layer == layers[0] for layer in layers):
+        plain: dict[str, Any] = msgspec.to_builtins(layers[0])
+        return plain
+    plain = msgspec.to_builtins(structs.replace(config, pattern=(), window=0))
+    each = (msgspec.to_builtins(layer) for layer in layers)
+    own = [{name: one[name] for name in one if one[name] != plain[name]} for one in each]
+    return plain | {"pattern": fold(own)}

@@ -6,7 +6,7 @@ from typing import Any, Self
 from transformers import PreTrainedTokenizerFast
 
 from regard.huggingface.post_processor import post_processor
-from regard.models.config import MaskedLMHeadConfig
+from regard.models.head_config import MaskedLMHeadConfig
 from regard.runs.recipe import load_recipe, text_affixes
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer

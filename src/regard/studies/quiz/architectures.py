@@ -3,7 +3,7 @@
 import torch
 
 from regard.errors import UserError
-from regard.models.config import (
+from regard.models.head_config import (
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
     HeadConfig,

@@ -15,11 +15,14 @@ from regard.models.config import (
     EncoderConfig,
     EncoderDecoderConfig,
     FixedWindowConfig,
-    HeadConfig,
-    LMHeadConfig,
     ModelConfig,
     RecurrentConfig,
+    TargetConfig,
     TransformerConfig,
+)
+from regard.models.head_config import (
+    HeadConfig,
+    LMHeadConfig,
 )
 from regard.positions.config import RotaryConfig
 from regard.studies.finding import Measurement
@@ -36,9 +39,7 @@ _STACK: dict[str, Any] = _SIZES | {"n_layers": 2, "n_heads": 2, "positions": Rot
 
 ENCODER = EncoderConfig(**_STACK)
 DECODER = DecoderConfig(**_STACK)
-PAIR = EncoderDecoderConfig(
-    encoder=TransformerConfig(**_STACK), decoder=TransformerConfig(**_STACK)
-)
+PAIR = EncoderDecoderConfig(encoder=TransformerConfig(**_STACK), decoder=TargetConfig(**_STACK))
 RNN = RecurrentConfig(cell="vanilla", n_layers=1, **_SIZES)
 BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_SIZES)
 WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)

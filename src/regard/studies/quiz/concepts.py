@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.models.config import MaskedLMHeadConfig
+from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import Line, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, table
 from regard.studies.quiz.architectures import (

@@ -8,7 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.explorer.intercept import capture_attention
-from regard.models.config import TokenClassificationHeadConfig
+from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
 from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational

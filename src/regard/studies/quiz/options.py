@@ -9,7 +9,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.data.batch import pad_rows
-from regard.models.config import (
+from regard.models.head_config import (
     ClassificationHeadConfig,
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,

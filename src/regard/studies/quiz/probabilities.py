@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.models.config import MaskedLMHeadConfig
+from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.finding import at_least, equal
 from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Check, Draw, checked
 

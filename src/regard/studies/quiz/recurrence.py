@@ -4,9 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.config import (
-    ClassificationHeadConfig,
     ModelConfig,
     RecurrentConfig,
+)
+from regard.models.head_config import (
+    ClassificationHeadConfig,
     TokenClassificationHeadConfig,
 )
 from regard.models.recurrent import RecurrentDecoder

@@ -11,7 +11,7 @@ from regard.data.batch import RowFormat, lengths_of, pad_rows
 from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
 from regard.errors import UserError
-from regard.models.config import ClassificationHeadConfig
+from regard.models.head_config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
 from regard.studies.finding import at_least, at_most, equal

@@ -10,7 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.models.builders import TokenClassifier
-from regard.models.config import RecurrentConfig, TokenClassificationHeadConfig
+from regard.models.config import RecurrentConfig
+from regard.models.head_config import TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin

@@ -23,7 +23,7 @@ from regard.models.builders import (
     SequenceToSequence,
     TokenClassifier,
 )
-from regard.models.config import (
+from regard.models.head_config import (
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
     HeadConfig,

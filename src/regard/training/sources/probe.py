@@ -9,7 +9,7 @@ from jaxtyping import Int
 from regard.data.batch import RowFormat, WeightedDataset
 from regard.data.supervised import LabeledTokens
 from regard.errors import UserError
-from regard.models.config import ReconstructionHeadConfig
+from regard.models.head_config import ReconstructionHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.tasks.mad import CompressionConfig

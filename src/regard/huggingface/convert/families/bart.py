@@ -11,7 +11,8 @@ from regard.huggingface.convert.fields import (
     Required,
     both,
 )
-from regard.models.config import EncoderDecoderConfig, LMHeadConfig
+from regard.models.config import EncoderDecoderConfig
+from regard.models.head_config import LMHeadConfig
 
 
 def _stack(stack: str) -> dict[str, str | tuple[str, ...]]:

@@ -11,7 +11,8 @@ from regard.huggingface.convert.fields import (
     Required,
     Values,
 )
-from regard.models.config import EncoderConfig, MaskedLMHeadConfig
+from regard.models.config import EncoderConfig
+from regard.models.head_config import MaskedLMHeadConfig
 
 _GELU = {"gelu": "gelu"}
 """The activation of the head is that of the layers there, and always gelu here."""

@@ -2,7 +2,8 @@
 
 from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
 from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Required
-from regard.models.config import DecoderConfig, LMHeadConfig
+from regard.models.config import DecoderConfig
+from regard.models.head_config import LMHeadConfig
 
 GPT2 = Family(
     model_type="gpt2",

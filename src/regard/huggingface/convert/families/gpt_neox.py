@@ -4,7 +4,8 @@ from torch import Tensor
 
 from regard.huggingface.convert.family import Family, Layout, Stored
 from regard.huggingface.convert.fields import ACTIVATIONS, Constant, Dropout, Renamed, Rope
-from regard.models.config import DecoderConfig, LMHeadConfig
+from regard.models.config import DecoderConfig
+from regard.models.head_config import LMHeadConfig
 
 
 def _load_heads(x: Tensor, config: DecoderConfig) -> Tensor:

@@ -13,18 +13,19 @@ from regard.huggingface.convert.fields import (
     Rope,
     Values,
 )
-from regard.models.config import DecoderConfig, LMHeadConfig
+from regard.models.config import DecoderConfig
+from regard.models.head_config import LMHeadConfig
+from regard.models.pattern import expand, fold
 
 
 class _Window:
-    """Mistral's window, the same in all layers; it counts the query itself, as `windows` does."""
+    """Mistral's window, the same in all layers; it counts the query itself, as `window` does."""
 
     def read(self, hf: Values) -> dict[str, Any]:
-        window = hf.get("sliding_window", 4096)
-        return {"windows": [window] * hf["num_hidden_layers"] if window else []}
+        return {"window": hf.get("sliding_window", 4096) or 0}
 
     def write(self, options: Values) -> dict[str, Any]:
-        return {"sliding_window": next(iter(options["windows"]), None)}
+        return {"sliding_window": options["window"] or None}
 
 
 class _WindowOfLayers:
@@ -37,11 +38,14 @@ class _WindowOfLayers:
         if kinds is None:
             full = hf.get("max_window_layers", 28)
             kinds = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
-        windows = [window if kind == "sliding_attention" else 0 for kind in kinds]
-        return {"windows": windows if window and any(windows) else []}
+        windows = [(window or 0) if kind == "sliding_attention" else 0 for kind in kinds]
+        if len(set(windows)) == 1:
+            return {"window": windows[0]}
+        return {"pattern": fold([{"window": size} if size else {} for size in windows])}
 
     def write(self, options: Values) -> dict[str, Any]:
-        windows = options["windows"] or (0,) * options["n_layers"]
+        layers = expand(options["pattern"], options["n_layers"])
+        windows: list[Any] = [layer.get("window", options["window"]) for layer in layers]
         kinds = ["sliding_attention" if window else "full_attention" for window in windows]
         return {
             "use_sliding_window": any(windows),

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from regard.huggingface.convert.family import TRANSPOSED, Family, Stored
 from regard.huggingface.convert.fields import Constant, Dropout, Renamed, Values, both
-from regard.models.config import EncoderDecoderConfig, LMHeadConfig
+from regard.models.config import EncoderDecoderConfig
+from regard.models.head_config import LMHeadConfig
 
 
 class _DecoderLayers:

@@ -1,0 +1,61 @@
+"""Heads of models as data. Imports no torch."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
+
+from regard.config import Config, Count
+
+Pool = Literal["first", "mean", "last"]
+"""Which hidden states stand for a whole text: the first, the mean of all, or the last."""
+
+
+class LMHeadConfig(Config, frozen=True, tag_field="kind", tag="lm"):
+    """Logits of the next token."""
+
+
+class MaskedLMHeadConfig(Config, frozen=True, tag_field="kind", tag="masked-lm"):
+    """Logits of masked tokens, from an extra layer (Devlin et al., 2019)."""
+
+
+class ClassificationHeadConfig(Config, frozen=True, tag_field="kind", tag="classification"):
+    """Logits of the label of a text."""
+
+    pool: Pool = "mean"
+    """Pooling of hidden states; a causal body uses its last state."""
+    labels: tuple[str, ...] = ()
+    """The labels. Default: those of the training data."""
+
+
+class TokenClassificationHeadConfig(
+    Config, frozen=True, tag_field="kind", tag="token-classification"
+):
+    """Logits of the label of each token."""
+
+    labels: tuple[str, ...] = ()
+    """The labels. Default: those of the training data."""
+
+
+class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
+    """A vector of length 1 per text, close to those of matching texts."""
+
+    pool: Pool = "mean"
+    """Pooling of hidden states."""
+    width: Count = 128
+    """Width of the projection of the pooled hidden states. 0: no projection."""
+    temperature: Annotated[float, Meta(gt=0)] = 0.05
+    """Divides similarities in training."""
+
+
+class ReconstructionHeadConfig(Config, frozen=True, tag_field="kind", tag="reconstruction"):
+    """Logits of all tokens of a row, from the hidden state of its last one (Poli et al., 2024)."""
+
+
+HeadConfig: TypeAlias = (
+    LMHeadConfig
+    | MaskedLMHeadConfig
+    | ClassificationHeadConfig
+    | TokenClassificationHeadConfig
+    | EmbeddingHeadConfig
+    | ReconstructionHeadConfig
+)

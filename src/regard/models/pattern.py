@@ -1,0 +1,140 @@
+"""Layers of different kinds in one stack: entries, repeated over its layers.
+
+In an assignment, `gated-deltanet*3+softmax` stands for two entries, the first of three layers.
+Imports no torch.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import accumulate
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Meta
+
+from regard.attention.config import BUILT_IN, AttentionConfig, config_type
+from regard.config import Config, Count, Positive, without_none
+from regard.errors import UserError
+from regard.positions.config import NoPositionsConfig, RotaryConfig
+
+Activation: TypeAlias = Literal["gelu", "gelu-tanh", "relu", "relu2", "silu"]
+Width: TypeAlias = Annotated[int, Meta(ge=0, le=16)]
+"""Width of a short convolution."""
+
+
+class LayerConfig(Config, frozen=True):
+    """Consecutive layers of one kind. What isn't set is as in the rest of the model."""
+
+    repeat: Positive = 1
+    """Number of consecutive layers."""
+    attention: AttentionConfig | None = None
+    """The attention mechanism."""
+    positions: RotaryConfig | NoPositionsConfig | None = None
+    """Rotary positions, or none, in a model with rotary positions or none."""
+    window: Count | None = None
+    """Tokens that a query attends to, itself included; 0: all."""
+    n_kv_heads: Positive | None = None
+    """Number of key/value heads."""
+    n_value_heads: Positive | None = None
+    """Number of value heads of a gated linear recurrence."""
+    short_conv: Width | None = None
+    """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
+    d_ff: Positive | None = None
+    """Width of the feed-forward layer."""
+    activation: Activation | None = None
+    """Activation of the feed-forward layer."""
+    gated: bool | None = None
+    """Whether a second projection multiplies the activation."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The fields that are set, other than `repeat`."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "repeat"}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+def period(pattern: Sequence[LayerConfig]) -> int:
+    """Return the number of layers after which a pattern begins anew."""
+    return sum(entry.repeat for entry in pattern)
+
+
+def entry_of(pattern: Sequence[LayerConfig], layer: int) -> LayerConfig:
+    """Return the entry of a layer, counted from 0."""
+    ends = accumulate(entry.repeat for entry in pattern)
+    place = layer % period(pattern)
+    return next(entry for entry, end in zip(pattern, ends, strict=True) if place < end)
+
+
+def require_fit(pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool) -> None:
+    """Raise unless a pattern fits a stack, which has rotary positions, or none, or others.
+
+    Raises:
+        ValueError: it is longer than the stack, or sets positions where all layers share others.
+    """
+    if (length := period(pattern)) > n_layers:
+        raise ValueError(
+            f"pattern has {length} layers, and n_layers = {n_layers}: leave some out, or choose a "
+            "larger n_layers"
+        )
+    own = next((i for i, entry in enumerate(pattern) if entry.positions is not None), None)
+    if own is not None and not rotary:
+        raise ValueError(
+            f"pattern[{own}].positions: layers have positions of their own only where "
+            "positions.kind is rotary or none"
+        )
+
+
+def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str, Any]]:
+    """Return an entry for each layer, as plain values, from those of a pattern."""
+    if not entries:
+        return [{} for _ in range(n_layers)]
+    period = [{**one, "repeat": 1} for one in entries for _ in range(one.get("repeat", 1))]
+    return [deepcopy(period[i % len(period)]) for i in range(n_layers)]
+
+
+def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pattern of layers as plain values; equal neighbors become one entry."""
+    entries: list[dict[str, Any]] = []
+    for layer in layers:
+        if entries and {**entries[-1], "repeat": 1} == {**layer, "repeat": 1}:
+            entries[-1]["repeat"] += 1
+        else:
+            entries.append({**layer, "repeat": 1})
+    return entries
+
+
+def from_text(text: str) -> list[dict[str, Any]]:
+    """Return the entries of a text such as gated-deltanet*3+softmax, as plain values.
+
+    Raises:
+        UserError: a number of layers isn't one.
+    """
+    return [_entry(part.strip(), text) for part in text.split("+")]
+
+
+def _entry(part: str, text: str) -> dict[str, Any]:
+    kind, times, number = part.partition("*")
+    if times and not (number.isdecimal() and len(number) < 10 and int(number)):
+        raise UserError(f"{text}: {number!r} is no number of layers; write KIND*3")
+    if not kind:
+        raise UserError(f"{text}: has an entry without a kind; write KIND*3+KIND")
+    return {"attention": {"kind": kind}} | ({"repeat": int(number)} if times else {})
+
+
+def to_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the text of plain entries; None if they set more than built-in kinds."""
+    parts = list(_parts(entries))
+    return None if None in parts else "+".join(cast("list[str]", parts))
+
+
+def _parts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str | None]:
+    for entry in entries:
+        rest = without_none(dict(entry))
+        repeat, attention = rest.pop("repeat", 1), rest.pop("attention", {})
+        kind = attention.get("kind")
+        if rest or kind not in BUILT_IN:
+            yield None
+        else:
+            usual = without_none(msgspec.to_builtins(config_type(kind)()))
+            plain = attention in ({"kind": kind}, usual)
+            yield f"{kind}*{repeat}" if plain and repeat > 1 else kind if plain else None

@@ -1,0 +1,74 @@
+"""What each place in a model requires of an attention mechanism. Imports no torch."""
+
+from collections.abc import Sequence
+
+from regard.errors import UnsupportedError
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    RecurrentEncoderDecoderConfig,
+    TransformerConfig,
+)
+from regard.models.pattern import period
+from regard.positions.config import (
+    AlibiConfig,
+    RelativeBiasConfig,
+    ShawVectorsConfig,
+    T5BiasConfig,
+)
+
+DECODER = ("alignment", "decoding")
+ENCODER = ("bidirectional", "key_lengths")
+CROSS = ("cross", "key_lengths")
+"""Features of each place, in the order in which they are checked."""
+
+
+def require_places(config: ModelConfig) -> None:
+    """Raise unless each mechanism of a model has the features that its place requires.
+
+    Raises:
+        UnsupportedError: names the mechanism and the feature.
+    """
+    match config:
+        case DecoderConfig():
+            require_layers(config, DECODER)
+        case EncoderConfig():
+            require_layers(config, ENCODER)
+        case EncoderDecoderConfig(encoder=encoder, decoder=decoder):
+            require_layers(encoder, ENCODER, "encoder layer")
+            require_layers(decoder, DECODER, "decoder layer")
+            if decoder.cross_attention is not None:
+                decoder.cross_attention.require_support(*CROSS)
+        case RecurrentEncoderDecoderConfig(attention=attention) if attention is not None:
+            attention.require_support(*CROSS)
+
+
+def require_layers(
+    config: TransformerConfig, features: Sequence[str], called: str = "layer"
+) -> None:
+    """Raise unless the mechanism of each layer has features, and those that its layer needs.
+
+    Raises:
+        UnsupportedError: names the mechanism and the feature, and the layer of a pattern.
+    """
+    for i in range(period(config.pattern) or 1):
+        layer = config.layer(i)
+        try:
+            layer.attention.require_support(*features, *_needed(layer))
+        except UnsupportedError as error:
+            place = f"{called} {i}: " if config.pattern else ""
+            raise UnsupportedError(f"{place}{error}") from None
+
+
+def _needed(layer: TransformerConfig) -> list[str]:
+    """The features that the options of a layer require."""
+    biases = RelativeBiasConfig | T5BiasConfig | AlibiConfig
+    needed = {
+        "bias": isinstance(layer.positions, biases),
+        "vectors": isinstance(layer.positions, ShawVectorsConfig),
+        "window_size": layer.window > 0,
+        "value_heads": layer.value_heads != layer.kv_heads,
+    }
+    return [feature for feature, is_needed in needed.items() if is_needed]

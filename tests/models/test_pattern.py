@@ -1,0 +1,143 @@
+"""Patterns: entries for layers, as data and as text."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.attention.config import BUILT_IN, SoftmaxConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.config import convert, override, parse_toml, to_commented_toml, to_toml
+from regard.errors import UserError
+from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
+from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
+from regard.positions.config import NoPositionsConfig, RotaryConfig
+from regard.runs.recipe import Recipe
+
+ROTARY = "model.positions.kind=rotary"
+KINDS = st.lists(st.tuples(st.sampled_from(sorted(BUILT_IN)), st.integers(1, 3)), min_size=1)
+
+
+def changed(*settings: str) -> TransformerConfig:
+    model = override(Recipe(), ["model.n_layers=6", *settings]).model
+    assert isinstance(model, DecoderConfig)
+    return model
+
+
+@given(KINDS)
+def test_a_text_stands_for_entries(kinds: list[tuple[str, int]]) -> None:
+    text = "+".join(f"{kind}*{repeat}" if repeat > 1 else kind for kind, repeat in kinds)
+    entries = from_text(text)
+    assert [(e["attention"]["kind"], e.get("repeat", 1)) for e in entries] == kinds
+    assert to_text(entries) == text
+    model = override(Recipe(), ["model.n_layers=99", f"model.pattern={text}"])
+    assert to_text(parse_toml(to_toml(model), where="here")["model"]["pattern"]) == text
+
+
+@given(st.lists(st.sampled_from([4, 0, 7]), min_size=1, max_size=9))
+def test_folding_undoes_expanding(windows: list[int]) -> None:
+    entries = fold([{"window": window} for window in windows])
+    assert all(a["window"] != b["window"] for a, b in pairwise(entries))
+    assert [one["window"] for one in expand(entries, len(windows))] == windows
+    pattern = [LayerConfig(**entry) for entry in entries]
+    assert period(pattern) == len(windows)
+    for layer in range(2 * len(windows)):
+        assert entry_of(pattern, layer).window == windows[layer % len(windows)]
+
+
+def test_a_pattern_is_repeated_and_cut() -> None:
+    config = changed("model.pattern=gated-deltanet*3+softmax")
+    kinds = [type(layer.attention).__name__ for layer in config.layers]
+    assert kinds == ["GatedDeltaNetConfig"] * 3 + ["SoftmaxConfig"] + ["GatedDeltaNetConfig"] * 2
+    assert not any(layer.pattern for layer in config.layers)
+
+
+def test_without_a_pattern_all_layers_are_the_model_s() -> None:
+    config = changed("model.window=5")
+    assert config.layers == [config] * 6
+
+
+def test_unset_fields_are_the_model_s() -> None:
+    entries = (LayerConfig(window=3, d_ff=7), LayerConfig(positions=NoPositionsConfig()))
+    rotary = RotaryConfig(base=500.0)
+    config = DecoderConfig(pattern=entries, window=9, gated=True, positions=rotary, n_kv_heads=2)
+    first, second = config.layers[:2]
+    assert (first.window, first.d_ff, first.positions) == (3, 7, rotary)
+    assert (second.window, second.d_ff, second.positions) == (9, None, NoPositionsConfig())
+    assert first.gated
+    assert second.n_kv_heads == 2
+
+
+def test_one_layer_is_changed() -> None:
+    before = "model.pattern=gated-deltanet*2+softmax"
+    config = changed(before, ROTARY, "model.layers.4.attention.negative_eigenvalues=true")
+    expected = changed(before, ROTARY).layers
+    attention = GatedDeltaNetConfig(negative_eigenvalues=True)
+    assert [i for i in range(6) if config.layers[i] != expected[i]] == [4]
+    assert config.layers[4].attention == attention
+    config = changed(ROTARY, "model.layers.0.positions.base=99", "model.attention.scaled=false")
+    assert config.layers[0].positions == RotaryConfig(base=99)
+    assert all(layer.attention == SoftmaxConfig(scaled=False) for layer in config.layers)
+
+
+def test_an_entry_is_changed_for_all_its_layers() -> None:
+    config = changed("model.pattern=deltanet+softmax", "model.pattern.1.window=4")
+    assert [layer.window for layer in config.layers] == [0, 4] * 3
+
+
+@pytest.mark.parametrize("write", [to_toml, to_commented_toml])
+def test_a_pattern_is_written_and_read(write: Any) -> None:
+    settings = ["model.n_layers=6", ROTARY, "model.pattern=mamba2*2+softmax"]
+    recipe = override(Recipe(), [*settings, "model.pattern.1.positions.kind=none"])
+    values = parse_toml(write(recipe), where="here")
+    assert values["model"]["pattern"][1]["positions"] == {"kind": "none"}
+    assert convert(values, Recipe, where="here") == recipe
+
+
+def test_parts_of_a_pair_have_patterns_and_cross_attention_that_each_layer_can() -> None:
+    settings = ["kind=encoder-decoder", "encoder.pattern=softmax*2+elu", "decoder.n_layers=2"]
+    settings += ["decoder.pattern=gated-deltanet+elu"]
+    model = override(Recipe(), [f"model.{setting}" for setting in settings]).model
+    assert isinstance(model, EncoderDecoderConfig)
+    assert [type(layer.cross).__name__ for layer in model.decoder.layers] == [
+        "SoftmaxConfig",
+        "EluConfig",
+    ]
+    chosen = override(Recipe(), [*(f"model.{s}" for s in settings), CROSS]).model
+    assert isinstance(chosen, EncoderDecoderConfig)
+    assert {type(layer.cross).__name__ for layer in chosen.decoder.layers} == {"PolynomialConfig"}
+
+
+CROSS = "model.decoder.cross_attention.kind=polynomial"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["pattern=sofmax*3"], "model.pattern[0].attention.kind: sofmax: no such mechanism"),
+        (["pattern=softmax*0"], "model.pattern: softmax*0: '0' is no number of layers"),
+        (["pattern=softmax*x"], "model.pattern: softmax*x: 'x' is no number of layers"),
+        (["pattern=softmax*" + "9" * 5000], "is no number of layers"),
+        (["pattern=+elu"], "model.pattern: +elu: has an entry without a kind"),
+        (["pattern=softmax*9"], "model: pattern has 9 layers, and n_layers = 6"),
+        (["pattern=softmax*999999999"], "model: pattern has 999999999 layers"),
+        (["pattern=3"], "model.pattern: expected `array`"),
+        (["layers.6.window=1"], "model.layers.6.window: the last entry is layers.5"),
+        (["layers.99999999999.window=1"], "the last entry is layers.5"),
+        (["layers.2=elu"], "model.layers.2: is a section, not a value"),
+        (["layers.2.windo=1"], "did you mean window?"),
+        (["pattern.0.window=1"], "model.pattern.0.window: pattern has no entries"),
+        (["n_heads.0.window=1"], "n_heads has no entries; leave out .0"),
+        (["pattern=elu", "pattern.0.window=-1"], "model.pattern[0].window: expected `int` >= 0"),
+        (["pattern=elu", "pattern.0.n_kv_heads=3"], "model: pattern[0]: n_kv_heads = 3"),
+        (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
+        (["pattern=elu", "pattern.0.positions.kind=alibi"], "allowed: rotary, none"),
+    ],
+)
+def test_a_bad_pattern_is_a_line(settings: list[str], says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        changed(*(f"model.{setting}" for setting in settings))
+    assert says in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
