@@ -169,7 +169,9 @@ def _table(type_: type[Config], places: Places) -> list[str]:
     rows = []
     for field in msgspec.structs.fields(type_):
         kinds = [_link(struct, places) for struct in _structs(hints[field.name])]
-        values = ", ".join(kinds) or _values(hints[field.name])
+        is_list = get_origin(hints[field.name]) is tuple
+        listed = f"list of {', '.join(kinds)}" if is_list and kinds else ", ".join(kinds)
+        values = listed or _values(hints[field.name])
         cells = (f"`{field.name}`", values, _default(field), _cell(docs[field.name]))
         rows.append(f"| {' | '.join(cells)} |")
     return (
@@ -192,8 +194,9 @@ def _link(type_: type[Config], places: Places) -> str:
 
 
 def _structs(hint: Any) -> list[type[Config]]:
-    """The structs that a field may hold."""
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    """The structs that a field may hold, alone or in a list."""
+    inside = (Union, types.UnionType, tuple)
+    members = get_args(hint) if get_origin(hint) in inside else (hint,)
     classes = [member for member in members if isinstance(member, type)]
     opened = [c.struct(kind) for c in classes if issubclass(c, OpenConfig) for kind in c.kinds()]
     return opened or [c for c in classes if issubclass(c, Config)]

@@ -24,6 +24,7 @@ from tiny_tasks import task_recipe
 
 DROPOUT = ("model.dropout=0.2",)
 SIDES = ("model.encoder.dropout=0.2", "model.decoder.dropout=0.2")
+HYBRID = "model.pattern=gated-deltanet+softmax"
 CASES = {
     "decoder": ("summaries", "decoder", *DROPOUT),
     "accumulation": ("casing", "decoder", *DROPOUT, "training.accumulation=3"),
@@ -37,7 +38,7 @@ CASES = {
     "gru": ("casing", "rnn", *DROPOUT, "model.n_layers=2"),
     "fixed window": ("casing", "fixed-window", *DROPOUT),
     "gru to gru": ("casing", "rnn-encoder-decoder", *DROPOUT),
-    "hybrid": ("casing", "decoder", *DROPOUT, "model.pattern=gated-deltanet+softmax"),
+    "hybrid": ("casing", "decoder", *DROPOUT, "model.n_layers=2", HYBRID),
     "delta rule": ("casing", "decoder", *DROPOUT, "model.attention.kind=gated-deltanet"),
 }
 """Task, family and settings."""
