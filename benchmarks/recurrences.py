@@ -53,7 +53,7 @@ def inputs(
     query, key, value = torch.randn(3, 1, HEADS, n, D, device=device)
     key, gates = F.normalize(key, dim=-1), {}
     for gate in attend.gates if attend else ():
-        drawn = torch.rand(gate.shape(key, value), device=device)
+        drawn = torch.rand(gate.shape(query, key, value), device=device)
         if gate.name == "log_decay":
             drawn = -0.3 * drawn
         gates[gate.name] = F.normalize(drawn - 0.5, dim=-1) if gate.low == -1 else drawn

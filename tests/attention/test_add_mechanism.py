@@ -27,7 +27,7 @@ from regard.attention.support import SCORES
 from regard.config import Config
 
 
-class SigmoidConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="sigmoid"):
+class SigmoidConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="logistic"):
     """Weights that don't compete."""
 
     time: ClassVar = "n²·d"
@@ -45,7 +45,7 @@ class SigmoidConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 class Sigmoid(ScoreAttention):
     """σ(q·k/√d − b)."""
 
-    name = "sigmoid"
+    name = "logistic"
 
     def __init__(self, *, shift: float) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class SplitDelta(GatedRecurrence):
         return Update(key, value, log_decay[..., None], erase * key)
 '''
 ADDED = {
-    "sigmoid": ("sigmoid_attention", MODULE, "SigmoidConfig"),
+    "logistic": ("sigmoid_attention", MODULE, "SigmoidConfig"),
     "split-delta": ("split_delta", GATED_MODULE, "SplitDeltaConfig"),
 }
 KINDS = pytest.mark.parametrize("kind", ADDED)
@@ -108,8 +108,8 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_configured_by_its_kind() -> None:
-    recipe = override(Recipe(), ["model.attention.kind=sigmoid", "model.attention.shift=1"])
-    assert '[model.attention]\nkind = "sigmoid"\nshift = 1.0\n' in to_toml(recipe)
+    recipe = override(Recipe(), ["model.attention.kind=logistic", "model.attention.shift=1"])
+    assert '[model.attention]\nkind = "logistic"\nshift = 1.0\n' in to_toml(recipe)
     with pytest.raises(UserError, match=r"model\.attention\.shift: expected `float` >= 0\.0"):
         override(recipe, ["model.attention.shift=-1"])
 
@@ -122,13 +122,13 @@ def test_it_keeps_the_contract_with_its_reference(kind: str) -> None:
 
 
 def test_errors_list_it() -> None:
-    assert "sigmoid" in config.supporting("decoding")
-    assert "sigmoid" not in config.supporting("dropout")
+    assert "logistic" in config.supporting("decoding")
+    assert "logistic" not in config.supporting("dropout")
     assert "split-delta" in config.supporting("value_heads")
 
 
 def test_the_command_line_lists_it(regard: Command) -> None:
-    (line,) = (row for row in regard("attention", "list").out.splitlines() if "sigmoid" in row)
+    (line,) = (row for row in regard("attention", "list").out.splitlines() if "logistic" in row)
     assert "Weights that don't compete." in line
     assert "Ramapuram et al., 2024" in line
 

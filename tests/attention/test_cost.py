@@ -86,10 +86,12 @@ def math() -> Iterator[None]:
         yield
 
 
-def gates(attend: Attention, key: Tensor, value: Tensor) -> Gates:
+def gates(attend: Attention, query: Tensor, key: Tensor, value: Tensor) -> Gates:
     """Gates in the middle of their range."""
     return {
-        gate.name: key.new_full(gate.shape(key, value), (max(gate.low, -1.0) + gate.high) / 2)
+        gate.name: key.new_full(
+            gate.shape(query, key, value), (max(gate.low, -1.0) + gate.high) / 2
+        )
         for gate in attend.gates
     }
 
@@ -131,7 +133,7 @@ class Call:
         if past:
             query = torch.ones(shape.batch, shape.heads, past, shape.d, dtype=shape.dtype)
             seen = key[:, :, :past], value[:, :, :past]
-            _, state = attend.extend(query, *seen, state, gates=gates(attend, *seen))
+            _, state = attend.extend(query, *seen, state, gates=gates(attend, query, *seen))
         return state
 
     def operations(self, attend: Attention) -> int:
@@ -143,9 +145,9 @@ class Call:
         with math(), FlopCounterMode(display=False, custom_mapping=TOKEN_PRODUCTS) as counter:
             if state is not None:
                 added = key[:, :, new], value[:, :, new]
-                attend.extend(query, *added, state, gates=gates(attend, *added))
+                attend.extend(query, *added, state, gates=gates(attend, query, *added))
             else:
-                out = attend(query, key, value, mask=mask, gates=gates(attend, key, value))
+                out = attend(query, key, value, mask=mask, gates=gates(attend, query, key, value))
             if shape.mode == "training":
                 out.sum().backward()
         return int(counter.get_total_flops())

@@ -58,7 +58,7 @@ def draw(
     key, value = unit(rand(2, of_key, n, D) - 0.5), 2 * rand(2, of_value, n, E) - 1
     gates = {}
     for gate in mechanism.gates:
-        shape = gate.shape(key, value)
+        shape = gate.shape(query, key, value)
         drawn = rand(*shape)
         if gate.name == "log_decay":
             drawn = -drawn

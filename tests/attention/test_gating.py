@@ -32,7 +32,9 @@ def made(kind: str, **options: Any) -> tuple[RecurrentAttention, Gating]:
     config = cast(AttentionConfig, config_type(kind)(**options))
     attend = config.build(SHAPE)
     assert isinstance(attend, RecurrentAttention)
-    return attend, config.build_gating(attend.gates, 16, SHAPE)
+    gating = config.build_gating(attend.gates, 16, SHAPE)
+    assert gating is not None
+    return attend, gating
 
 
 @torch.no_grad()
@@ -45,7 +47,7 @@ def test_gates_have_their_shapes_and_ranges(kind: str) -> None:
     assert list(gates) == [gate.name for gate in attend.gates]
     for gate in attend.gates:
         made_ = gates[gate.name]
-        assert made_.shape == gate.shape(key, value)
+        assert made_.shape == gate.shape(query, key, value)
         assert gate.low <= float(made_.min()) <= float(made_.max()) <= gate.high
     out = torch.randn(2, 4, 5, 8)
     assert gating.finish(x, out).shape == out.shape
@@ -147,6 +149,7 @@ def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
     config = cast(AttentionConfig, config_type(f"{path}:Leaky")())
     attend = config.build(CHECKED_SHAPE)
     gating = config.build_gating(attend.gates, 16, CHECKED_SHAPE)
+    assert gating is not None
     gates = gating.gates(100 * torch.randn(2, 5, 16))
     assert gates["kept"].shape == (2, 4, 5)
     assert gates["strength"].shape == (2, 4, 5, 4)

@@ -15,6 +15,7 @@ from regard.attention import (
     Attention,
     BigBird,
     DeltaNet,
+    Forgetting,
     GatedDeltaNet,
     GatedDeltaNet2,
     GatedLinear,
@@ -24,8 +25,12 @@ from regard.attention import (
     Linformer,
     Mamba2,
     Mask,
+    Sigmoid,
     SlidingWindow,
     Softmax,
+    SoftmaxOne,
+    StickBreaking,
+    TopK,
 )
 from regard.attention.config import BUILT_IN, GROUP, LinformerConfig, config_type, supporting
 from regard.attention.contract import check
@@ -40,6 +45,12 @@ from regard.positions import ShawVectors
 TYPES: dict[str, type[Attention]] = {
     "softmax": Softmax,
     "argmax": Argmax,
+    "gated-softmax": Softmax,
+    "softmax-one": SoftmaxOne,
+    "forgetting": Forgetting,
+    "top-k": TopK,
+    "stick-breaking": StickBreaking,
+    "sigmoid": Sigmoid,
     "linformer": Linformer,
     "bigbird": BigBird,
     "sliding-window": SlidingWindow,
@@ -355,7 +366,7 @@ def use(attend: Attention, ability: str) -> None:
         "blocks": Mask.block_pairs(torch.ones(1, 2, 2, dtype=torch.bool), size=2),
         "allowed": Mask.dense(torch.ones(1, 1, 4, 4, dtype=torch.bool)),
     }
-    gates = {gate.name: x.new_full(gate.shape(x, x), gate.high) for gate in attend.gates}
+    gates = {gate.name: x.new_full(gate.shape(x, x, x), gate.high) for gate in attend.gates}
     whole = partial(attend, key=x, value=x, gates=gates)
     # Mechanisms that only look back are asked for the rest of the feature.
     widest = None if attend.supports.bidirectional else Mask.causal()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from regard.attention import Bias, KernelAttention, Linformer, RelativeVectors
@@ -131,9 +131,13 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
         if has_scores:
             assert_close(found["÷ √d"], found["q·k"] / D**0.5)
             scores = found.get("+ position", found["÷ √d"])
-            masked = found.get("masked", scores)
-            assert_close(masked, scores.masked_fill(masked.isinf(), float("-inf")))
-            assert_close(applied(name, masked), found["weight"])
+            gated = found.get("+ gates", scores)
+            masked = found.get("masked", gated)
+            assert_close(masked, gated.masked_fill(masked.isinf(), float("-inf")))
+            attend = captured.score_attention
+            assert attend is not None
+            normalized = attend.normalize_scores(masked[None, None], ~masked.isinf()[None, None])
+            assert_close(normalized[0, 0], found["weight"])
         else:
             assert list(found) == ["q·k", "weight"]
 
@@ -143,14 +147,6 @@ IMPLIED = {
     for name, one in mechanisms().items()
     if issubclass(one.type, KernelAttention | Linformer | RecurrentAttention)
 }
-
-
-def applied(name: str, scores: Tensor) -> Tensor:
-    """Weights from the last scores; a query that sees nothing has none."""
-    alive = ~scores.isinf().all(-1, keepdim=True)
-    soft = scores.softmax(-1)
-    hard = torch.zeros_like(soft).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
-    return (hard if name == "argmax" else soft).masked_fill(~alive, 0.0)
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
     config_type,
+    supporting,
 )
 from regard.attention.feature_maps import RandomFeatures
 from regard.attention.kernel_config import (
@@ -38,6 +39,14 @@ from regard.attention.recurrent_config import (
     KimiDeltaConfig,
     Mamba2Config,
     RWKV7Config,
+)
+from regard.attention.score_config import (
+    ForgettingConfig,
+    GatedSoftmaxConfig,
+    SigmoidConfig,
+    SoftmaxOneConfig,
+    StickBreakingConfig,
+    TopKConfig,
 )
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
@@ -60,6 +69,13 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax": SoftmaxConfig(),
     "softmax, unscaled": SoftmaxConfig(scaled=False),
     "argmax": ArgmaxConfig(),
+    "gated-softmax, by head": GatedSoftmaxConfig(gate="head"),
+    "gated-softmax": GatedSoftmaxConfig(),
+    "softmax-one": SoftmaxOneConfig(learned=True),
+    "forgetting": ForgettingConfig(),
+    "top-k": TopKConfig(k=3),
+    "stick-breaking": StickBreakingConfig(),
+    "sigmoid": SigmoidConfig(),
     "bigbird": BigBirdConfig(block_size=2),
     "sliding-window": SlidingWindowConfig(size=3, block_size=2),
     "elu": EluConfig(),
@@ -91,12 +107,11 @@ POSITIONS: dict[str, PositionsConfig] = {
     "none": NoPositionsConfig(),
 }
 BIASES = {"relative-bias", "relative-bias, clipped", "t5-bias", "alibi"}
-BIASED = {"softmax", "softmax, unscaled", "argmax", "bigbird", "sliding-window"}
 FITTING = [
     (attention, positions)
     for attention, positions in product(ATTENTIONS, POSITIONS)
-    if (positions not in BIASES or attention in BIASED)
-    and (positions != "shaw-vectors" or attention in ("softmax", "softmax, unscaled", "argmax"))
+    if (positions not in BIASES or attention.partition(",")[0] in supporting("bias"))
+    and (positions != "shaw-vectors" or attention.partition(",")[0] in supporting("vectors"))
 ]
 IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
 

@@ -35,6 +35,14 @@ from regard.attention.recurrent_config import (
     Mamba2Config,
     RWKV7Config,
 )
+from regard.attention.score_config import (
+    ForgettingConfig,
+    GatedSoftmaxConfig,
+    SigmoidConfig,
+    SoftmaxOneConfig,
+    StickBreakingConfig,
+    TopKConfig,
+)
 from regard.errors import UnsupportedError
 from regard.models.builders import Model, SequenceToSequence, make_model
 from regard.models.config import (
@@ -57,6 +65,12 @@ from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded
 ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax": SoftmaxConfig(),
     "argmax": ArgmaxConfig(),
+    "gated-softmax": GatedSoftmaxConfig(),
+    "softmax-one": SoftmaxOneConfig(learned=True),
+    "forgetting": ForgettingConfig(),
+    "top-k": TopKConfig(k=3),
+    "stick-breaking": StickBreakingConfig(),
+    "sigmoid": SigmoidConfig(),
     "linformer": LinformerConfig(k=3, shared=False),
     "bigbird": BigBirdConfig(block_size=2),
     "sliding-window": SlidingWindowConfig(size=3, block_size=2),
@@ -74,7 +88,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "gated-deltanet-2": GatedDeltaNet2Config(),
     "rwkv7": RWKV7Config(),
 }
-RECURRENCES = [kind for kind in BUILT_IN if kind not in supporting("bidirectional")]
+ONLY_CAUSAL = [kind for kind in BUILT_IN if kind not in supporting("bidirectional")]
 Maker = Callable[[AttentionConfig], ModelConfig]
 PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder": (
@@ -144,9 +158,9 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
         *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
-        *product(RECURRENCES, set(PLACES) - {"decoder", "decoder of a pair"}),
+        *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
-    assert len(RECURRENCES) == 7
+    assert len(ONLY_CAUSAL) == 9
 
 
 @pytest.mark.parametrize(("attention", "place"), ABLE)

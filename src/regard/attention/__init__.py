@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regard.attention.config import LayerShape as LayerShape
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
+    from regard.attention.forgetting import Forgetting as Forgetting
     from regard.attention.gated import RWKV7 as RWKV7
     from regard.attention.gated import DeltaNet as DeltaNet
     from regard.attention.gated import GatedDeltaNet as GatedDeltaNet
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
     from regard.attention.low_rank import LowRank as LowRank
     from regard.attention.low_rank import truncate as truncate
     from regard.attention.mask import Mask as Mask
+    from regard.attention.sigmoid import Sigmoid as Sigmoid
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
+    from regard.attention.softmax_one import SoftmaxOne as SoftmaxOne
     from regard.attention.state import State as State
+    from regard.attention.stick_breaking import StickBreaking as StickBreaking
     from regard.attention.support import Support as Support
+    from regard.attention.top_k import TopK as TopK
     from regard.attention.types import AnyBias as AnyBias
     from regard.attention.types import Bias as Bias
     from regard.attention.types import RelativeVectors as RelativeVectors
@@ -40,6 +45,7 @@ _NAMES = {
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
+    "forgetting": ("Forgetting",),
     "gated": (
         "DeltaNet",
         "GatedDeltaNet",
@@ -54,9 +60,13 @@ _NAMES = {
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),
+    "sigmoid": ("Sigmoid",),
     "softmax": ("Argmax", "Softmax"),
+    "softmax_one": ("SoftmaxOne",),
     "state": ("State",),
+    "stick_breaking": ("StickBreaking",),
     "support": ("Support",),
+    "top_k": ("TopK",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -101,7 +101,7 @@ class Attention(nn.Module, ABC):
         self._validate(query, key, mask, bias)
         self._validate_alignment(mask)
         self._validate_values(key, value)
-        self._validate_gates(gates, key, value)
+        self._validate_gates(gates, query, key, value)
         return self._forward(query, key, value, mask, bias, **gates)
 
     def weights(
@@ -119,7 +119,7 @@ class Attention(nn.Module, ABC):
         """
         self._validate(query, key, mask, bias)
         self._validate_alignment(mask)
-        self._validate_gates(gates, key)
+        self._validate_gates(gates, query, key)
         return self._weights(query, key, mask, bias, **gates)
 
     def gated_values(self, value: Values, gates: Gates) -> Values:
@@ -270,7 +270,7 @@ class Attention(nn.Module, ABC):
     ) -> None:
         self._validate(query, key, None, bias)
         self._validate_values(key, value)
-        self._validate_gates(gates, key, value)
+        self._validate_gates(gates, query, key, value)
 
     def _validate_bias(self, bias: AnyBias) -> None:
         if adds_vectors(bias):
@@ -284,7 +284,9 @@ class Attention(nn.Module, ABC):
         if key.shape[1] != value.shape[1]:
             self.require_support("value_heads")
 
-    def _validate_gates(self, gates: Gates, key: Tensor, value: Tensor | None = None) -> None:
+    def _validate_gates(
+        self, gates: Gates, query: Tensor, key: Tensor, value: Tensor | None = None
+    ) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
         if not self.gates and not gates:
             return
@@ -297,7 +299,7 @@ class Attention(nn.Module, ABC):
         if value is None:
             return
         for gate in self.gates:
-            shape, expected = tuple(gates[gate.name].shape), gate.shape(key, value)
+            shape, expected = tuple(gates[gate.name].shape), gate.shape(query, key, value)
             if shape != expected:
                 raise ValueError(
                     f"{self.name} attention: {gate.name} has shape {shape}, not {expected}"

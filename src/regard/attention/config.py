@@ -100,11 +100,13 @@ class AttentionConfig(OpenConfig):
         """Build the mechanism of a layer."""
         raise NotImplementedError
 
-    def build_gating(self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape) -> "Gating":
-        """Build the module that computes the gates of a layer."""
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "Gating | None":
+        """Build the module that computes the gates of a layer, if it has any."""
         from regard.attention.gating import Gating
 
-        return Gating(gates, d_model, shape)
+        return Gating(gates, d_model, shape) if gates else None
 
     @classmethod
     def example(cls, shape: LayerShape = CHECKED_SHAPE) -> "Attention":
@@ -251,6 +253,12 @@ class SlidingWindowConfig(
 BUILT_IN = {
     "softmax": "regard.attention.config:SoftmaxConfig",
     "argmax": "regard.attention.config:ArgmaxConfig",
+    "gated-softmax": "regard.attention.score_config:GatedSoftmaxConfig",
+    "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
+    "forgetting": "regard.attention.score_config:ForgettingConfig",
+    "top-k": "regard.attention.score_config:TopKConfig",
+    "stick-breaking": "regard.attention.score_config:StickBreakingConfig",
+    "sigmoid": "regard.attention.score_config:SigmoidConfig",
     "linformer": "regard.attention.config:LinformerConfig",
     "bigbird": "regard.attention.config:BigBirdConfig",
     "sliding-window": "regard.attention.config:SlidingWindowConfig",

@@ -204,7 +204,7 @@ class Cases:
             return numbers.to(self.device, self.dtype)
 
         def gate(declared: Gate) -> Tensor:
-            shape = declared.shape(key, value)
+            shape = declared.shape(query, key, value)
             return quarters(round(4 * max(declared.low, -1.0)), round(4 * declared.high), *shape)
 
         query = quarters(low, high, BATCH, HEADS, queries, D)

@@ -23,9 +23,12 @@ class Gate:
     low: float = 0.0
     high: float = 1.0
     """The range of its values."""
+    of: Literal["query", "value"] = "value"
+    """The heads that have one each; in either case, a gate is for a token that is read."""
 
-    def shape(self, key: Tensor, value: Tensor) -> tuple[int, ...]:
-        """Return the shape for given keys and values: a gate for each value head."""
+    def shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+        """Return the shape for given queries, keys and values."""
         batch, heads, tokens, e = value.shape
+        heads = query.shape[1] if self.of == "query" else heads
         channels = {"head": (), "key": (key.shape[-1],), "value": (e,)}[self.per]
         return (batch, heads, tokens, *channels)

@@ -32,27 +32,10 @@ Gated: TypeAlias = tuple[Queries, Keys, Values, Gates]
 class Gating(nn.Module):
     """Gates from linear projections of x, squashed into their ranges."""
 
-    activated = False
-    """Whether queries, keys and values pass a SiLU."""
-
-    def __init__(
-        self,
-        gates: tuple[Gate, ...],
-        d_model: int,
-        shape: "LayerShape",
-        *,
-        qk_norm: bool = False,
-        output_gate: bool = False,
-    ) -> None:
-        """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x)."""
+    def __init__(self, gates: tuple[Gate, ...], d_model: int, shape: "LayerShape") -> None:
         super().__init__()
-        self.declared, self.qk_norm, self.d_head = gates, qk_norm, shape.d_head
-        self.heads = shape.n_value_heads
-        outputs = max(shape.n_heads, self.heads)
-        self.out_norm = RMSNorm(shape.d_head, eps=1e-5)
-        self.out_gate = (
-            nn.Linear(d_model, outputs * shape.d_head, bias=False) if output_gate else None
-        )
+        self.declared, self.d_head = gates, shape.d_head
+        self.n_heads, self.heads = shape.n_heads, shape.n_value_heads
         self.make(d_model)
 
     def make(self, d_model: int) -> None:
@@ -62,11 +45,11 @@ class Gating(nn.Module):
 
     def activate(self, heads: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
         """Return queries, keys and values after their activation, before rotary positions."""
-        return F.silu(heads) if self.activated else heads
+        return heads
 
     def normalize(self, both: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
-        """Return queries and keys, of length 1 with `qk_norm`, before rotary positions."""
-        return _unit(both) if self.qk_norm else both
+        """Return queries and keys, normalized before rotary positions."""
+        return both
 
     def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
         """Return the inputs of the mechanism, from activated and normalized queries and keys."""
@@ -81,6 +64,75 @@ class Gating(nn.Module):
         }
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
+        """Return the heads' outputs before the output projection."""
+        return out
+
+    def _heads(self, gate: Gate) -> int:
+        return self.n_heads if gate.of == "query" else self.heads
+
+    def _width(self, gate: Gate) -> int:
+        return self._heads(gate) * (1 if gate.per == "head" else self.d_head)
+
+    def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
+        """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
+        wide = at_least_float32(projected)
+        if gate.per == "head":
+            return wide.transpose(1, 2)
+        return wide.view(*wide.shape[:2], self._heads(gate), -1).transpose(1, 2)
+
+
+class OutputGate(Gating):
+    """A head's output times σ(W x), by channel or by head (Qiu et al., 2025, eq. 5, G1)."""
+
+    def __init__(self, d_model: int, shape: "LayerShape", *, by_channel: bool = True) -> None:
+        self.by_channel = by_channel
+        super().__init__((), d_model, shape)
+
+    def make(self, d_model: int) -> None:
+        width = self.n_heads * (self.d_head if self.by_channel else 1)
+        self.proj = nn.Linear(d_model, width, bias=False)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {}
+
+    def finish(self, x: Input, out: Outputs) -> Outputs:
+        b, _, n, _ = out.shape
+        gate: Tensor = self.proj(x).view(b, n, self.n_heads, -1).transpose(1, 2)
+        return out * gate.sigmoid()
+
+
+class NormalizedGating(Gating):
+    """Gates of a recurrence, whose outputs are normalized."""
+
+    activated = False
+    """Whether queries, keys and values pass a SiLU."""
+
+    def __init__(
+        self,
+        gates: tuple[Gate, ...],
+        d_model: int,
+        shape: "LayerShape",
+        *,
+        qk_norm: bool = False,
+        output_gate: bool = False,
+    ) -> None:
+        """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x)."""
+        super().__init__(gates, d_model, shape)
+        self.qk_norm, outputs = qk_norm, max(shape.n_heads, self.heads)
+        self.out_norm = RMSNorm(shape.d_head, eps=1e-5)
+        self.out_gate = (
+            nn.Linear(d_model, outputs * shape.d_head, bias=False) if output_gate else None
+        )
+
+    def activate(self, heads: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
+        """Return queries, keys and values after their activation, before rotary positions."""
+        return F.silu(heads) if self.activated else heads
+
+    def normalize(self, both: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
+        """Return queries and keys, of length 1 with `qk_norm`, before rotary positions."""
+        return _unit(both) if self.qk_norm else both
+
+    def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
         normalized: Tensor = self.out_norm(at_least_float32(out))
         normalized = normalized if normalized.dtype == out.dtype else normalized.to(out.dtype)
@@ -89,16 +141,6 @@ class Gating(nn.Module):
         b, _, n, _ = out.shape
         gate: Tensor = self.out_gate(x).view(b, n, -1, self.d_head).transpose(1, 2)
         return normalized * gate.sigmoid()
-
-    def _width(self, gate: Gate) -> int:
-        return self.heads if gate.per == "head" else self.heads * self.d_head
-
-    def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
-        """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
-        wide = at_least_float32(projected)
-        if gate.per == "head":
-            return wide.transpose(1, 2)
-        return wide.view(*wide.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 def _into(gate: Gate, x: Tensor) -> Tensor:
@@ -135,7 +177,7 @@ class Steps(nn.Module):
         return (rate if steps.ndim == 4 else rate.squeeze(2)) * steps
 
 
-class GatedLinearGating(Gating):
+class GatedLinearGating(NormalizedGating):
     """log_decay = log σ(W₂ W₁ x + b) / 16, through 16 channels (Yang et al., 2023, §4.4)."""
 
     def make(self, d_model: int) -> None:
@@ -147,7 +189,7 @@ class GatedLinearGating(Gating):
         return {"log_decay": F.logsigmoid(self._by_head(log_decay, self.decay(self.proj(x)))) / 16}
 
 
-class Mamba2Gating(Gating):
+class Mamba2Gating(NormalizedGating):
     """log_decay = −A Δ, and values times Δ (Dao & Gu, 2024, §7)."""
 
     activated = True
@@ -166,7 +208,7 @@ class Mamba2Gating(Gating):
         return {}
 
 
-class DeltaGating(Gating):
+class DeltaGating(NormalizedGating):
     """β = σ(W x), doubled with negative eigenvalues; decays, if any, as in Mamba-2.
 
     Yang et al., 2024, arXiv:2406.06484, §3.3 and 2412.06464, §3.4; decays by channel through as
@@ -211,7 +253,7 @@ class DeltaGating(Gating):
         return share if gate.name == "write" or self.largest == 1.0 else self.largest * share
 
 
-class RWKV7Gating(Gating):
+class RWKV7Gating(NormalizedGating):
     """log_decay = −e^(−½) σ(·), κ = k ⊙ ξ of length 1, k times 1 + (a − 1) ⊙ α.
 
     Peng et al., 2025, eqs 7-14, without the token shift; the short convolution replaces it.

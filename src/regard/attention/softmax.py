@@ -5,7 +5,7 @@ import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from regard.attention.backends import (
 from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.config import ArgmaxConfig, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gates
 from regard.attention.mask import Mask
 from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
 from regard.attention.support import SCORES
@@ -66,22 +67,42 @@ class ScoreAttention(Attention):
     """Attention whose weights are computed from all scores q·k, by `normalize_scores`."""
 
     supports = SCORES
+    includes_self: ClassVar[bool] = True
+    """Whether a token of a causal row attends to itself."""
 
-    def __init__(self, *, scaled: bool = True, divisor: int = 1) -> None:
-        """`scaled`: whether scores are divided by √d. They are also divided by `divisor`."""
+    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
+        """`scaled`: whether scores are divided by √d. They are also divided by `divisor`.
+
+        `dropout` is the probability that a weight is set to zero in training.
+        """
         super().__init__()
         self.scaled, self.divisor = scaled, divisor
-        self.dropout = Dropout(0.0)
+        self.dropout = Dropout(dropout)
 
     @abstractmethod
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         """Return weights from scores; zero, with zero gradient, in rows without allowed keys."""
 
+    def allowed(self, mask: Mask | None, query: Queries, key: Keys) -> Tensor | None:
+        """Return the keys to which each query may attend; None: all."""
+        queries, keys = query.shape[2], key.shape[2]
+        if mask is None:
+            return None
+        dense = mask.to_dense(queries, keys, query.device)
+        if self.includes_self or not mask.alignment:
+            return dense
+        places = mask.query_positions(queries, keys, query.device)
+        return dense & (torch.arange(keys, device=query.device) < places[:, None])
+
+    def gate_scores(self, gates: Gates) -> Weights | None:
+        """Return the numbers that gates add to the scores, if they do."""
+        return None
+
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
         added = _positioned(bias, mask, query, key)
-        return self._attend(query, key, value, _dense(mask, query, key), added)
+        return self._attend(query, key, value, self.allowed(mask, query, key), added)
 
     def _weights(
         self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
@@ -90,7 +111,7 @@ class ScoreAttention(Attention):
         query = at_least_float32(query)
         with without_autocast(query):
             scores = self._scores(query, key, _positioned(bias, mask, query, key))
-            return self.normalize_scores(scores, _dense(mask, query, key))
+            return self.normalize_scores(scores, self.allowed(mask, query, key))
 
     def _init_state(self, shape: StateShape) -> State:
         return KeyValueCache.empty(shape)
@@ -144,6 +165,7 @@ class ScoreAttention(Attention):
             first = max(before.shortest - window, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]
         sees_all = query.size(2) == 1 and cache.shortest == cache.longest and not compiling
+        sees_all = sees_all and self.includes_self
         if sees_all and bias is None:
             return self._attend_all(query, keys, values)
         positions = before.positions(query.shape[2])
@@ -160,7 +182,8 @@ class ScoreAttention(Attention):
 
     def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
         """Return whether each new token attends to a slot: (batch, heads or 1, new, slots)."""
-        return (slots <= positions[:, :, None])[:, None]
+        last = positions if self.includes_self else positions - 1
+        return (slots <= last[:, :, None])[:, None]
 
     def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
         return Memory.of(key, value, mask)
@@ -220,11 +243,6 @@ class Softmax(ScoreAttention):
 
     name = "softmax"
     supports = SoftmaxConfig.supports
-
-    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
-        """`dropout` is the probability that a weight is set to zero in training."""
-        super().__init__(scaled=scaled, divisor=divisor)
-        self.dropout = Dropout(dropout)
 
     def _active_dropout(self, query: Tensor) -> Dropout | None:
         """Return the dropout of weights in training, which fused kernels don't support."""
@@ -329,10 +347,6 @@ def _warn_of_dropout() -> None:
 @cache
 def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
-
-
-def _dense(mask: Mask | None, query: Tensor, key: Tensor) -> Tensor | None:
-    return None if mask is None else mask.to_dense(query.shape[2], key.shape[2], query.device)
 
 
 def _positioned(

@@ -24,7 +24,7 @@ class Support:
     value_heads: bool = False
     """Whether values may have more heads than keys."""
     differentiable: bool = True
-    """Whether the gradient is that of the output, not a surrogate."""
+    """Whether the gradient is that of the output everywhere: no surrogate, and no jumps."""
 
     def has(self, feature: str) -> bool:
         """Whether a field of `Mask`, or a field here, is supported."""

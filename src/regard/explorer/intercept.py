@@ -124,6 +124,10 @@ def score_steps(
             added = record.added.scores(query * scale)
             scores = scores + added.expand(record.weights.shape)[row, head]
             steps.append(("+ position", scores))
+        gated = mechanism.gate_scores(record.gates)
+        if gated is not None:
+            scores = scores + gated[row, head]
+            steps.append(("+ gates", scores))
         allowed = _allowed(record)
         if allowed is not None and not allowed[row, head].all():
             hidden = ~allowed[row, head]
@@ -136,10 +140,13 @@ def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"
     query, mask = record.query, record.mask
     if isinstance(record.mechanism, BlockSparse):
         mask = record.mechanism.restrict(mask or Mask(), query)
-    if mask is None:
-        return None
-    allowed = mask.to_dense(query.shape[2], record.key.shape[2], query.device)
-    return allowed.expand(record.weights.shape)
+    if (mechanism := record.score_attention) is not None:
+        allowed = mechanism.allowed(mask, query, record.key)
+    elif mask is not None:
+        allowed = mask.to_dense(query.shape[2], record.key.shape[2], query.device)
+    else:
+        allowed = None
+    return None if allowed is None else allowed.expand(record.weights.shape)
 
 
 def _check(record: AttentionRecord) -> None:

@@ -70,7 +70,7 @@ class SelfAttention(nn.Module):
         shape = shape_of(config, layer)
         self.attention = config.attention.build(shape)
         gates = self.attention.gates
-        self.gating = config.attention.build_gating(gates, config.d_model, shape) if gates else None
+        self.gating = config.attention.build_gating(gates, config.d_model, shape)
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(

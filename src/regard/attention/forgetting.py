@@ -1,0 +1,208 @@
+"""Softmax attention that forgets: a gate of each token lowers the scores of all keys before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention import reference
+from regard.attention.base import at_least_float32
+from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gate
+from regard.attention.mask import Mask
+from regard.attention.score_config import ForgettingConfig
+from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax
+from regard.attention.state import KeyValueCache, RowState, State, StateShape
+from regard.attention.types import (
+    AddedScores,
+    AnyBias,
+    Bias,
+    DenseBias,
+    KeyPositions,
+    Keys,
+    Queries,
+    QueryPositions,
+    ScoreMod,
+    Weights,
+)
+
+
+@dataclass(frozen=True)
+class Forgotten(Bias):
+    """Σ_(j < t ≤ i) log f_t, as a difference of sums from the first token; and another bias."""
+
+    at_queries: Float[Tensor, "batch heads queries"]
+    at_keys: Float[Tensor, "batch heads keys"]
+    bias: Bias | None
+
+    def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
+        """The numbers of all queries, in their order, and the keys at these positions."""
+        numbers = self.at_queries[..., None] - self.at_keys[..., key_positions].unsqueeze(-2)
+        if self.bias is None:
+            return numbers
+        return numbers + self.bias.dense(query_positions, key_positions)
+
+    def score_mod(self) -> ScoreMod:
+        add = None if self.bias is None else self.bias.score_mod()
+
+        def forget(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            score = score if add is None else add(score, row, head, query, key)
+            return score + self.at_queries[row, head, query] - self.at_keys[row, head, key]
+
+        return forget
+
+
+@dataclass(frozen=True, eq=False)
+class ForgettingState(RowState):
+    """Keys and values of all tokens, and the sum of the log gates up to each."""
+
+    cache: KeyValueCache
+    sums: KeyValueCache
+    """The sums as keys of width 1."""
+
+    @property
+    def length(self) -> Tensor:
+        """Number of tokens so far, per row."""
+        return self.cache.length
+
+
+class Forgetting(Softmax):
+    """softmax(s_ij + Σ_(j < t ≤ i) log f_t), a gate f_t for each query head and token.
+
+    Lin et al., 2025, arXiv:2503.02130, eq. 4 to 6.
+    """
+
+    name = "forgetting"
+    supports = ForgettingConfig.supports
+    gates = (Gate("log_forget", low=-inf, high=0.0, of="query"),)
+
+    def __init__(self, *, heads: int, **options: Any) -> None:
+        """For a number of query heads."""
+        super().__init__(**options)
+        self.heads = heads
+
+    def reference(  # type: ignore[override]
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        *,
+        log_forget: Tensor,
+    ) -> Weights:
+        """Softmax of q_i·k_j/√d + b_ij + Σ_(j < t ≤ i) log f_t, term by term."""
+        allowed = reference.allowed(query, key, mask)
+        batch, heads, n = log_forget.shape
+        added = torch.zeros(batch, heads, n, n, dtype=torch.float64)
+        for i in range(n):
+            for j in range(i):
+                added[:, :, i, j] = log_forget[:, :, j + 1 : i + 1].double().sum(-1)
+        rows = [
+            reference.softmax(
+                query[b : b + 1],
+                key[b : b + 1],
+                allowed[b : b + 1],
+                added[b] if bias is None else added[b] + bias.double(),
+            )
+            for b in range(batch)
+        ]
+        return torch.cat(rows)
+
+    def gate_scores(self, gates: Mapping[str, Tensor]) -> Tensor | None:
+        sums = _sums(gates["log_forget"])
+        return sums[..., None] - sums.unsqueeze(-2)
+
+    def _forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: AnyBias | None,
+        *,
+        log_forget: Tensor | None = None,
+    ) -> Tensor:
+        if log_forget is not None:  # the bias of a prompt has its sums already
+            bias = _forgotten(log_forget, bias)
+        return super()._forward(query, key, value, mask, bias)
+
+    def _weights(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        bias: AnyBias | None,
+        *,
+        log_forget: Tensor,
+    ) -> Tensor:
+        return super()._weights(query, key, mask, _forgotten(log_forget, bias))
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        added: PositionedBias | None,
+    ) -> Tensor:
+        # Kernels add sums in the precision of the queries: too little in bfloat16.
+        narrow = at_least_float32(query) is not query
+        attend = ScoreAttention._attend if narrow else Softmax._attend
+        return attend(self, query, key, value, allowed, added)
+
+    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
+        assert added is not None
+        numbers = cast(Bias, added.bias).dense(added.query_positions, added.key_positions)
+        return super()._scores(query, key, None) + numbers
+
+    def _init_state(self, shape: StateShape) -> ForgettingState:
+        wide = torch.promote_types(shape.dtype, torch.float32)
+        sums = replace(shape, kv_heads=self.heads, d=1, e=0, dtype=wide)
+        return ForgettingState(KeyValueCache.empty(shape), KeyValueCache.empty(sums))
+
+    def _extend(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+        *,
+        log_forget: Tensor,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, ForgettingState)
+        last = (state.sums.length - 1).clamp_min(0)[:, None, None, None]
+        before = state.sums.keys.gather(2, last.expand(-1, self.heads, -1, -1)).squeeze(-1)
+        new = _sums(log_forget) + before * (state.length > 0)[:, None, None]
+        none = new.new_empty(*new.shape, 0)
+        sums = state.sums.append(new[..., None], none, attention_mask)
+        at_keys = new if state.cache.is_empty else sums.filled()[0].squeeze(-1)
+        forgotten = Forgotten(new, at_keys, cast("Bias | None", bias))
+        out, cache = super()._extend(query, key, value, state.cache, attention_mask, forgotten)
+        assert isinstance(cache, KeyValueCache)
+        return out, ForgettingState(cache, sums)
+
+    def cost(self, shape: Shape) -> Cost:
+        found = super().cost(shape)
+        wide = torch.promote_types(shape.dtype, torch.float32).itemsize
+        sums = shape.batch * self.heads * shape.keys * wide
+        return replace(found, state_bytes=found.state_bytes + sums)
+
+
+FORGOTTEN = -100.0
+"""The log of a gate that forgets all: differences of sums with −∞ are undefined."""
+
+
+def _sums(log_forget: Tensor) -> Tensor:
+    """Return Σ_(t ≤ i) log f_t of each token i."""
+    return at_least_float32(log_forget).clamp_min(FORGOTTEN).cumsum(-1)
+
+
+def _forgotten(log_forget: Tensor, bias: AnyBias | None) -> Forgotten:
+    sums = _sums(log_forget)
+    return Forgotten(sums, sums, cast("Bias | None", bias))

@@ -1,0 +1,54 @@
+"""Attention that breaks a stick: the nearest keys take their share first."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.attention import reference
+from regard.attention.base import at_least_float32
+from regard.attention.mask import Mask
+from regard.attention.score_config import StickBreakingConfig
+from regard.attention.softmax import PositionedBias, ScoreAttention
+from regard.attention.types import DenseBias, Keys, Queries, Weights
+
+
+class StickBreaking(ScoreAttention):
+    """α_ij = σ(s_ij) Π_(j < k < i) (1 − σ(s_ik)) for j < i (Tan et al., 2024, arXiv:2410.17980).
+
+    A token doesn't attend to itself. What is left of the stick is attended to nothing.
+    """
+
+    name = "stick-breaking"
+    supports = StickBreakingConfig.supports
+    includes_self = False
+
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
+        """From the nearest allowed key to the farthest: σ(s_ij) of what is left."""
+        allowed = reference.allowed(query, key, mask)
+        places = mask.query_positions(query.shape[2], key.shape[2], query.device).tolist()
+        query, key = reference.pairs(query, key)
+        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
+        scores = scores if bias is None else scores + bias.double()
+        shares = 1 / (1 + (-scores).exp())
+        weights = torch.zeros_like(shares)
+        for i, place in enumerate(places):
+            left = torch.ones_like(shares[..., i, 0])
+            for j in range(place - 1, -1, -1):
+                share = torch.where(allowed[..., i, j], shares[..., i, j], 0.0)
+                weights[..., i, j] = left * share
+                left = left * (1 - share)
+        return weights
+
+    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
+        # Sums of many logarithms need more precision than bfloat16 has.
+        return super()._scores(at_least_float32(query), at_least_float32(key), added)
+
+    def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
+        taken, passed = F.logsigmoid(scores), F.logsigmoid(-scores)
+        if allowed is not None:
+            passed = passed.masked_fill(~allowed, 0.0)
+        after = passed.flip(-1).cumsum(-1).flip(-1) - passed
+        weights = (taken + after).exp()
+        return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
