@@ -16,7 +16,7 @@ from regard.models.config import CausalConfig, DecoderConfig, FixedWindowConfig,
 from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Line, chart, figure, log_chart, series
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -100,14 +100,18 @@ def fixed_windows(
     ]
     yield from judged(trained, window, symbols)
     yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
-    guess = log(symbols)
+    yield _losses(trained, window, log(symbols))
+
+
+def _losses(trained: Trained, window: int, guess: float) -> Drawing:
+    """Return the losses by distance at the end, and those of the RNN by training steps."""
     over_time = [
         series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
         for d in DISTANCES
     ]
     loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
     limit = Line(y=guess, label="guess")
-    yield figure(
+    return figure(
         log_chart(
             DISTANCES,
             {name: at_end(by_step).values() for name, by_step in trained.items()},

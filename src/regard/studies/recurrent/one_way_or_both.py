@@ -84,12 +84,8 @@ def one_way_or_both(
     bars = {
         ways: {name: measured.accuracy[task, ways] for task, name in names.items()} for ways in WAYS
     }
-    yield bar_chart(
-        bars,
-        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
-        y="accuracy",
-        y_limits=(0, 1.05),
-    )
+    limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
+    yield bar_chart(bars, limits, y="accuracy", y_limits=(0, 1.05))
 
 
 class Measured(NamedTuple):
