@@ -82,9 +82,7 @@ class AttentionRecord:
 def make_record(
     layer: str,
     mechanism: Attention,
-    query: Queries,
-    key: Keys,
-    value: Values,
+    inputs: tuple[Queries, Keys, Values],
     out: Float[Tensor, "batch heads queries e"],
     *,
     mask: Mask | None = None,
@@ -93,9 +91,12 @@ def make_record(
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
+    `inputs` are query, key and value.
+
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
+    query, key, value = inputs
     weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
@@ -229,7 +230,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
     def whole(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Tensor:
         with _attributes(module, {}):  # a forward may use a memory itself
             out = forward(query, key, value, **given)
-            record = make_record(name, module, query, key, value, out, **given)
+            record = make_record(name, module, (query, key, value), out, **given)
         return handler(record)
 
     def encode_memory(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
@@ -240,7 +241,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
     def attend_memory(query: Tensor, memory: State) -> Tensor:
         out = attend(query, memory)
         _, key, value, mask = memories[id(memory)]
-        return handler(make_record(name, module, query, key, value, out, mask=mask))
+        return handler(make_record(name, module, (query, key, value), out, mask=mask))
 
     methods: dict[str, Callable[..., Any]] = {
         "forward": whole,

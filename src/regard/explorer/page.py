@@ -173,7 +173,7 @@ def look_at_attention(
         MismatchError: weights · values isn't the output of the mechanism.
     """
     out = mechanism(query, key, value, mask=mask, bias=bias)
-    record = make_record("attention", mechanism, query, key, value, out, mask=mask, bias=bias)
+    record = make_record("attention", mechanism, (query, key, value), out, mask=mask, bias=bias)
     shown = AttentionMap(
         name="attention",
         queries=tuple(queries) or _numbers(query),

@@ -103,7 +103,7 @@ def _attend(
     mask = _mask(module, query, attention_mask, settings.get("is_causal"))
     shape = (*query.shape[:3], key.shape[2])
     bias = _bias(attention_mask, settings.get("position_bias"), shape)
-    record = make_record(name, mechanism, query, key, value, out, mask=mask, bias=bias)
+    record = make_record(name, mechanism, (query, key, value), out, mask=mask, bias=bias)
     return handler(record).transpose(1, 2), None
 
 
