@@ -17,14 +17,7 @@ from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    table,
-)
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints
 from regard.studies.number_rows import plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
