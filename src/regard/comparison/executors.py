@@ -80,9 +80,9 @@ class _Slot:
     def work(
         self, waiting: "deque[Path]", ended: "SimpleQueue[Path | Exception]", closed: Event
     ) -> None:
-        """Train waiting cells until none is left. Runs in a thread of its own."""
+        """Train waiting cells until none is left. Runs in a separate thread."""
         try:
-            with suppress(IndexError):  # nothing waits any more
+            with suppress(IndexError):  # no cell is waiting
                 while not closed.is_set():
                     cell = waiting.popleft()
                     self._train(cell, closed)

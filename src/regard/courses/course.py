@@ -35,7 +35,7 @@ class Option(Config, frozen=True):
     text: Text
     right: bool
     why: Text
-    """Why it is right or wrong."""
+    """Reason why it is right or wrong."""
 
 
 class Shown(Config, frozen=True):
@@ -69,7 +69,7 @@ class Part(Config, frozen=True):
     pages: tuple[str, ...] = ()
     """Pages of the documentation."""
     command: str | None = None
-    """A command that does what is asked, or shows it."""
+    """A command that performs the task, or shows the answer."""
 
     @property
     def studies(self) -> tuple[str, ...]:

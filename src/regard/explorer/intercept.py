@@ -254,7 +254,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
 
 @contextmanager
 def _attributes(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Let a module have exactly these methods of its own in the with block."""
+    """Override methods of a module with exactly these in the with block."""
     names = ("forward", "encode_memory", "attend_memory")
     before = {name: vars(module).pop(name) for name in names if name in vars(module)}
     vars(module).update(methods)

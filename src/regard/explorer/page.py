@@ -251,7 +251,7 @@ DETAILED = 4
 
 
 class TooLargeError(UserError):
-    """A page can't show so much smoothly. `fact` leaves out the remedy, which depends on where."""
+    """There is too much data for one page. `fact` omits the remedy, which depends on the caller."""
 
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(f"{fact}: {remedy}")
