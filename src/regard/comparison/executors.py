@@ -17,7 +17,7 @@ from regard.comparison.folder import give_up
 from regard.operating_system import interrupt, new_group_flag, process_cpu_count, signal_name
 
 ATTEMPTS = 3
-"""Times that a cell is tried whose process dies, before it counts as failed."""
+"""Number of processes that may die while training a cell before it counts as failed."""
 PATIENCE = 30.0
 """Seconds that workers have after Ctrl-C to save their states."""
 

@@ -113,7 +113,7 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 @contextmanager
 def _registered(model: PreTrainedModel) -> Iterator[None]:
-    """Let the model call `_attend` in the with block."""
+    """Make the model call `_attend` in the with block."""
     models = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
     before = [(one.config, one.config._attn_implementation) for one in models]
     message = (

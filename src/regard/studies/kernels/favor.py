@@ -120,7 +120,7 @@ class KernelErrors(NamedTuple):
 
     @classmethod
     def measured(cls, length: float, m: int, d: int, count: int, seed: int) -> "KernelErrors":
-        """Measure both kinds of directions on the same draws."""
+        """Measure both kinds of directions, with the same seed."""
         pairs = list(_pairs(length).values())
         independent, orthogonal = (
             measure(pairs, d=d, m=m, orthogonal=each, count=count, seed=seed)

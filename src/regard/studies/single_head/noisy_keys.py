@@ -113,7 +113,7 @@ def _with_varying_norm(
     stretch: float,
 ) -> Iterator[Measurement]:
     """Compare the share s of v_a with the formula."""
-    # γ is read off k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
+    # γ is taken from k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
     # the slope of the sigmoid is at most ¼.
     within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
     limit, chosen = torch.sigmoid(t * (gamma - 1)), (s - 0.5).abs() > 0.4
