@@ -1,6 +1,6 @@
 """Accuracy of recurrent encoder–decoders with and without attention, over training time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -204,7 +204,7 @@ def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tu
     )
 
 
-def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterable[Measurement]:
+def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]

@@ -1,6 +1,6 @@
 """Loss of language models by distance of the token needed, over training time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from math import log
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -133,7 +133,7 @@ def at_end(by_step: Mapping[int, Losses]) -> Losses:
     return by_step[max(by_step)]
 
 
-def judged(trained: Trained, window: int, symbols: int) -> Iterable[Measurement]:
+def judged(trained: Trained, window: int, symbols: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
     losses = {name: at_end(by_step) for name, by_step in trained.items()}

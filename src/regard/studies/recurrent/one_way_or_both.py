@@ -1,6 +1,6 @@
 """Benefits and costs of bidirectional networks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ class Measured(NamedTuple):
     """Change of scores by later days."""
 
 
-def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
+def judged(measured: Measured, ahead: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     future, past = (
         {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")

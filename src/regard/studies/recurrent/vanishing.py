@@ -1,6 +1,6 @@
 """Conditions under which gradients vanish or explode, and the origin of NaN."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from math import nan
 from typing import Annotated, TypeAlias
 
@@ -123,7 +123,7 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
 
 
-def judged(measured: Norms, steps: int) -> Iterable[Measurement]:
+def judged(measured: Norms, steps: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     pairs = [(found, predicted(*chosen, steps)) for chosen, found in measured.items()]
     errors = [abs(found - expected) / (expected or 1.0) for found, expected in pairs]
