@@ -13,13 +13,13 @@ from regard.derivations.expectation import expect, legendre
 from regard.derivations.random_features import kernel, shrink
 
 _TERMS = 40
-"""Of the series; all others are below the rounding."""
+"""Number of terms of the series; all others are below rounding."""
 _FAR = 12.0
-"""No length of a direction is beyond it, in float64."""
+"""Bound above all lengths of directions with a probability in float64."""
 
 
 def _draw(generator: Generator) -> Inputs:
-    """x + y is neither so short that the gain is lost in rounding, nor long."""
+    """Return x and y whose sum isn't long, nor so short that the gain is lost in rounding."""
     d = size(generator, 2, 4)
     z: Float64[Tensor, " d"] = normal(generator, d)
     z = number(generator, 0.6, 1.6) * z / torch.linalg.vector_norm(z)

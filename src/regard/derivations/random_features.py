@@ -12,7 +12,7 @@ from regard.derivations.expectation import density, expect, integrate
 
 _NODES = 24
 _FAR = 14.0
-"""Half of the edge of the cube that integrals over directions are taken over."""
+"""Half of the edge of the cube over which directions are integrated."""
 
 
 def _draw_pair(generator: Generator) -> Inputs:
