@@ -130,7 +130,7 @@ def auroc_interval(positive: Sequence[float], negative: Sequence[float]) -> Inte
 def risk_coverage(
     confidence: Sequence[float], correct: Sequence[bool]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Answer only the most confident share of questions: which share of those is wrong?
+    """Return the share of wrong answers among the most confident share of questions.
 
     Answers of equal confidence are taken together, as their mean error.
 

@@ -16,7 +16,7 @@ def process_cpu_count() -> int:
 
 
 def require_memory(n_bytes: float, what: str) -> None:
-    """Raise unless this machine has so much memory; where its size is unknown, it is enough.
+    """Raise unless this machine has so much memory; an unknown size counts as enough.
 
     Raises:
         UserError: names what needs it.

@@ -1,4 +1,4 @@
-"""What stands where in the book: each part with its evidence, each study in full once."""
+"""Contents of the book: each part with its evidence, each study in full once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Entry:
-    """A part as it stands on the page."""
+    """A part of a course on the page."""
 
     id: str
     part: Part
@@ -64,7 +64,7 @@ class Entry:
     studies: tuple[Block, ...]
     derivations: tuple[Block, ...]
     corrections: tuple[Correction, ...]
-    """What the studies of this part correct in the course's document."""
+    """Errors in the course's document that the studies of this part show."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Error:
-    """What the document of a course gets wrong."""
+    """An error in the document of a course."""
 
     course: str
     study: str
@@ -92,7 +92,7 @@ class Book:
 
     chapters: tuple[Chapter, ...]
     others: tuple[str, ...]
-    """Names of the studies that stand after the courses."""
+    """Names of the studies after the courses."""
     errors: tuple[Error, ...]
     results: Results
 

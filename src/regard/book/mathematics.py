@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 _ARG = re.compile(r"\\arg\s*\\(max|min)(?![a-zA-Z])")
 _LIMITS = {"argmax": "arg\u2009max", "argmin": "arg\u2009min", "max": "max", "min": "min"}
-"""Operators whose subscript stands below them in displayed formulas."""
+"""Operators with the subscript below them in displayed formulas."""
 _SUBSCRIPT = re.compile(r"((?<![A-Za-z0-9_])[A-Za-zŷ]|[α-ωΑ-Ω])_([A-Za-z0-9]+|\([^()]*\)|&lt;\w)")
 _SUPERSCRIPT = re.compile(r"(?<=[\w)ᵀ>])\^(\([^()]*(?:\([^()]*\)[^()]*)*\)|[−-]?(?:√?\w+|∞))")
 _END = re.compile(r"[.,;:!?)’”]+")

@@ -1,4 +1,4 @@
-"""The book as slides: what stands on each, so that its text fits a projector."""
+"""The book as slides: the content of each, so that its text fits a projector."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ QUESTIONS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Slide:
-    """One screen; `kind` says which of the fields it shows."""
+    """One screen; `kind` determines the fields that it shows."""
 
     kind: str
     id: str

@@ -1,1 +1,1 @@
-"""The commands: thin; they parse, call and print."""
+"""The commands: they parse arguments, call `regard.api`, and print."""

@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("corpus", nargs=-1, required=True, type=options.PATH)
 @click.option("--out", type=options.OutputFile(), required=True, help="File to write.")
-@click.option(
-    "--documents",
-    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
-    default="auto",
-    help="Documents of a text; auto: detected.",
-)
-@click.option(
-    "--text", "field", metavar="COLUMN", default="text", help="Column or field with the text."
-)
+@options.DOCUMENTS
 def index(corpus: tuple[Path, ...], out: Path, documents: str, field: str) -> None:
     """Index the files and folders CORPUS for `regard find`.
 

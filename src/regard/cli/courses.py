@@ -60,7 +60,7 @@ def _print(parts: "list[Part]") -> None:
 
 
 def _answers(part: "Part") -> list[str]:
-    """What answers a part, without repetition."""
+    """Return the names of the evidence for a part, without repetition."""
     found = [f"study {name}" for name in part.studies]
     found += [f"derivation {part.derivation}"] if part.derivation else []
     found += part.pages

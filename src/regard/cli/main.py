@@ -150,7 +150,7 @@ def _is_one_of_many() -> bool:
 
 
 def _usage_message(error: click.UsageError) -> str:
-    """Return what is wrong with the arguments, and the command whose help explains them."""
+    """Return the error in the arguments, and the command whose help explains them."""
     message = error.format_message().rstrip(".")
     return f"{message}; see {error.ctx.command_path} --help" if error.ctx else message
 

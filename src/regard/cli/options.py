@@ -1,4 +1,4 @@
-"""Options that several commands share, and the forms of what they print and write."""
+"""Options shared by several commands, and the formats of their output."""
 
 import json
 from collections.abc import Callable
@@ -61,6 +61,20 @@ TRUST_CODE = click.option(
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Combine options to one decorator; the help lists them in this order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+DOCUMENT_KINDS = Choice(["auto", "files", "paragraphs", "lines", "records"])
+DOCUMENTS = together(
+    click.option(
+        "--documents",
+        type=DOCUMENT_KINDS,
+        default="auto",
+        help="Documents of a text; auto: detected.",
+    ),
+    click.option(
+        "--text", "field", metavar="COLUMN", default="text", help="Column or field with the text."
+    ),
+)
 
 
 def environment_options(

@@ -12,15 +12,7 @@ from regard.cli.train import TOKENIZER
 @click.argument("corpus", nargs=-1, required=True, type=options.PATH)
 @options.OUT
 @TOKENIZER
-@click.option(
-    "--documents",
-    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
-    default="auto",
-    help="Documents of a text; auto: detected.",
-)
-@click.option(
-    "--text", "field", metavar="COLUMN", default="text", help="Column or field with the text."
-)
+@options.DOCUMENTS
 @click.option(
     "--validation",
     type=click.FloatRange(0, 1, max_open=True),

@@ -144,7 +144,7 @@ def finetune(
 @TOKENIZER
 @click.option(
     "--documents",
-    type=options.Choice(["auto", "files", "paragraphs", "lines", "records"]),
+    type=options.DOCUMENT_KINDS,
     help="Documents of a text. Default: detected.",
 )
 @click.option("--text", metavar="COLUMN", help="Column or field with the text.")

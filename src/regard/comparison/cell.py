@@ -73,7 +73,7 @@ def _why_refused(recipe: Recipe) -> str | None:
     except UserError as error:
         return str(error)
     except (NotImplementedError, RuntimeError):
-        return None  # it draws what the meta device doesn't: the cell itself will show
+        return None  # an operation that the meta device lacks; training shows other errors
     return None
 
 

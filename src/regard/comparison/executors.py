@@ -17,7 +17,7 @@ from regard.comparison.folder import give_up
 from regard.operating_system import interrupt, new_group_flag, process_cpu_count, signal_name
 
 ATTEMPTS = 3
-"""Times that a cell is tried whose process dies, before it counts as failed."""
+"""Number of processes that may die while training a cell before it counts as failed."""
 PATIENCE = 30.0
 """Seconds that workers have after Ctrl-C to save their states."""
 
@@ -80,9 +80,9 @@ class _Slot:
     def work(
         self, waiting: "deque[Path]", ended: "SimpleQueue[Path | Exception]", closed: Event
     ) -> None:
-        """Train waiting cells until none is left. Runs in a thread of its own."""
+        """Train waiting cells until none is left. Runs in a separate thread."""
         try:
-            with suppress(IndexError):  # nothing waits any more
+            with suppress(IndexError):  # no cell is waiting
                 while not closed.is_set():
                     cell = waiting.popleft()
                     self._train(cell, closed)

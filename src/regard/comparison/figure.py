@@ -30,7 +30,7 @@ def _color(place: int) -> str:
 
 
 def _dash(place: int) -> str:
-    """Line style, which tells rows of one color apart."""
+    """Line style, which distinguishes rows of the same color."""
     return ("-", "--", ":")[place // len(COLORS) % 3]
 
 

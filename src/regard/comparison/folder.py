@@ -358,7 +358,7 @@ def publish(claim: Claim, outcome: Outcome) -> None:
 
 
 def give_up(cell: Path, reason: str) -> None:
-    """Write that a cell failed, whose process can't say so itself; one that finished stays so."""
+    """Record the failure of a cell whose process died; a finished cell stays finished."""
     claim = Claim.take(cell)
     if (outcome := read_outcome(cell)) and outcome.state != "failed":
         return

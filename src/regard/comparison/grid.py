@@ -224,7 +224,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it stands in an assignment."""
+    """Return a value as the text of an assignment."""
     return value if isinstance(value, str) else _toml(value)
 
 

@@ -23,13 +23,13 @@ class Job(Protocol):
     """A job of a cluster."""
 
     def has_ended(self) -> bool:
-        """Whether it neither runs nor waits."""
+        """Return whether it neither runs nor waits."""
 
     def reason(self) -> str:
         """Return why it ended without an outcome."""
 
     def cancel(self) -> None:
-        """End it."""
+        """Cancel it."""
 
 
 @dataclass(frozen=True)

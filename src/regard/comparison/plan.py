@@ -93,7 +93,7 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
 def _tried(
     axes: Sequence[Axis], combinations: Sequence[Combination]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Return the values of compared and of tuned axes as they stand in recipes."""
+    """Return the values of compared and of tuned axes as in recipes."""
     recipes = [msgspec.to_builtins(one.recipe) for one in combinations]
     over, tune = (
         {
@@ -107,7 +107,7 @@ def _tried(
 
 
 def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return the values of the baseline as they stand in recipes."""
+    """Return the values of the baseline as in recipes."""
     found = {}
     for path, (value, *others) in flatten(grid.baseline).items():
         if others:

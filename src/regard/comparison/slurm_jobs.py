@@ -104,7 +104,7 @@ class _SlurmJob:
 
 
 def _cancel_former_jobs(folder: Path, config: SlurmConfig) -> None:
-    """Cancel jobs whose end no command has seen."""
+    """Cancel the unfinished jobs of earlier commands."""
     from submitit.core.plugins import get_executors
 
     job_class = get_executors()[config.cluster].job_class

@@ -4,15 +4,17 @@ Texts are prose with TeX between `$…$`; a blank line ends a paragraph.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
 
+T = TypeVar("T")
 COURSES = {
     "jhu-hw5": "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)",
     "practical-4": "Deep Natural Language Processing, Practical 4 (2023), "
@@ -35,7 +37,7 @@ class Option(Config, frozen=True):
     text: Text
     right: bool
     why: Text
-    """Why it is right or wrong."""
+    """Reason why it is right or wrong."""
 
 
 class Shown(Config, frozen=True):
@@ -69,7 +71,7 @@ class Part(Config, frozen=True):
     pages: tuple[str, ...] = ()
     """Pages of the documentation."""
     command: str | None = None
-    """A command that does what is asked, or shows it."""
+    """A command that performs the task, or shows the answer."""
 
     @property
     def studies(self) -> tuple[str, ...]:
@@ -104,20 +106,19 @@ class Correction(Config, frozen=True):
 @cache
 def all_parts() -> tuple[Part, ...]:
     """Return the parts of all courses, in the courses' order."""
-    return tuple(
-        part
-        for course in COURSES
-        for part in read_parts(_text_of(course), course, where=f"{course}.toml")
-    )
+    return _of_all_courses(read_parts)
 
 
 @cache
 def all_corrections() -> tuple[Correction, ...]:
     """Return the errors of all courses, in the courses' order."""
+    return _of_all_courses(read_corrections)
+
+
+def _of_all_courses(read: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
+    """Return what a function reads from the files of all courses."""
     return tuple(
-        correction
-        for course in COURSES
-        for correction in read_corrections(_text_of(course), course, where=f"{course}.toml")
+        one for course in COURSES for one in read(_text_of(course), course, where=f"{course}.toml")
     )
 
 

@@ -45,7 +45,7 @@ class PaddedIds:
         return PaddedIds(move(self.ids, device), move(self.lengths, device), self.pad)
 
     def pin_memory(self) -> "PaddedIds":
-        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        """Copy to page-locked memory, from which copies to a GPU are asynchronous."""
         return PaddedIds(self.ids.pin_memory(), self.lengths.pin_memory(), self.pad)
 
 
@@ -62,7 +62,7 @@ class Batch:
     rows: Int[Tensor, " rows"] | None = None
     """The number of each row in the batch of a step, if these are some of its rows."""
     counted: int | None = None
-    """Number of predictions that carry loss, where the labels are on a GPU: counting would wait."""
+    """Number of predictions with loss, if the labels are on a GPU, where counting synchronizes."""
 
     @property
     def row_numbers(self) -> Int[Tensor, " rows"]:
@@ -72,12 +72,12 @@ class Batch:
 
     @property
     def input_ids(self) -> Int[Tensor, "rows n"]:
-        """The padded ids that the labels belong to."""
+        """Padded ids to which the labels belong."""
         return self.inputs["input_ids"].ids
 
     @property
     def n_targets(self) -> int:
-        """Number of predictions that carry loss."""
+        """Number of predictions with loss."""
         return int((self.labels != IGNORE).sum()) if self.counted is None else self.counted
 
     @property
@@ -128,19 +128,19 @@ class Batch:
         return [self.take(rows) for rows in order.tensor_split(parts) if len(rows)]
 
     def to(self, device: torch.device) -> "Batch":
-        """Move to a device; a GPU copies pinned memory after what it is at, and nothing waits."""
+        """Move to a device; copies of pinned memory to a GPU are asynchronous."""
         inputs = {name: field.to(device) for name, field in self.inputs.items()}
         counted = self.counted if device.type == "cpu" else self.n_targets
         return replace(self, inputs=inputs, labels=move(self.labels, device), counted=counted)
 
     def pin_memory(self) -> "Batch":
-        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        """Copy to page-locked memory, from which copies to a GPU are asynchronous."""
         inputs = {name: field.pin_memory() for name, field in self.inputs.items()}
         return replace(self, inputs=inputs, labels=self.labels.pin_memory())
 
 
 def move(tensor: Shaped[Tensor, "*dims"], device: torch.device) -> Shaped[Tensor, "*dims"]:
-    """Move a tensor to a device; to a GPU from pinned memory without waiting."""
+    """Move a tensor to a device; copies of pinned memory to a GPU are asynchronous."""
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 
@@ -186,11 +186,11 @@ class Dataset:
         self.rows, self.format = rows, format
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return the number of examples."""
         return len(self.rows)
 
     def length(self, index: int) -> int:
-        """About how long an example is; those of a batch are of similar length, to pad less."""
+        """Return the approximate length of an example; batches group similar ones to pad less."""
         return len(self.rows[index])
 
     def lengths(self) -> Integer[np.ndarray, " rows"]:
@@ -198,7 +198,7 @@ class Dataset:
         return np.array([self.length(index) for index in range(len(self))])
 
     def example(self, index: int, rng: np.random.Generator) -> Any:
-        """Make an example; what is random in it is drawn from `rng`."""
+        """Return an example; its random parts are drawn from `rng`."""
         return self.rows[index]
 
     def collate(self, examples: Sequence[Any]) -> Batch:
@@ -310,7 +310,7 @@ class Sampler:
 
 
 def sequential_batches(dataset: Dataset, batch_size: int, *, seed: int = 0) -> Iterator[Batch]:
-    """Yield all examples in their order, in batches; `seed` draws what is random in them."""
+    """Yield all examples in their order, in batches; `seed` is that of their random parts."""
     datasets = [WeightedDataset(dataset)]
     sampler = Sampler(datasets, batch_size=batch_size, seed=seed, epochs=1, shuffle=False)
     return (sampler.batch(step) for step in range(sampler.steps))
@@ -355,7 +355,7 @@ def _shuffled(lengths: np.ndarray, batch_size: int, rng: np.random.Generator) ->
 
 
 def interleave(shares: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whose turn each step is, spread evenly, and how many turns that dataset had before.
+    """Return the dataset of each step, spread evenly, and its number of earlier steps.
 
     The dataset that is farthest behind its share goes next.
     """

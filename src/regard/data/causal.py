@@ -72,7 +72,7 @@ class SpanCorruption(CausalDataset):
         self._mask = mask
 
     def length(self, index: int) -> int:
-        """A constant: how long an example is, is drawn each time."""
+        """Return a constant: the length of an example is drawn each time."""
         return self.format.context_length
 
     def example(self, index: int, rng: np.random.Generator) -> CausalExample:

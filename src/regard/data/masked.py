@@ -12,7 +12,7 @@ MaskedExample = tuple[Sequence[int], Sequence[int], Sequence[int] | None]
 
 
 class MaskedTokens(Dataset):
-    """Texts with a share of their tokens masked or replaced, others each time (BERT)."""
+    """Texts with a random share of their tokens masked or replaced, drawn each time (BERT)."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MaskedTokens(Dataset):
 
 
 class MaskedAutoencoding(MaskedTokens):
-    """Texts with a share of their tokens masked, others each time; none is replaced or kept."""
+    """Texts with a random share of their tokens masked, drawn each time; none is replaced."""
 
     def __init__(
         self, texts: Sequence[Sequence[int]], format: RowFormat, *, mask: int, share: float

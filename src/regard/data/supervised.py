@@ -66,7 +66,7 @@ class ContrastivePairs(_Rows):
     """Questions, each with the document that answers it; the batch's others are its negatives."""
 
     def length(self, index: int) -> int:
-        """A constant: negatives are of any length."""
+        """Return a constant: negatives may have any length."""
         return 0
 
     def collate(self, examples: Sequence[tuple[Ids, Ids]]) -> Batch:

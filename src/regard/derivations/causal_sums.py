@@ -58,7 +58,7 @@ def _recurrent_sums(x: Inputs) -> Float64[Tensor, "n e m"]:
 
 
 def recurrent_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
-    """Return causal kernel attention token by token, and count what it takes after the features."""
+    """Return causal kernel attention token by token, and count operations after the features."""
     s, z, rows = x.K.new_zeros(x.K.shape[1], x.V.shape[1]), x.K.new_zeros(x.K.shape[1]), []
     for query, key, value in zip(_elu(x.Q), _elu(x.K), x.V, strict=True):
         s, z = s + c.product(key[:, None], value[None]), z + key

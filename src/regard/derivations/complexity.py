@@ -1,4 +1,4 @@
-"""What layers of attention cost, counted term by term in explicit loops."""
+"""Cost of layers of attention, counted term by term in explicit loops."""
 
 import torch
 from jaxtyping import Float64
@@ -37,7 +37,7 @@ def _softmax(c: Counter, scores: Float64[Tensor, "n m"]) -> Float64[Tensor, "n m
 
 
 def self_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
-    """Return softmax(X W_q (X W_k)ᵀ / √h) X W_v, and count what it takes."""
+    """Return softmax(X W_q (X W_k)ᵀ / √h) X W_v, and count the operations."""
     q, k, v = (c.product(x.X, matrix) for matrix in (x.W_q, x.W_k, x.W_v))
     return c.product(_softmax(c, _scaled(c, _scores(c, q, k), x.h)), v)
 

@@ -11,7 +11,7 @@ def size(generator: Generator, low: int, high: int) -> int:
 
 
 def sizes(**named: int) -> dict[str, Float64[Tensor, ""]]:
-    """Return sizes as numbers, for lines that compute with them."""
+    """Return sizes as tensors, for lines that compute with them."""
     return {name: torch.tensor(float(n), dtype=torch.float64) for name, n in named.items()}
 
 

@@ -200,7 +200,7 @@ def _sums_first(x: Inputs) -> Float64[Tensor, "n m"]:
 
 
 def linear_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
-    """Return attention by random features, and count what it takes.
+    """Return attention by random features, and count the operations.
 
     The factor 1/√R of all features cancels and is left out.
     """

@@ -10,30 +10,21 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
+from regard.derivations.random_features import kernel, shrink
 
 _TERMS = 40
-"""Of the series; all others are below the rounding."""
+"""Number of terms of the series; all others are below rounding."""
 _FAR = 12.0
-"""No length of a direction is beyond it, in float64."""
+"""Bound above all lengths of directions with a probability in float64."""
 
 
 def _draw(generator: Generator) -> Inputs:
-    """x + y is neither so short that the gain is lost in rounding, nor long."""
+    """Return x and y whose sum isn't long, nor so short that the gain is lost in rounding."""
     d = size(generator, 2, 4)
     z: Float64[Tensor, " d"] = normal(generator, d)
     z = number(generator, 0.6, 1.6) * z / torch.linalg.vector_norm(z)
     difference: Float64[Tensor, " d"] = 0.5 * normal(generator, d)
     return Inputs(x=(z + difference) / 2, y=(z - difference) / 2, z=z, **sizes(d=d, m=2))
-
-
-def _shrink(x: Inputs) -> Float64[Tensor, ""]:
-    """Λ = e^(−(‖x‖² + ‖y‖²)/2)."""
-    return (-(x.x @ x.x + x.y @ x.y) / 2).exp()
-
-
-def _kernel(x: Inputs) -> Float64[Tensor, ""]:
-    """SM = e^(x·y)."""
-    return (x.x @ x.y).exp()
 
 
 def _a(x: Inputs) -> Float64[Tensor, ""]:
@@ -97,13 +88,13 @@ def _covariance(x: Inputs) -> Float64[Tensor, ""]:
 def _error(x: Inputs) -> Float64[Tensor, ""]:
     """E[(Λ (e^(w_1·z) + e^(w_2·z))/2 − SM)²] for orthogonal directions."""
     return _over_two(
-        x, lambda first, second: (_shrink(x) * (first.exp() + second.exp()) / 2 - _kernel(x)) ** 2
+        x, lambda first, second: (shrink(x) * (first.exp() + second.exp()) / 2 - kernel(x)) ** 2
     )
 
 
 def _independent_error(x: Inputs) -> Float64[Tensor, ""]:
     """MSE₊ = e^a SM² (1 − e^(−a))/m."""
-    return _a(x).exp() * _kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m
+    return _a(x).exp() * kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m
 
 
 def _series(term: Callable[[int], Tensor], first: int = 0) -> Float64[Tensor, ""]:
@@ -152,7 +143,7 @@ def _power(x: Inputs, k: int) -> Float64[Tensor, ""]:
 
 def _gain(x: Inputs) -> Float64[Tensor, ""]:
     """2(m − 1)/(m(d + 2)) (SM − Λ)²."""
-    return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (_kernel(x) - _shrink(x)) ** 2
+    return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
 ORTHOGONAL_FEATURES = Derivation(
@@ -188,8 +179,8 @@ ORTHOGONAL_FEATURES = Derivation(
             r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{w_1 \cdot z} \right] + \frac{m - "
             r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
             lambda x: (
-                _shrink(x) ** 2 * _variance(x) / x.m
-                + (x.m - 1) / x.m * _shrink(x) ** 2 * _covariance(x)
+                shrink(x) ** 2 * _variance(x) / x.m
+                + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x)
             ),
             "Variance of a mean of $m$ terms: $m$ variances and $m (m - 1)$ covariances over "
             "$m^2$, all equal by symmetry.",
@@ -197,7 +188,7 @@ ORTHOGONAL_FEATURES = Derivation(
         Step(
             r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot "
             r"z}, e^{w_2 \cdot z} \right]",
-            lambda x: _independent_error(x) + (x.m - 1) / x.m * _shrink(x) ** 2 * _covariance(x),
+            lambda x: _independent_error(x) + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x),
             "The first term is the error of independent directions. It remains to show that the "
             "covariance is negative.",
         ),
@@ -273,7 +264,7 @@ ORTHOGONAL_FEATURES = Derivation(
             r"e^{a/2} - 1 \right)^2",
             lambda x: (
                 _independent_error(x)
-                - (x.m - 1) / x.m * _shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
+                - (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
             ),
             "Insert the bound on the covariance.",
         ),

@@ -110,7 +110,7 @@ def _normalized(powers: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
 
 
 def _distances(x: Inputs, of: Callable[[int], int]) -> Float64[Tensor, ""]:
-    """How many numbers occur as of(i − j), counted over all pairs, for m heads."""
+    """Number of different values `of(i − j)` over all pairs, for m heads."""
     context = int(x.T)
     found = {
         (head, of(i - j))

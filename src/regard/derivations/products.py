@@ -11,7 +11,7 @@ from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect
 
 _NODES = 3
-"""Of the quadrature: exact, for no entry occurs with a power above 4."""
+"""Nodes of the quadrature, which is exact: no entry occurs with a power above 4."""
 
 
 def _draw_normal(generator: Generator) -> Inputs:
@@ -189,7 +189,7 @@ _MATRICES = {"q": ((1, 0), (2, 9)), "k": ((0, 1), (6, 0)), "v": ((4, 3), (9, 1))
 
 
 def _course_numbers(generator: Generator) -> Inputs:  # noqa: ARG001
-    """The numbers of the course; nothing is random."""
+    """Return the numbers of the course; nothing is random."""
     states = {f"h{i}": _vector(*state) for i, state in enumerate(_STATES, 1)}
     return Inputs(states | {f"W_{name}": _matrix(*rows) for name, rows in _MATRICES.items()})
 

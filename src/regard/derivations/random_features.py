@@ -12,7 +12,7 @@ from regard.derivations.expectation import density, expect, integrate
 
 _NODES = 24
 _FAR = 14.0
-"""Half of the edge of the cube that integrals over directions are taken over."""
+"""Half of the edge of the cube over which directions are integrated."""
 
 
 def _draw_pair(generator: Generator) -> Inputs:
@@ -47,12 +47,12 @@ def _positive(w: Float64[Tensor, "points m d"], x: Tensor) -> Float64[Tensor, "p
     return features
 
 
-def _shrink(x: Inputs) -> Float64[Tensor, ""]:
+def shrink(x: Inputs) -> Float64[Tensor, ""]:
     """Λ = e^(−(‖x‖² + ‖y‖²)/2)."""
     return (-(x.x @ x.x + x.y @ x.y) / 2).exp()
 
 
-def _kernel(x: Inputs) -> Float64[Tensor, ""]:
+def kernel(x: Inputs) -> Float64[Tensor, ""]:
     """SM = e^(x·y)."""
     return (x.x @ x.y).exp()
 
@@ -99,7 +99,7 @@ POSITIVE_FEATURES = Derivation(
         ),
         Step(
             r"= e^{x \cdot y}",
-            _kernel,
+            kernel,
             r"$d^{1/4} \, d^{1/4} = \sqrt d$. Call it $\mathrm{SM}$.",
         ),
         Step(
@@ -124,31 +124,31 @@ POSITIVE_FEATURES = Derivation(
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; \mathbb{E}\left[ "
             r"e^{w \cdot z} \right], \quad z = x + y",
-            lambda x: _shrink(x) * _over_one(x, lambda w: (w @ _z(x)).exp()),
+            lambda x: shrink(x) * _over_one(x, lambda w: (w @ _z(x)).exp()),
             "Collect exponents; norms are constant.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \int (2 \pi)^{-d/2} "
             r"\, e^{-\lVert w \rVert^2 / 2 + w \cdot z} \, \mathrm{d}w",
-            lambda x: _shrink(x) * _before_square(x),
+            lambda x: shrink(x) * _before_square(x),
             r"The density of $\mathcal{N}(0, I)$. Evaluated by Gauss–Legendre quadrature.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; e^{\lVert z "
             r"\rVert^2 / 2} \int (2 \pi)^{-d/2} \, e^{-\lVert w - z \rVert^2 / 2} \, \mathrm{d}w",
-            lambda x: _shrink(x) * (_a(x) / 2).exp() * _after_square(x),
+            lambda x: shrink(x) * (_a(x) / 2).exp() * _after_square(x),
             r"Complete the square: $-\frac{1}{2} \lVert w \rVert^2 + w \cdot z = -\frac{1}{2} "
             r"\lVert w - z \rVert^2 + \frac{1}{2} \lVert z \rVert^2$.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; e^{\lVert x + y "
             r"\rVert^2 / 2}",
-            lambda x: _shrink(x) * (_a(x) / 2).exp(),
+            lambda x: shrink(x) * (_a(x) / 2).exp(),
             r"The integral is that of the density of $\mathcal{N}(z, I)$, which is 1.",
         ),
         Step(
             r"= e^{x \cdot y}",
-            _kernel,
+            kernel,
             r"$\lVert x + y \rVert^2 = \lVert x \rVert^2 + 2 x \cdot y + \lVert y \rVert^2$. The "
             "estimate is unbiased, and every feature is positive: so are all weights and "
             "normalizers.",
@@ -156,14 +156,14 @@ POSITIVE_FEATURES = Derivation(
         Step(
             r"\Lambda \, \mathbb{E}\left[ \cosh(w \cdot z) \right], \quad \Lambda = e^{-\left( "
             r"\lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}",
-            lambda x: _shrink(x) * _over_one(x, lambda w: (w @ _z(x)).cosh()),
+            lambda x: shrink(x) * _over_one(x, lambda w: (w @ _z(x)).cosh()),
             r"Hyperbolic features: $e^{w \cdot x}$ and $e^{-w \cdot x}$ for each direction.",
         ),
         Step(
             r"= \frac{1}{2} \Lambda \left( \mathbb{E}\left[ e^{w \cdot z} \right] + "
             r"\mathbb{E}\left[ e^{-w \cdot z} \right] \right)",
             lambda x: (
-                _shrink(x)
+                shrink(x)
                 * (
                     _over_one(x, lambda w: (w @ _z(x)).exp())
                     + _over_one(x, lambda w: (-w @ _z(x)).exp())
@@ -174,10 +174,10 @@ POSITIVE_FEATURES = Derivation(
         ),
         Step(
             r"= \Lambda \, e^{\lVert z \rVert^2 / 2}",
-            lambda x: _shrink(x) * (_a(x) / 2).exp(),
+            lambda x: shrink(x) * (_a(x) / 2).exp(),
             r"$w$ and $-w$ have one distribution; both means are $e^{\lVert z \rVert^2 / 2}$.",
         ),
-        Step(r"= e^{x \cdot y}", _kernel, "As before: unbiased too."),
+        Step(r"= e^{x \cdot y}", kernel, "As before: unbiased too."),
     ),
 )
 
@@ -207,7 +207,7 @@ def _cosh(x: Inputs) -> Callable[[Tensor], Tensor]:
 
 def _error(x: Inputs, factor: Tensor, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
     """E[(factor · mean of f(w_1), …, f(w_m) − SM)²], over all directions at once."""
-    return _over_all(x, lambda w: (factor * f(w).mean(1) - _kernel(x)) ** 2)
+    return _over_all(x, lambda w: (factor * f(w).mean(1) - kernel(x)) ** 2)
 
 
 def _grow(x: Inputs) -> Float64[Tensor, ""]:
@@ -230,7 +230,7 @@ FAVOR_ERRORS = Derivation(
     steps=(
         Step(
             r"\mathrm{MSE}_{\mathrm{trig}}",
-            lambda x: _error(x, 1 / _shrink(x), _cosine(x)),
+            lambda x: _error(x, 1 / shrink(x), _cosine(x)),
             "Mean squared error of the trigonometric estimate. Evaluated over all directions at "
             "once.",
         ),
@@ -283,25 +283,25 @@ FAVOR_ERRORS = Derivation(
         ),
         Step(
             r"= \frac{1}{2m} \, e^{a} \, \mathrm{SM}^{-2} \left( 1 - e^{-b} \right)^2",
-            lambda x: _a(x).exp() * _kernel(x) ** -2 * (1 - (-_b(x)).exp()) ** 2 / (2 * x.m),
+            lambda x: _a(x).exp() * kernel(x) ** -2 * (1 - (-_b(x)).exp()) ** 2 / (2 * x.m),
             r"$\lVert x \rVert^2 + \lVert y \rVert^2 = a - 2 x \cdot y$. The smaller the kernel, "
             "the larger the error: weights near 0 may be negative.",
         ),
         Step(
             r"\mathrm{MSE}_{+}",
-            lambda x: _error(x, _shrink(x), _exponential(x)),
+            lambda x: _error(x, shrink(x), _exponential(x)),
             "Mean squared error of the positive estimate. Evaluated over all directions at once.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \, \mathrm{Var}\left[ e^{w \cdot z} \right]",
-            lambda x: _shrink(x) ** 2 * _variance(x, _exponential(x)) / x.m,
+            lambda x: shrink(x) ** 2 * _variance(x, _exponential(x)) / x.m,
             "Unbiased, and a mean of independent terms.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( \mathbb{E}\left[ e^{2 w \cdot z} \right] - "
             r"\mathbb{E}\left[ e^{w \cdot z} \right]^2 \right)",
             lambda x: (
-                _shrink(x) ** 2
+                shrink(x) ** 2
                 * (
                     _over_one(x, lambda w: (2 * w @ _z(x)).exp())
                     - _over_one(x, _exponential(x)) ** 2
@@ -312,54 +312,54 @@ FAVOR_ERRORS = Derivation(
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( e^{2a} - e^{a} \right)",
-            lambda x: _shrink(x) ** 2 * ((2 * _a(x)).exp() - _a(x).exp()) / x.m,
+            lambda x: shrink(x) ** 2 * ((2 * _a(x)).exp() - _a(x).exp()) / x.m,
             r"$\mathbb{E}[e^{s \, w \cdot z}] = e^{s^2 a / 2}$.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)",
-            lambda x: _shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) / x.m,
+            lambda x: shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) / x.m,
             r"Factor out $e^{2a}$.",
         ),
         Step(
             r"= \frac{1}{m} \, e^{a} \, \mathrm{SM}^2 \left( 1 - e^{-a} \right)",
-            lambda x: _a(x).exp() * _kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m,
+            lambda x: _a(x).exp() * kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m,
             r"$\Lambda e^{a/2} = \mathrm{SM}$. Now the error is small where the kernel is.",
         ),
         Step(
             r"\mathrm{MSE}_{\mathrm{hyp}}",
-            lambda x: _error(x, _shrink(x), _cosh(x)),
+            lambda x: _error(x, shrink(x), _cosh(x)),
             "Mean squared error of the hyperbolic estimate, which has $2m$ features. Evaluated "
             "over all directions at once.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \, \mathrm{Var}\left[ \cosh(w \cdot z) \right]",
-            lambda x: _shrink(x) ** 2 * _variance(x, _cosh(x)) / x.m,
+            lambda x: shrink(x) ** 2 * _variance(x, _cosh(x)) / x.m,
             "Unbiased, and a mean of independent terms.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( \frac{1}{2} + \frac{1}{2} e^{2a} - e^{a} \right)",
-            lambda x: _shrink(x) ** 2 * (0.5 + 0.5 * (2 * _a(x)).exp() - _a(x).exp()) / x.m,
+            lambda x: shrink(x) ** 2 * (0.5 + 0.5 * (2 * _a(x)).exp() - _a(x).exp()) / x.m,
             r"$\cosh^2 u = \frac{1}{2} (1 + \cosh 2u)$, and $\mathbb{E}[\cosh(s \, w \cdot z)] = "
             r"e^{s^2 a / 2}$.",
         ),
         Step(
             r"= \frac{1}{2m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)^2",
-            lambda x: _shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) ** 2 / (2 * x.m),
+            lambda x: shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) ** 2 / (2 * x.m),
             r"A square, with $e^{2a}$ factored out.",
         ),
         Step(
             r"= \frac{1}{2} \left( 1 - e^{-a} \right) \mathrm{MSE}_{+}",
-            lambda x: 0.5 * (1 - (-_a(x)).exp()) * _error(x, _shrink(x), _exponential(x)),
+            lambda x: 0.5 * (1 - (-_a(x)).exp()) * _error(x, shrink(x), _exponential(x)),
             "Less than half of the error of positive features with as many directions.",
         ),
         Step(
             r"\mathrm{MSE}_{\mathrm{hyp}}",
-            lambda x: _error(x, _shrink(x), _cosh(x)),
+            lambda x: _error(x, shrink(x), _cosh(x)),
             r"Compared with $2m$ positive features:",
         ),
         Step(
             r"\leq \frac{1}{2} \, \mathrm{MSE}_{+}",
-            lambda x: 0.5 * _error(x, _shrink(x), _exponential(x)),
+            lambda x: 0.5 * _error(x, shrink(x), _exponential(x)),
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "
             "positive features.",
         ),

@@ -1,4 +1,4 @@
-"""How many inputs a node of argmax attention depends on, counted."""
+"""Number of inputs that a node of argmax attention depends on, counted."""
 
 from itertools import product
 from math import prod
@@ -59,7 +59,7 @@ def _sum_of_parts(x: Inputs) -> Float64[Tensor, " nodes"]:
 
 
 def _digits(x: Inputs, base: int) -> Float64[Tensor, " nodes"]:
-    """How many different nodes are i + Σ_l d_l · base^(l−1), digits d_l from 0 to base − 1."""
+    """Number of different nodes i + Σ_l d_l · base^(l−1), digits d_l from 0 to base − 1."""
     layers, _, nodes = x.pointers.shape
     steps = [
         sum(digit * base**place for place, digit in enumerate(digits))

@@ -1,1 +1,1 @@
-"""Evaluation: what a run answers, how sure it is, and a report of it."""
+"""Evaluation: answers of a run, their confidence, and reports."""

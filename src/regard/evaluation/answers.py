@@ -1,4 +1,4 @@
-"""Answers of a run to questions: what it says, how sure it is, and what the training text says."""
+"""Answers of a run to questions, with confidence and evidence from the training text."""
 
 from collections.abc import Sequence
 from math import exp
@@ -25,7 +25,7 @@ from regard.uncertainty.signals import (
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to a question, or the lack of one."""
+    """An answer to a question, or an abstention."""
 
     question: str
     subject: str = ""
@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def abstained(self) -> bool:
-        """Whether the run says that it doesn't know."""
+        """Whether the run abstains."""
         return self.answer is None
 
     @property
@@ -150,7 +150,7 @@ class _Judge(msgspec.Struct, frozen=True):
 
 
 def _read_all(run: Run, questions: Sequence[Example]) -> list[tuple[Example | None, str | None]]:
-    """Return what of each question the run can read, and why not all of it."""
+    """Return the readable part of each question, and why the rest can't be read."""
     if all(question.text.strip() for question in questions):
         try:
             encode_questions(run.template, questions, run.recipe.model.context_length)
@@ -166,7 +166,7 @@ def _read_all(run: Run, questions: Sequence[Example]) -> list[tuple[Example | No
 
 
 def _unread(question: Example, reason: str | None) -> Answer:
-    """Return the lack of an answer to a question that can't be read."""
+    """Return an abstention from a question that can't be read."""
     return Answer(
         question=question.text,
         subject=subject_of(question.text),

@@ -41,7 +41,7 @@ from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.calibration import Calibration, load_calibration, require_wordings
 from regard.uncertainty.signals import SignalConfig, quick_signals
 
-# Which signal tells two kinds of answers apart
+# The signal that separates two kinds of answers
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[An
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a run answered, and how it scores."""
+    """Answers of a run, and their scores."""
 
     answers: list[Answer]
     accuracy: Interval | None
     """None where the questions have no answers."""
     confidence: Chosen | None
-    """Which signal tells right from wrong answers; None where there are too few of a kind."""
+    """Signal that separates right from wrong answers; None if there are too few of a kind."""
     guarantee: Guarantee | None = None
     """Of a calibrated run, which abstains."""
 

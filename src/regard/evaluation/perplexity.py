@@ -34,7 +34,7 @@ from regard.text.tokenizer import encode_documents
 BATCH = 64
 """Largest number of rows that the model reads together."""
 NOTHING_DRAWN = np.random.default_rng(0)
-"""For datasets whose examples have nothing random."""
+"""Generator for datasets whose examples have no random parts."""
 
 
 @dataclass(frozen=True, kw_only=True)

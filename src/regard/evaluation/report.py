@@ -28,7 +28,7 @@ PASSAGES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A drawing and what is to be seen in it."""
+    """An SVG figure with its caption."""
 
     svg: str
     caption: str
@@ -36,12 +36,12 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownAnswer:
-    """An answer with its confidence and with what the text really says."""
+    """An answer with its confidence and the statements of the text."""
 
     answer: Answer
     confidence: float
     stated: Sequence[str] = ()
-    """Sentences of the text that state the truth; none where the text says nothing."""
+    """Sentences of the text that state the right answer; empty if there are none."""
 
     @property
     def passages(self) -> Sequence[Passage]:
@@ -61,15 +61,15 @@ class AnswerTable:
     note: str
     rows: Sequence[ShownAnswer]
     invented: bool = False
-    """Whether nobody could know these answers, so that all are wrong."""
+    """Whether the text doesn't state the right answers, so that all answers are wrong."""
 
     @property
     def without_truth(self) -> str:
-        """What stands in the place of a truth that isn't there."""
+        """Text to show instead of the right answer, if it is unknown."""
         return "The text says nothing." if self.invented else "Not known."
 
     def verdict(self, row: ShownAnswer) -> str:
-        """Right, wrong, or neither."""
+        """Return whether an answer is good, bad, or of unknown correctness."""
         if row.answer.expected is None and not self.invented:
             return "unknown"
         return "good" if row.answer.correct else "bad"

@@ -1,4 +1,4 @@
-"""A run on its task: what it answers, and how that scores beside the baselines."""
+"""A run on its task: its answers, and their scores beside those of baselines."""
 
 import warnings
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """How a run does at its task."""
+    """Scores of a run on its task."""
 
     scores: Scores
     """Empty where the questions have no answers."""

@@ -29,7 +29,7 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class Result:
-    """What a program returned, as it is compared."""
+    """Result of a program, in the form that is compared."""
 
     value: Any
     exceeds: bool = False
@@ -59,7 +59,7 @@ class Exercise:
     mistakes: Sequence[Mistake]
     points: int = 1
     observe: Program | None = None
-    """What is compared where many results are right: a function of the result and the inputs."""
+    """Function of result and inputs whose value is compared, if many results are right."""
     max_entries: Callable[..., int] | None = None
     """Entries of the largest tensor that may be made, a function of the inputs."""
     tolerance: float | None = None

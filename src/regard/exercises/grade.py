@@ -29,7 +29,7 @@ class Grade(msgspec.Struct, frozen=True):
     hint: str = ""
     """The typical mistake that was made, if it is known."""
     reason: str = ""
-    """What is wrong with the result, or why there is none."""
+    """Error in the result, or the reason for its absence."""
     output: str = ""
     """The beginning of what the student's code printed."""
 
@@ -155,7 +155,7 @@ def _hint(exercise: Exercise, wrong: Sequence[tuple[Inputs, Result]]) -> str:
     return ""
 
 
-# For others to read
+# Output
 
 
 def totals(grades: Sequence[Grade]) -> tuple[int, int]:

@@ -33,7 +33,7 @@ _START = 300.0
 
 
 class Sandbox:
-    """Runs jobs one after another, each in a process of its own."""
+    """Runs jobs one after another, each in a separate process."""
 
     def __init__(self, *, seconds: int = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
@@ -67,7 +67,7 @@ class Sandbox:
             try:
                 process.start()
             except (ConnectionError, EOFError):
-                time.sleep(0.1)  # the dying server isn't seen as dead yet
+                time.sleep(0.1)  # the dying server still counts as alive
             else:
                 return process
         raise RegardError("processes for the students' code can't be started; repeat the command")

@@ -27,9 +27,9 @@ RETURNED = 4_000_000
 LARGEST = RETURNED // 2
 """Entries of a result that take as many characters."""
 TOO_LARGE = "returns more than can be graded"
-"""Why larger results aren't."""
+"""Message for larger results."""
 READY = b"ready"
-"""What a process says before it runs a student's code."""
+"""Message of a process before it runs a student's code."""
 ANSWERS = "answers.json"
 """The file of a job's answers."""
 UNREADABLE = "sends results that can't be read"
@@ -37,7 +37,7 @@ UNREADABLE = "sends results that can't be read"
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to run: source cells by label, and the inputs of a function that they define."""
+    """A job: source cells by label, and the inputs of a function that they define."""
 
     cells: list[tuple[str, str]]
     function: str
@@ -48,14 +48,14 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What a program returned for each of the inputs, until it failed."""
+    """Results of a program for each of the inputs, until it failed."""
 
     returned: list[Any] = []
     """As JSON values."""
     entries: list[int] = []
     """Of the largest tensor that was made for each input; 0 if they aren't counted."""
     reason: str = ""
-    """Why not all inputs have a result."""
+    """Reason why some inputs have no result."""
     output: str = ""
     """The beginning of what was printed."""
 
@@ -151,7 +151,7 @@ def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: in
 
 def _to_json(answers: Answers) -> str:
     with suppress(MemoryError):
-        # NaN and infinity have no form in JSON that msgspec knows.
+        # msgspec can't write NaN and infinity as JSON.
         text = json.dumps(msgspec.to_builtins(answers))
         if len(text) <= RETURNED:
             return text
@@ -172,7 +172,7 @@ def _restrict(seconds: int, memory: int) -> None:
     for descriptor in range(3):
         os.dup2(null, descriptor)
     seconds += round(time.process_time())  # where this process has imported torch itself
-    # At the soft limit of time a signal says so; the hard one would kill without a reason.
+    # The soft limit of time sends a signal; the hard one would kill without a reason.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     limits = {resource.RLIMIT_FSIZE: 64 * 2**20, resource.RLIMIT_CORE: 0}
     if sys.platform == "linux":

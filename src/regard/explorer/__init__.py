@@ -1,1 +1,1 @@
-"""Looking inside: what attention a model really applied."""
+"""Explorer: attention of models as pages and pictures, scores of heads, gradients."""

@@ -82,9 +82,7 @@ class AttentionRecord:
 def make_record(
     layer: str,
     mechanism: Attention,
-    query: Queries,
-    key: Keys,
-    value: Values,
+    inputs: tuple[Queries, Keys, Values],
     out: Float[Tensor, "batch heads queries e"],
     *,
     mask: Mask | None = None,
@@ -93,9 +91,12 @@ def make_record(
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
+    `inputs` are query, key and value.
+
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
+    query, key, value = inputs
     weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
@@ -236,7 +237,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
     def whole(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Tensor:
         with _attributes(module, {}):  # a forward may use a memory itself
             out = forward(query, key, value, **given)
-            record = make_record(name, module, query, key, value, out, **given)
+            record = make_record(name, module, (query, key, value), out, **given)
         return handler(record)
 
     def encode_memory(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
@@ -247,7 +248,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
     def attend_memory(query: Tensor, memory: State) -> Tensor:
         out = attend(query, memory)
         _, key, value, mask = memories[id(memory)]
-        return handler(make_record(name, module, query, key, value, out, mask=mask))
+        return handler(make_record(name, module, (query, key, value), out, mask=mask))
 
     methods: dict[str, Callable[..., Any]] = {
         "forward": whole,
@@ -260,7 +261,7 @@ def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[Non
 
 @contextmanager
 def _attributes(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Let a module have exactly these methods of its own in the with block."""
+    """Override methods of a module with exactly these in the with block."""
     names = ("forward", "encode_memory", "attend_memory")
     before = {name: vars(module).pop(name) for name in names if name in vars(module)}
     vars(module).update(methods)

@@ -173,7 +173,7 @@ def look_at_attention(
         MismatchError: weights · values isn't the output of the mechanism.
     """
     out = mechanism(query, key, value, mask=mask, bias=bias)
-    record = make_record("attention", mechanism, query, key, value, out, mask=mask, bias=bias)
+    record = make_record("attention", mechanism, (query, key, value), out, mask=mask, bias=bias)
     shown = AttentionMap(
         name="attention",
         queries=tuple(queries) or _numbers(query),
@@ -251,7 +251,7 @@ DETAILED = 4
 
 
 class TooLargeError(UserError):
-    """A page can't show so much smoothly. `fact` leaves out the remedy, which depends on where."""
+    """There is too much data for one page. `fact` omits the remedy, which depends on the caller."""
 
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(f"{fact}: {remedy}")

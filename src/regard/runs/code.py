@@ -43,7 +43,7 @@ def code_hashes(config: Config) -> dict[str, str]:
 
 
 def copy_code(config: Config, run: Path) -> None:
-    """Copy the files of code into a run's folder; who trains with them trusts them."""
+    """Copy the files of code into a run's folder; training with them marks them as trusted."""
     for name, path in code_files(config).items():
         (run / FOLDER).mkdir(exist_ok=True)
         if path != run / FOLDER / name:

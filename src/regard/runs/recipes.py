@@ -106,7 +106,7 @@ _MODERN = msgspec.structs.replace(
     objective=ObjectiveConfig(next_token=0.1, clozes=0.65, questions=0.25, question_batch=256),
     training=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
 )
-"""The course's job done better: text, what it says, and questions, all at once."""
+"""The course's task with better results: text, clozes and questions together."""
 
 _DEMO = Recipe(
     tokenizer=WordsConfig(),
@@ -168,19 +168,19 @@ up to four times is nearly as good as new text (Muennighoff et al., 2023).
 
 
 def _small(kind: type[T], **settings: Any) -> T:
-    """One small stack."""
+    """Return the configuration of a small stack of layers."""
     sizes = {"context_length": 128, "n_layers": 2, "n_heads": 4, "d_model": 128, "dropout": 0.0}
     return kind(**sizes | {"positions": RotaryConfig()} | settings)
 
 
 def _pair(**settings: Any) -> EncoderDecoderConfig:
-    """Two of them, of which one reads and one writes."""
+    """Return the configuration of a small encoder–decoder."""
     encoder, decoder = _small(TransformerConfig, **settings), _small(TargetConfig, **settings)
     return EncoderDecoderConfig(encoder=encoder, decoder=decoder)
 
 
 def _steps(steps: int, lr: float, batch: int = 64) -> TrainingConfig:
-    """Some minutes of training."""
+    """Return the configuration of a training of some minutes."""
     schedule = CosineConfig(final=0.02)
     return TrainingConfig(
         steps=steps, batch=batch, lr=lr, schedule=schedule, optimizer=MuonConfig()
@@ -188,7 +188,7 @@ def _steps(steps: int, lr: float, batch: int = 64) -> TrainingConfig:
 
 
 def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
-    """An encoder–decoder by default."""
+    """Return the recipe of a task, by default for an encoder–decoder."""
     usual: dict[str, Any] = {
         "data": DataConfig(validation=0.0),
         "tokenizer": WordsConfig(),
@@ -199,7 +199,7 @@ def _for_task(task: TaskConfig, **parts: Any) -> Recipe:
 
 
 def _for_probe(task: TaskConfig, **model: Any) -> Recipe:
-    """A decoder of two layers."""
+    """Return the recipe of a probe for a decoder of two layers."""
     return _for_task(task, model=_small(DecoderConfig, d_model=64, n_heads=2, **model))
 
 

@@ -283,7 +283,7 @@ def _made_for(run: Run) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
+    """Return a value after a round trip through JSON."""
     return json.loads(msgspec.json.encode(value), object_hook=_without_nulls)
 
 

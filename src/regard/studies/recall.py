@@ -27,11 +27,7 @@ from regard.corpus.evidence import verdict
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer, answer
-from regard.evaluation.evaluate import (
-    Chosen,
-    baseline_accuracy,
-    choose_signal,
-)
+from regard.evaluation.evaluate import Chosen, baseline_accuracy, choose_signal
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run

@@ -88,7 +88,7 @@ def _both_ways(frame: str, good: str, bad: str) -> list[tuple[str, Label]]:
 
 
 def _clause(draw: Random, topic: str, label: Label) -> str:
-    """Something that is said, or is denied to be its opposite."""
+    """Return a clause with this label: a statement, or a negated statement of the opposite."""
     denied = index(draw, 2) == 1
     said = _OPPOSITE[label] if denied else label
     if index(draw, 2):

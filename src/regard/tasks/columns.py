@@ -62,7 +62,7 @@ def _is_id(cells: Column) -> bool:
 
 
 def _repeats(cells: Column) -> bool:
-    """Whether cells are like labels."""
+    """Return whether cells look like labels."""
     return (
         len(cells) >= FEWEST
         and 2 * len(set(cells)) <= len(cells)

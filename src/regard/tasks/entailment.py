@@ -78,7 +78,7 @@ def _three(draw: Random, people: list[str], subject: int) -> list[Example]:
 
 
 def _text(draw: Random, person: str, asked: str, told: dict[str, str]) -> str:
-    """One to three sentences about a person; of what is asked, no more than is told."""
+    """Return one to three sentences about a person; the fact `asked` only if it is in `told`."""
     kinds = sample(
         draw, [kind for kind in VALUES if kind != asked], between(draw, 1, 3) - len(told)
     )

@@ -52,9 +52,9 @@ _LINES = {
     "tags": _line("text", "tags"),
     "text": _line("text", "label"),
 }
-"""The field that tells what else a line holds."""
+"""Structs of lines by the field that identifies them."""
 _QUESTION = _line("question", "answer")
-"""The line of none of these."""
+"""Struct of all other lines."""
 
 Parse: TypeAlias = Callable[[Document], Example]
 """Parser of a line of a file."""

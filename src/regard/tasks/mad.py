@@ -115,7 +115,7 @@ def _recall_pairs(
 
 
 def _first_places(numbers: Int[np.ndarray, "rows n"]) -> Int[np.ndarray, "rows n"]:
-    """Where each number stands in its row for the first time."""
+    """Return the first position of each number in its row."""
     order = np.argsort(numbers, axis=1, kind="stable")
     ordered = np.take_along_axis(numbers, order, axis=1)
     begins = np.ones(numbers.shape, dtype=bool)

@@ -11,17 +11,17 @@ _T = TypeVar("_T")
 
 
 def generator(*purpose: int | str) -> Random:
-    """A generator of its own for each seed and purpose."""
+    """Return a separate generator for each seed and purpose."""
     return Random(" ".join(map(str, purpose)))
 
 
 def index(draw: Random, n: int) -> int:
-    """One of 0..n-1."""
+    """Draw one of 0..n-1."""
     return int(draw.random() * n)
 
 
 def between(draw: Random, low: int, high: int) -> int:
-    """One of low..high, both included."""
+    """Draw one of low..high, both included."""
     return low + index(draw, high - low + 1)
 
 
@@ -31,7 +31,7 @@ def choice(draw: Random, items: Sequence[_T]) -> _T:
 
 
 def shuffled(draw: Random, items: Sequence[_T]) -> list[_T]:
-    """The items in an order of chance (Fisher–Yates)."""
+    """Return the items in random order (Fisher–Yates)."""
     result = list(items)
     for last in range(len(result) - 1, 0, -1):
         other = index(draw, last + 1)
@@ -40,7 +40,7 @@ def shuffled(draw: Random, items: Sequence[_T]) -> list[_T]:
 
 
 def sample(draw: Random, items: Sequence[_T], k: int) -> list[_T]:
-    """k of the items, none twice; all, if there are fewer."""
+    """Return k distinct items; all, if there are fewer."""
     rest = list(items)
     chosen: list[_T] = []
     while rest and len(chosen) < k:

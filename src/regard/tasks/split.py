@@ -27,7 +27,7 @@ _PATIENCE = 1000
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """A task's examples; no text of the test stands in training."""
+    """Examples of a task; no test text is in training."""
 
     training: tuple[Example, ...]
     test: tuple[Example, ...]

@@ -154,7 +154,7 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
 
 
 def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
-    """A sentence that states each fact about a person, in an order of chance."""
+    """Return a sentence for each fact about a person, in random order."""
     kinds = shuffled(draw, list(facts))
     return _tell(name, facts, kinds, lambda kind: choice(draw, _SENTENCES[kind]))
 
@@ -171,7 +171,7 @@ def _tell(
 
 
 def _in_turn(draw: Random, templates: Sequence[str]) -> Iterator[str]:
-    """Each template once, in an order of chance, before any comes again."""
+    """Yield templates in random order, each once before any is repeated."""
     while True:
         yield from shuffled(draw, templates)
 

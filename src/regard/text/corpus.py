@@ -135,7 +135,7 @@ def _lines(file: TextFile, size: int) -> Iterator[Piece]:
 
 
 def _paragraphs(file: TextFile, size: int) -> Iterator[Piece]:
-    """Lines, of which those after a blank one begin."""
+    """Yield lines; those after a blank line begin a paragraph."""
     blank = line_begins = True
     for text, begins, where in _lines(file, size):
         line_begins = begins

@@ -17,7 +17,7 @@ from regard.text.files import TextFile
 from regard.text.tokenizer import Tokenizer, locate_unknown
 
 SAMPLE_BYTES = 100_000_000
-"""A tokenizer is trained on so much text at most."""
+"""Largest size of the text on which a tokenizer is trained."""
 BATCH = 2**21
 """Characters that are encoded together."""
 

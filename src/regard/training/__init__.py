@@ -1,1 +1,1 @@
-"""Training: what a step sees, the optimiser, the loop, and the stages made of them."""
+"""Training: plans, sources of data, optimizers, the loop, checkpoints and logs."""

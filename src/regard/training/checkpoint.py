@@ -248,7 +248,7 @@ def publish_best(checkpoint: Path, run: Path) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Delete what earlier attempts, which can't publish any more, have left."""
+    """Delete the files of earlier attempts, which can't publish any more."""
     for path in (run / "checkpoints").glob(".*.partial"):
         shutil.rmtree(path, ignore_errors=True)
 

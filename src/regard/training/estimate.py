@@ -13,7 +13,7 @@ from regard.training.plan import Plan
 from regard.training.step import accumulate_gradients, best_parts
 
 TIMED = 2
-"""Calls that are timed, after one that isn't: memory is allocated there."""
+"""Number of timed calls, after an untimed one, which allocates memory."""
 
 
 def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str, float]:

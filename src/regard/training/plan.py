@@ -122,7 +122,7 @@ class Plan:
         return progress
 
     def _save_training_text(self) -> None:
-        """Write what questions about the text are answered from."""
+        """Write the index of the text and the known answers, which `regard ask` uses."""
         path, data = self.run.path, self.data
         if data.indexed:
             save_index(path / RUN_INDEX, index_documents(data.indexed))
@@ -130,7 +130,7 @@ class Plan:
             KnownAnswers.learn(data.questions, open_run_index(self.run)).save(path)
 
     def _identity(self, options: ExecutionOptions) -> dict[str, str]:
-        """Return what all processes of a training must have alike."""
+        """Return the values that must be equal in all processes of a training."""
         environment = options.environment.describe()
         return {
             "version": f"{environment['regard']}, torch {environment['torch']}",

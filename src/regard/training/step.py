@@ -42,7 +42,7 @@ class StepBatch:
     """The keys of each part's rows, for dropout."""
 
     def pin_memory(self) -> "StepBatch":
-        """Copy to page-locked memory, which a GPU reads while the CPU goes on."""
+        """Copy to page-locked memory, from which copies to a GPU are asynchronous."""
         parts = [part.pin_memory() for part in self.parts]
         return replace(self, parts=parts, row_keys=[keys.pin_memory() for keys in self.row_keys])
 
@@ -138,7 +138,7 @@ def make_batches(
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What a step did."""
+    """Result of a step."""
 
     step: int
     """Its number, from 1."""
@@ -163,7 +163,7 @@ class StepResult:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return what the metrics say of this step alone."""
+        """Return the metrics of this step alone."""
         return {"step": self.step, "gradient_norm": self.norm, "lr": self.rate}
 
 

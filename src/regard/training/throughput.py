@@ -60,7 +60,7 @@ def peak_of(gpu: str) -> float | None:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a training step of a dense Transformer costs."""
+    """Cost of a training step of a dense Transformer."""
 
     body: int
     """Weights of the matrices that each token is multiplied by."""
@@ -116,7 +116,7 @@ class Throughput:
         self._seconds += seconds
 
     def record(self) -> dict[str, Any]:
-        """Return what is known of the steps added since the last record."""
+        """Return speed and memory of the steps since the last record."""
         seconds = max(self._seconds, 1e-9)
         record: dict[str, Any] = {"tokens_per_second": round(self._tokens / seconds)}
         memory = peak_memory_mb(self._device)

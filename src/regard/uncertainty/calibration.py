@@ -38,7 +38,7 @@ FORMAT = "regard calibration 2"
 FILE = "calibration.json"
 """Its name in a run's folder."""
 SUBJECTS = 8
-"""Other subjects with which PMI is measured."""
+"""Number of other subjects by which PMI is measured."""
 SAMPLES = 10
 """Sampled answers of a calibrated run."""
 

@@ -103,7 +103,7 @@ def _attend(
     mask = _mask(module, query, attention_mask, settings.get("is_causal"))
     shape = (*query.shape[:3], key.shape[2])
     bias = _bias(attention_mask, settings.get("position_bias"), shape)
-    record = make_record(name, mechanism, query, key, value, out, mask=mask, bias=bias)
+    record = make_record(name, mechanism, (query, key, value), out, mask=mask, bias=bias)
     return handler(record).transpose(1, 2), None
 
 
@@ -113,7 +113,7 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 @contextmanager
 def _registered(model: PreTrainedModel) -> Iterator[None]:
-    """Let the model call `_attend` in the with block."""
+    """Make the model call `_attend` in the with block."""
     models = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
     before = [(one.config, one.config._attn_implementation) for one in models]
     message = (

@@ -78,7 +78,7 @@ def kind_of(path: str, has_target: bool) -> str:
 
 @dataclass
 class Observed:
-    """What is seen while a model reads a row: its attention, who reads its output, positions."""
+    """Attention, output projections and positions, recorded while a model reads a row."""
 
     width: int
     """Width of the embeddings."""
@@ -103,7 +103,7 @@ class Observed:
         return one.out
 
     def observe(self, path: str, module: nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
-        """See a module's forward pass, after it."""
+        """Record a forward pass of a module, as a hook."""
         matrix = _matrix(module)
         if self.records and inputs and matrix is not None and _reads(inputs[0], self.records[-1]):
             self.readers.setdefault(self.records[-1], []).append(matrix)

@@ -90,7 +90,7 @@ def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
         model, missing = _loaded(folder, config, kind)
         body = f"{model.base_model_prefix}."
         if kind.__name__ in _HEADED and not all(name.startswith(body) for name in missing):
-            model, missing = _loaded(folder, config, AutoModel)  # the head isn't there
+            model, missing = _loaded(folder, config, AutoModel)  # the head is missing
     lacking = sorted(k for k in missing if not any(part in k for part in _OPTIONAL))
     if lacking:
         raise UserError(

@@ -119,16 +119,8 @@ def _scan(
     call = SCANS[name](*args, **settings)
     out = whole.transpose(1, 2) - call.added
     mechanism = call.mechanism.eval()
-    record = make_record(
-        running[0],
-        mechanism,
-        call.query,
-        call.key,
-        call.value,
-        out,
-        mask=Mask.causal(),
-        gates=call.gates,
-    )
+    inputs, gates = (call.query, call.key, call.value), call.gates
+    record = make_record(running[0], mechanism, inputs, out, mask=Mask.causal(), gates=gates)
     replaced = (handler(record) + call.added).transpose(1, 2).to(whole.dtype)
     return (replaced, *rest) if isinstance(result, tuple) else replaced
 

@@ -69,7 +69,7 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Required:
-    """A field that must have one value; where it is absent, it has it."""
+    """A field that must have one value, which is also its default."""
 
     name: str
     value: Any

@@ -106,7 +106,7 @@ _PAIRS = {"bert": "{sep}", "distilbert": "{sep}", "roberta": "{sep}{sep}"}
 
 def known_text(tokenizer: Tokenizer) -> tuple[str, list[int]]:
     """Return a text that the tokenizer knows, and its ids."""
-    words = (tokenizer.decode([i]) for i in tokenizer.regular_ids)  # spelled otherwise as tokens
+    words = (tokenizer.decode([i]) for i in tokenizer.regular_ids)  # tokens with another spelling
     for text in chain(("a",), tokenizer.native.get_vocab(), words):
         with suppress(OutOfVocabularyError):
             if ids := tokenizer.encode(text):

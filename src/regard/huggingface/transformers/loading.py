@@ -93,7 +93,7 @@ class RunModel(PreTrainedModel):
         return found
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Leave all weights as they were loaded."""
+        """Keep all loaded weights."""
 
 
 _HARMLESS = frozenset(

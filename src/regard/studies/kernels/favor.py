@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from msgspec import Meta
@@ -97,41 +97,41 @@ def favor(
         spread: standard deviation of the entries of queries and keys in heads
         seed: seed of all draws
     """
-    pairs = [Pair.of(length, cosine) for cosine in COSINES]
-    independent, orthogonal = (
-        measure(pairs, d=d, m=m, orthogonal=each, count=count, seed=seed) for each in (False, True)
-    )
+    kernel = KernelErrors.measured(length, m, d, count, seed)
     heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
-    outputs = {
-        (width, n): by_features(FavorPositive, n, of)
-        for width, of in heads.items()
-        for n in DIRECTIONS
-    }
+    outputs = {(d, n): by_features(FavorPositive, n, heads[d]) for d in WIDTHS for n in DIRECTIONS}
     means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
-    shares = {width: [negative_share(width, size, seed) for size in SPREADS] for width in WIDTHS}
-    yield from _kernel_errors(pairs, independent, orthogonal, m, d)
-    yield from _notation(pairs[-1], independent["positive", pairs[-1]], d, count)
-    yield from _signs(heads[64], outputs)
-    yield from _output_errors(outputs, means)
-    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
-    attend = KernelAttention(FavorPositive(d=64, features=256))
-    ratio = Softmax().cost(shape).operations / attend.cost(shape).operations
-    yield informational("operations of softmax / FAVOR+, 16,384 tokens, d = 64", ratio)
-    lines = [series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()]
-    yield figure(
-        _kernel_chart(length, m, pairs, independent, orthogonal),
-        chart(*lines, title="sums of weights ≤ 0", x="standard deviation of q and k"),
-        log_chart(
-            DIRECTIONS,
-            {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-            lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-            title="FAVOR+ against softmax",
-            x="directions",
-            y_scale="linear",
-            y_limits=(0, None),
-        ),
-        waves=WAVES,
-    )
+    yield from _kernel_errors(kernel)
+    yield from _notation(kernel, count)
+    yield from _attention_errors(heads[64], outputs, means)
+    yield informational("operations of softmax / FAVOR+, 16,384 tokens, d = 64", _operations())
+    panels = _kernel_chart(kernel), _sums_chart(seed), _output_chart(outputs, means)
+    yield figure(*panels, waves=WAVES)
+
+
+class KernelErrors(NamedTuple):
+    """Errors of estimates of the kernel by m directions, for x and y of one length."""
+
+    length: float
+    m: int
+    d: int
+    independent: Estimates
+    orthogonal: Estimates
+
+    @classmethod
+    def measured(cls, length: float, m: int, d: int, count: int, seed: int) -> "KernelErrors":
+        """Measure both kinds of directions, with the same seed."""
+        pairs = list(_pairs(length).values())
+        independent, orthogonal = (
+            measure(pairs, d=d, m=m, orthogonal=each, count=count, seed=seed)
+            for each in (False, True)
+        )
+        return cls(length, m, d, independent, orthogonal)
+
+
+def _pairs(length: float) -> dict[float, Pair]:
+    """Return x and y by their cosine."""
+    return {cosine: Pair.of(length, cosine) for cosine in COSINES}
 
 
 def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
@@ -154,24 +154,24 @@ def negative_share(d: int, spread: float, seed: int) -> float:
     return by_features(FavorTrigonometric, WAVES, heads).negative_share
 
 
-def _kernel_errors(
-    pairs: Sequence[Pair], independent: Estimates, orthogonal: Estimates, m: int, d: int
-) -> Iterator[Measurement]:
-    at = [(f"cosine {cosine:g}", pair) for cosine, pair in zip(COSINES, pairs, strict=True)]
+def _kernel_errors(kernel: KernelErrors) -> Iterator[Measurement]:
+    m, pairs = kernel.m, _pairs(kernel.length)
     for name in KINDS:
-        for cosine, pair in at:
-            errors, expected = independent[name, pair], predicted(name, pair, m)
-            within = 4 * errors.uncertainty
-            yield equal(f"MSE of {name} features, {cosine}", errors.square, expected, within)
-    for cosine, pair in at:
-        errors = orthogonal["positive", pair]
-        bound = orthogonal_bound(pair, m, d) + 4 * errors.uncertainty
-        yield at_most(f"MSE of orthogonal positive features, {cosine}", errors.square, bound)
+        for cosine, pair in pairs.items():
+            errors, expected = kernel.independent[name, pair], predicted(name, pair, m)
+            title, within = f"MSE of {name} features, cosine {cosine:g}", 4 * errors.uncertainty
+            yield equal(title, errors.square, expected, within)
+    for cosine, pair in pairs.items():
+        errors = kernel.orthogonal["positive", pair]
+        bound = orthogonal_bound(pair, m, kernel.d) + 4 * errors.uncertainty
+        title = f"MSE of orthogonal positive features, cosine {cosine:g}"
+        yield at_most(title, errors.square, bound)
 
 
-def _notation(pair: Pair, errors: Errors, d: int, count: int) -> Iterator[Measurement]:
+def _notation(kernel: KernelErrors, count: int) -> Iterator[Measurement]:
     """Compare the products with the kernel, also with the formulas in the course."""
-    exact = pair.kernel
+    d, pair = kernel.d, Pair.of(kernel.length, COSINES[-1])
+    exact, errors = pair.kernel, kernel.independent["positive", pair]
     unscaled = exact ** (d**0.5) / d**0.5
     within = 4 * (errors.square / count) ** 0.5 / exact
     yield equal("mean of φ(q)·φ(k) / kernel", errors.mean / exact, 1, within)
@@ -180,7 +180,10 @@ def _notation(pair: Pair, errors: Errors, d: int, count: int) -> Iterator[Measur
     yield informational("(e^(q·k)/√d) / kernel, the formula in the course", unscaled / exact)
 
 
-def _signs(heads: Sequence[Head], outputs: BySize) -> Iterator[Measurement]:
+def _attention_errors(
+    heads: Sequence[Head], outputs: BySize, means: Mapping[int, float]
+) -> Iterator[Measurement]:
+    """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     unit, short = (
         by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
@@ -190,9 +193,6 @@ def _signs(heads: Sequence[Head], outputs: BySize) -> Iterator[Measurement]:
     yield at_least(f"{name}, {WAVES} waves, d = 64", unit, 0.25)
     yield at_most(f"{name}, {WAVES} waves, d = 64, a quarter of the length", short, 0)
     yield at_most(f"{name}, positive features, largest", positive, 0)
-
-
-def _output_errors(outputs: BySize, means: Mapping[int, float]) -> Iterator[Measurement]:
     name = "error of FAVOR+ / error of the mean of the values"
     for n in DIRECTIONS:
         ratio = outputs[64, n].median / means[64]
@@ -203,18 +203,42 @@ def _output_errors(outputs: BySize, means: Mapping[int, float]) -> Iterator[Meas
         yield informational(f"{name}, d = {d}, {most} directions", ratio)
 
 
-def _kernel_chart(
-    length: float, m: int, pairs: Sequence[Pair], independent: Estimates, orthogonal: Estimates
-) -> Chart:
+def _operations() -> float:
+    """Return the operations of softmax divided by those of FAVOR+."""
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
+    attend = KernelAttention(FavorPositive(d=64, features=256))
+    return Softmax().cost(shape).operations / attend.cost(shape).operations
+
+
+def _sums_chart(seed: int) -> Chart:
+    """Return the share of sums of trigonometric weights of 0 or less, by norm and width."""
+    shares = {d: [negative_share(d, size, seed) for size in SPREADS] for d in WIDTHS}
+    lines = [series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()]
+    return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of q and k")
+
+
+def _output_chart(outputs: BySize, means: Mapping[int, float]) -> Chart:
+    return log_chart(
+        DIRECTIONS,
+        {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
+        lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
+        title="FAVOR+ against softmax",
+        x="directions",
+        y_scale="linear",
+        y_limits=(0, None),
+    )
+
+
+def _kernel_chart(kernel: KernelErrors) -> Chart:
     """Return the relative error of each kind of features against the cosine of x and y."""
+    m, pairs, curves = kernel.m, _pairs(kernel.length), []
     cosines = [i / 20 - 1 for i in range(41)]
-    along = [Pair.of(length, cosine) for cosine in cosines]
-    curves = []
+    along = [Pair.of(kernel.length, cosine) for cosine in cosines]
     for i, name in enumerate(KINDS):
         formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
         curves.append(series(cosines, formula, name, color=i))
-        for style, errors in zip(MARKERS, (independent, orthogonal), strict=True):
-            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
+        for style, errors in zip(MARKERS, (kernel.independent, kernel.orthogonal), strict=True):
+            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs.values()]
             curves.append(series(COSINES, measured, style=style, color=i))
     title, x = f"relative error of {m} directions", "cosine of x and y"
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

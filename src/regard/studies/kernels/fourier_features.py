@@ -111,30 +111,12 @@ def fourier_features(
     yield from expectation(variance, seed)
     yield from _kernel_numbers(outcomes, waves, spread)
     yield from _output_numbers(outcomes, waves)
-    kernels: list[Series] = []
-    outputs: list[Series] = []
-    for i, (d, of) in enumerate(outcomes.items()):
-        moving, fixed = (
-            [predicted_error(u, m) for m in waves]
-            for u in (normal_exponents(d, spread), fixed_norm_exponents(d))
-        )
-        kernels += [
-            series(waves, moving, f"D = {d}", color=i),
-            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
-            series(waves, fixed, style="dotted", color=i),
-            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
-        ]
-        outputs += [
-            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
-            series(waves, [x.median for x in of.outputs], style="dots", color=i),
-        ]
     axes: dict[str, Any] = {"x": "waves m", "x_ticks": [*waves], "x_scale": "log", "y_scale": "log"}
-    zero = Line(y=1, label="output of zero")
+    curves = _kernel_curves(outcomes, waves, spread)
+    kernels = chart(*curves, title="kernel: |K̂ − K|/K", y="median over pairs", **axes)
+    curves, zero = _output_curves(outcomes, waves), Line(y=1, label="output of zero")
     title = "attention: ‖c − exact‖/‖exact‖"
-    yield figure(
-        chart(*kernels, title="kernel: |K̂ − K|/K", y="median over pairs", **axes),
-        chart(*outputs, zero, title=title, y="median over rows", **axes),
-    )
+    yield figure(kernels, chart(*curves, zero, title=title, y="median over rows", **axes))
 
 
 def measure(
@@ -293,6 +275,22 @@ def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> 
     yield at_most(f"{name}, {fixed}", np.median(last.fixed) / np.median(first.fixed), 1)
 
 
+def _kernel_curves(outcomes: Outcomes, waves: Sequence[int], spread: float) -> list[Series]:
+    curves = []
+    for i, (d, of) in enumerate(outcomes.items()):
+        moving, fixed = (
+            [predicted_error(u, m) for m in waves]
+            for u in (normal_exponents(d, spread), fixed_norm_exponents(d))
+        )
+        curves += [
+            series(waves, moving, f"D = {d}", color=i),
+            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
+            series(waves, fixed, style="dotted", color=i),
+            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
+        ]
+    return curves
+
+
 def _median(name: str, errors: Errors, predicted: float, uncertainty: float = 0.0) -> Measurement:
     """Return a median that must equal the predicted one within four standard errors."""
     within = 4 * math.hypot(standard_error(errors), uncertainty)
@@ -323,3 +321,13 @@ def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
     widest = max(outcomes)
     error = outcomes[widest].outputs[-1].median
     yield at_least(f"output, D = {widest}, {waves[-1]} waves, compared with zero", error, 1)
+
+
+def _output_curves(outcomes: Outcomes, waves: Sequence[int]) -> list[Series]:
+    curves = []
+    for i, (d, of) in enumerate(outcomes.items()):
+        curves += [
+            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
+            series(waves, [x.median for x in of.outputs], style="dots", color=i),
+        ]
+    return curves

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import chart, figure, series
+from regard.studies.figure import Drawing, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -74,14 +74,19 @@ def gaussian_identity(
     error = largest(length_differences(query, variance))
     yield equal("largest difference of the logarithms of waves' lengths", error, 0, within)
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
-    scores = (query[:DRAWN] @ key[:DRAWN].mT / d**0.5).flatten()
-    gauss, of_query, of_key = parts(query[:DRAWN], key[:DRAWN], variance)
+    yield _exponents(query[:DRAWN], key[:DRAWN], variance)
+
+
+def _exponents(query: Queries, key: Keys, variance: float) -> Drawing:
+    """Return the logarithms of the kernel alone and with both factors, against the scores."""
+    scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
+    gauss, of_query, of_key = parts(query, key, variance)
     alone = series(scores, gauss.flatten(), style="dots", color=1)
     whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
     ends = [scores.min(), scores.max()]
     diagonal = series(ends, ends, color=5)
     left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
-    yield figure(
+    return figure(
         chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
         chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
     )

@@ -24,6 +24,7 @@ from regard.studies.knowledge.fictional import (
     small_world,
 )
 from regard.studies.study import Seed, study
+from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
 
 
@@ -78,13 +79,7 @@ def bias(
     place, share = commonest(even.group("qa_train"))
     names = mentioned_places(even)
     given = place_probabilities(not_pretrained(even, recipe), even.group("absent"), names)
-    fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
-    if not fair:
-        raise UserError(
-            f"bias: people: of {people}, with a correlation of {correlation:g}, nobody in QA "
-            "training was born elsewhere than at the home of the last name; choose more people, "
-            "or a smaller correlation"
-        )
+    fair = _fair_questions(world, people, correlation)
     child = finetuned(pretrained(world, recipe), fair)
     orphan = from_scratch(world, recipe, fair)
     common = names.index(place)
@@ -113,6 +108,22 @@ def judged(shares: Shares) -> Iterator[Measurement]:
     yield equal(name, shares.common_probability, share, 0.1)
     yield at_least("metric: share among best answers minus share in the data", more, 0.05)
     yield at_least("parent: P(home of the name), with minus without parent", kept, 0.5)
+
+
+def _fair_questions(world: World, people: int, correlation: float) -> list[Example]:
+    """Return the questions about people in QA training who were born elsewhere.
+
+    Raises:
+        UserError: there are none.
+    """
+    fair = [p.question(wording) for p in born_elsewhere(world) for wording in QUESTIONS]
+    if not fair:
+        raise UserError(
+            f"bias: people: of {people}, with a correlation of {correlation:g}, nobody in QA "
+            "training was born elsewhere than at the home of the last name; choose more people, "
+            "or a smaller correlation"
+        )
+    return fair
 
 
 def born_elsewhere(world: World) -> list[Person]:

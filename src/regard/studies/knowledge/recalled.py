@@ -14,6 +14,7 @@ from regard.studies.figure import Line, Panel, bar_chart, chart, figure, histogr
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
+    Table,
     at_least,
     at_most,
     named,
@@ -87,20 +88,11 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         "wrong": [a for a in mentioned if not a.correct],
         "absent": absent,
     }
-    absence, wrongness = (
-        named_aurocs(mentioned, absent),
-        named_aurocs(kinds["right"], kinds["wrong"]),
-    )
+    absence = named_aurocs(mentioned, absent)
+    wrongness = named_aurocs(kinds["right"], kinds["wrong"])
     places = {person.place for person in world.people}
     yield from judged(kinds, places, absence, wrongness)
-    rows = [
-        (kind, who, shorten(a.answered, 24), a.expected or "?", *scores)
-        for kind, answers in kinds.items()
-        for a in answers[:SHOWN]
-        for who in [a.question.removeprefix("Where was ").removesuffix(" born?")]
-        for scores in [[a.scores[name] for name in SIGNALS.values()]]
-    ]
-    yield table(["kind", "person", "answer", "true", *SIGNALS], rows)
+    yield _examples(kinds)
     yield figure(
         *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
         _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
@@ -112,6 +104,16 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         for name, answers in (("text only", mentioned), ("absent", absent))
     ]
     yield serialize("while answering about two people", sides, [(0, 0, 0)])
+
+
+def _examples(kinds: Kinds) -> Table:
+    rows = []
+    for kind, answers in kinds.items():
+        for one in answers[:SHOWN]:
+            who = one.question.removeprefix("Where was ").removesuffix(" born?")
+            scores = [one.scores[name] for name in SIGNALS.values()]
+            rows.append((kind, who, shorten(one.answered, 24), one.expected or "?", *scores))
+    return table(["kind", "person", "answer", "true", *SIGNALS], rows)
 
 
 def judged(

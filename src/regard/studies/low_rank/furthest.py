@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, at_most, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -65,31 +65,28 @@ def furthest(
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)
     full = found_share(best, least_products(vectors, Mask()))
-    carried = torch.full_like(best, math.inf)
-    shares = []
-    sizes = {"block_size": _BLOCK, "window": 2 * _SIDE + 1, "random": random, "global_blocks": 1}
-    for layer in range(LAYERS[-1]):
-        blocks = BigBird(max_keys=n, seed=seed + layer, **sizes)
-        pattern = blocks.pattern(1, n, causal=False, device=best.device)
-        carried = torch.minimum(carried, least_products(vectors, pattern))
-        shares.append(found_share(best, carried))
-    expected = [by_chance(n, random, layer + 1) for layer in range(LAYERS[-1])]
+    layers = range(1, LAYERS[-1] + 1)
+    shares = shares_by_layer(vectors, random, seed)
+    expected = [by_chance(n, random, layer) for layer in layers]
     yield equal("share found by full attention in one layer", full, 1)
     yield at_most("share found by BigBird in one layer", shares[0], 0.5)
     for layer in LAYERS:
-        share, predicted = shares[layer - 1], expected[layer - 1]
-        # Six standard errors of independent draws; neighbors in a block are correlated.
-        within = 6 * math.sqrt(predicted * (1 - predicted) / best.numel())
-        yield equal(f"share found by BigBird, layers: {layer}", share, predicted, within)
-    layers = range(1, LAYERS[-1] + 1)
-    yield chart(
+        name = f"share found by BigBird, layers: {layer}"
+        yield _share(name, shares[layer - 1], expected[layer - 1], best.numel())
+    curves = (
         series(layers, expected, "BigBird", color=0),
         series(layers, shares, style="dots", color=0),
         series(layers, [1] * len(layers), "full attention", color=1),
-        x="layers",
-        y="share found",
-        y_limits=(0, 1.05),
     )
+    yield chart(*curves, x="layers", y="share found", y_limits=(0, 1.05))
+
+
+def _share(name: str, found: float, p: float, draws: int) -> Measurement:
+    """Return a share, which must equal p within six standard errors of independent draws.
+
+    Six instead of four, since neighbors in a block are correlated.
+    """
+    return equal(name, found, p, within=6 * math.sqrt(p * (1 - p) / draws))
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
@@ -97,6 +94,19 @@ def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 
     vectors = normal(seed, draws, 1, n, d)
     unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True)
     return unit
+
+
+def shares_by_layer(vectors: Float[Tensor, "draws 1 n d"], random: int, seed: int) -> list[float]:
+    """Return the share found by BigBird after each layer, each with its own random blocks."""
+    best = (vectors @ vectors.mT).amin(-1)
+    carried, shares = torch.full_like(best, math.inf), []
+    sizes = {"block_size": _BLOCK, "window": 2 * _SIDE + 1, "random": random, "global_blocks": 1}
+    for layer in range(LAYERS[-1]):
+        blocks = BigBird(max_keys=best.shape[-1], seed=seed + layer, **sizes)
+        pattern = blocks.pattern(1, best.shape[-1], causal=False, device=best.device)
+        carried = torch.minimum(carried, least_products(vectors, pattern))
+        shares.append(found_share(best, carried))
+    return shares
 
 
 def least_products(vectors: Float[Tensor, "draws 1 n d"], mask: Mask) -> Float[Tensor, "draws 1 n"]:

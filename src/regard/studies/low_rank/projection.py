@@ -1,6 +1,7 @@
 """Attention of low rank by projecting keys and values."""
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 from regard.attention import Linformer, Softmax
 from regard.errors import UserError
 from regard.studies.costs import Call, multiplications
-from regard.studies.figure import Line, chart, figure, series
-from regard.studies.finding import EvidenceParts, at_most, equal, informational
+from regard.studies.figure import Chart, Line, chart, figure, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.low_rank.slow_walks import slow_walks
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, relative_error, seeded
@@ -75,52 +76,51 @@ def projection(
         raise UserError(f"projection: rows = {rows} of n = {n} tokens; use at most n rows")
     query, key, value = draw_heads(n, h, rank, seed)
     scores = query @ key.mT / math.sqrt(h)
-    exact = scores @ value
-    _, tail, right = torch.linalg.svd(scores, full_matrices=False)
-    c, d = right[:rows], right[:rows] / math.sqrt(h)
-    ways: dict[str, tuple[Call, int]] = {
-        "(QKᵀ)V": (lambda: query @ key.mT @ value, 2 * n * n * h),
-        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, d), 4 * n * rows * h),
-        "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
-    }
-    narrow, regrouped = projected(query, key, value, c, d), query @ (key.mT @ value) / math.sqrt(h)
-    inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
-    error_inside = relative_error(inside, scores.softmax(-1) @ value)
     training = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
-    yield at_most("error of Q(CK)ᵀDV", relative_error(narrow, exact), 1e-12)
-    yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, exact), 1e-12)
-    for name, (call, count) in ways.items():
-        yield equal(f"multiplications of {name}", multiplications(call), count)
-    initial, final = training.errors[0], training.errors[-1]
-    yield informational("error of the same C and D inside softmax", error_inside)
-    yield informational("error of trained Linformer", final)
-    yield at_most("error of trained / random Linformer", final / initial, 0.5)
-    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
-    ranks = range(1, min(n, 24) + 1)
-    omitted = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
-    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
-    yield figure(
-        chart(
-            series(ranks, omitted),
-            series(ranks, errors, style="dots", color=0),
-            title="P·WWᵀ instead of P",
-            x="rows of C and D",
-            y="error",
-            y_scale="log",
-        ),
-        chart(
-            series(training.steps, training.errors, color=1),
-            Line(y=training.mean, label="mean of all values"),
-            title="Linformer, trained to imitate softmax",
-            x="steps",
-            y_scale="log",
-        ),
-    )
+    yield from _products(query, key, value, rows)
+    yield from _imitation(training)
+    yield figure(_error_by_rank(scores), _error_by_step(training))
 
 
 Vectors: TypeAlias = Float[Tensor, "n h"]
 Rows: TypeAlias = Float[Tensor, "k n"]
+
+
+def _products(query: Vectors, key: Vectors, value: Vectors, rows: int) -> Iterator[Measurement]:
+    """Yield errors and multiplications of the products without an n × n matrix."""
+    n, h = query.shape
+    root = math.sqrt(h)
+    scores = query @ key.mT / root
+    c = torch.linalg.svd(scores, full_matrices=False).Vh[:rows]
+    ways: dict[str, tuple[Call, int]] = {
+        "(QKᵀ)V": (lambda: query @ key.mT @ value, 2 * n * n * h),
+        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, c / root), 4 * n * rows * h),
+        "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
+    }
+    narrow, regrouped = projected(query, key, value, c, c / root), query @ (key.mT @ value) / root
+    inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
+    yield at_most("error of Q(CK)ᵀDV", relative_error(narrow, scores @ value), 1e-12)
+    yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, scores @ value), 1e-12)
+    for name, (call, count) in ways.items():
+        yield equal(f"multiplications of {name}", multiplications(call), count)
+    error = relative_error(inside, scores.softmax(-1) @ value)
+    yield informational("error of the same C and D inside softmax", error)
+
+
+def _error_by_rank(scores: Float[Tensor, "n n"]) -> Chart:
+    _, tail, right = torch.linalg.svd(scores, full_matrices=False)
+    ranks = range(1, min(len(scores), 24) + 1)
+    omitted = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
+    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    return chart(
+        series(ranks, omitted),
+        series(ranks, errors, style="dots", color=0),
+        title="P·WWᵀ instead of P",
+        x="rows of C and D",
+        y="error",
+        y_scale="log",
+    )
 
 
 def draw_heads(n: int, h: int, rank: int, seed: int) -> list[Vectors]:
@@ -144,6 +144,23 @@ class Training(NamedTuple):
     """Errors of Linformer after these steps, including the first and last."""
     mean: float
     """Error of the mean of all values, without keys."""
+
+
+def _imitation(training: Training) -> Iterator[Measurement]:
+    initial, final = training.errors[0], training.errors[-1]
+    yield informational("error of trained Linformer", final)
+    yield at_most("error of trained / random Linformer", final / initial, 0.5)
+    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
+
+
+def _error_by_step(training: Training) -> Chart:
+    return chart(
+        series(training.steps, training.errors, color=1),
+        Line(y=training.mean, label="mean of all values"),
+        title="Linformer, trained to imitate softmax",
+        x="steps",
+        y_scale="log",
+    )
 
 
 def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Training:

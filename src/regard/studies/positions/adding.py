@@ -1,6 +1,7 @@
 """Positions added to words, or concatenated with them."""
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
-from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, at_most, equal, informational
+from regard.studies.figure import Chart, chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
 
@@ -74,34 +75,52 @@ def adding(
     draw = torch.Generator().manual_seed(seed)
     few = draw_pairs(8, d, sigma, steps, draw)
     pairs = draw_pairs(PAIRS, d, sigma, steps, draw)
-    cross, words = float(cross_terms(pairs).std()), float(_dot(pairs.x1, pairs.x2).std())
-    same = float(_dot(pairs.x1, pairs.x1).mean())
     drawn = {width: draw_pairs(PAIRS, width, sigma, steps, draw) for width in WIDTHS}
     sizes = {width: float(cross_terms(each).std()) for width, each in drawn.items()}
     general, error = general_ratio(pairs, draw)
     added, concatenated, projected = score_errors(few)
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
-    size = sigma * math.sqrt(d)
-    within = 4 * size / math.sqrt(2 * PAIRS)
-    yield equal("standard deviation of the cross terms", cross, size, within)
-    yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
-    slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
-    logs = np.log(WIDTHS)
-    within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
-    yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+    yield from _sizes_of_cross_terms(pairs, sigma)
+    yield _exponent(sizes, sigma)
     name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
     yield at_most(name, projected, 1e-9)
     name = "cross terms / terms of words, random W_q and W_k"
     yield equal(name, general, 1 / sigma, within=4 * error)
     yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
-    within = 4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS)
-    yield equal("cross terms / x₁·x₂ of two different words", cross / words, 1 / sigma, within)
+    yield _relative_to_different_words(pairs, sigma)
+    yield _sizes_by_width(sizes, sigma, steps)
+
+
+def _sizes_of_cross_terms(pairs: Pairs, sigma: float) -> Iterator[Measurement]:
+    """Yield the size of the cross terms, alone and relative to x·x."""
+    size, cross = sigma * math.sqrt(pairs.x1.shape[1]), float(cross_terms(pairs).std())
+    within = 4 * size / math.sqrt(2 * PAIRS)
+    yield equal("standard deviation of the cross terms", cross, size, within)
+    same = float(_dot(pairs.x1, pairs.x1).mean())
+    yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
+
+
+def _relative_to_different_words(pairs: Pairs, sigma: float) -> Measurement:
+    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
+    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
+    return equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
+
+
+def _exponent(sizes: Mapping[int, float], sigma: float) -> Measurement:
+    """Return the exponent of d in the ratio of cross terms to x·x, from sizes by width."""
+    slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
+    logs = np.log(WIDTHS)
+    within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
+    return equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+
+
+def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Chart:
     widths = np.array(WIDTHS)
     root = widths**0.5
     ends = [Sinusoidal(length=steps + 1, d=width).vectors[[0, steps]] for width in WIDTHS]
     positions = [float(first @ last) for first, last in ends]
-    yield chart(
+    return chart(
         series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
         series(widths, positions, f"p·p, distance {steps}", color=2),
         series(widths, sigma * root, "cross terms, σ√d", color=1),

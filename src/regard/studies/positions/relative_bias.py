@@ -1,5 +1,6 @@
 """Biases on the scores instead of concatenated positions."""
 
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import torch
@@ -12,7 +13,14 @@ from regard.attention.contract_cases import TableBias
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal, informational
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    informational,
+)
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
 
@@ -69,43 +77,51 @@ def relative_bias(
     """
     draw, places = torch.Generator().manual_seed(seed), torch.arange(length)
     given = Heads(*draw_normal(draw, 5, 1, heads, length, d))
-    attend = Softmax(scaled=scaled)
-    free = pair_bias(given)
-    biased = attend(given.query, given.key, given.value, bias=free)
-    distances = sinusoidal_bias(length, heads, d)
+    attend, distances = Softmax(scaled=scaled), sinusoidal_bias(length, heads, d)
     weights = attend.weights(given.query, given.key, bias=distances)
-    sinusoids = Sinusoidal(length=length, d=d).vectors.expand_as(given.query)
-    with_sinusoids = given._replace(query_position=sinusoids, key_position=sinusoids)
-    weights_concatenated = attend.weights(*concatenated(with_sinusoids))
+    weights_concatenated = attend.weights(*concatenated(with_sinusoids(given)))
     shaw = shaw_vectors(d, clip, draw)
-    each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
-    learned = {
-        "parameters, (2(T − 1) + 1)m": (each, (2 * (length - 1) + 1) * heads),
-        "parameters, clipped, (2k + 1)m": (clipped, (2 * clip + 1) * heads),
-        "parameters of Shaw's vectors, 2(2k + 1)d": (shaw, 2 * (2 * clip + 1) * d),
-    }
+    biased = attend(given.query, given.key, given.value, bias=pair_bias(given))
     error = largest(biased - attend(*concatenated(given), given.value))
     yield at_most("difference between a bias and concatenation, outputs", error, ROUNDING)
     error = largest(weights - weights_concatenated)
     name = "difference between a bias by distance and concatenated sinusoids, weights"
     yield at_most(name, error, ROUNDING)
-    for name, (module, formula) in learned.items():
-        yield equal(name, count(module), formula)
-    added = variation(distances.dense(places, places))
-    yield at_most("variation over queries of a bias for the next key", added, 0.0)
-    added = variation(shaw.scores(given.query, places, places))
-    yield at_least("variation over queries of Shaw's term for the next key", added, 0.01)
-    printed = largest(biased - as_printed(given, free))
-    name = "difference from the formula as printed in the course"
-    yield informational(name, printed)
-    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
-    numbers, axes = distances.dense(places, places)[0], {"x": "key", "y": "query"}
-    yield figure(
+    yield from _parameters(length, heads, clip, shaw)
+    bias = distances.dense(places, places)
+    yield from _variations(bias, shaw.scores(given.query, places, places))
+    yield from _differences_from_the_course(given, biased)
+    numbers, axes = bias[0], {"x": "key", "y": "query"}
+    panels = (
         heat_map(numbers, title="π", most=largest(numbers), unit="π", **axes),
         heat_map(weights_concatenated[0, 0], title="weights, concatenated", unit="weight", **axes),
         heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
-        same="the same" if error < ROUNDING else "different",
     )
+    yield figure(*panels, same="the same" if error < ROUNDING else "different")
+
+
+def _variations(
+    bias: Float[Tensor, "heads n n"], term: Float[Tensor, "1 heads n n"]
+) -> Iterator[Measurement]:
+    name = "variation over queries of {} for the next key"
+    yield at_most(name.format("a bias"), variation(bias), 0.0)
+    yield at_least(name.format("Shaw's term"), variation(term), 0.01)
+
+
+def _differences_from_the_course(
+    given: Heads, biased: Float[Tensor, "1 heads n d"]
+) -> Iterator[Measurement]:
+    name = "difference from the formula as printed in the course"
+    yield informational(name, largest(biased - as_printed(given, pair_bias(given))))
+    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
+
+
+def _parameters(length: int, heads: int, clip: int, shaw: ShawVectors) -> Iterator[Measurement]:
+    each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
+    yield equal("parameters, (2(T − 1) + 1)m", count(each), (2 * (length - 1) + 1) * heads)
+    yield equal("parameters, clipped, (2k + 1)m", count(clipped), (2 * clip + 1) * heads)
+    formula = 2 * (2 * clip + 1) * shaw.keys.shape[1]
+    yield equal("parameters of Shaw's vectors, 2(2k + 1)d", count(shaw), formula)
 
 
 def pair_bias(given: Heads) -> TableBias:
@@ -117,6 +133,13 @@ def concatenated(given: Heads) -> list[Float[Tensor, "1 heads n e"]]:
     """Return queries and keys, each concatenated with its position vectors."""
     pairs = (given.query, given.query_position), (given.key, given.key_position)
     return [torch.cat(pair, -1) for pair in pairs]
+
+
+def with_sinusoids(given: Heads) -> Heads:
+    """Return heads with sinusoids as position vectors."""
+    length, d = given.query.shape[2:]
+    sinusoids = Sinusoidal(length=length, d=d).vectors.expand_as(given.query)
+    return given._replace(query_position=sinusoids, key_position=sinusoids)
 
 
 def sinusoidal_bias(length: int, heads: int, d: int) -> RelativeBias:

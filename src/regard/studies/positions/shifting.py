@@ -1,6 +1,7 @@
 """The matrix that shifts sinusoidal positions."""
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,8 +11,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Line, chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, at_most, equal, informational
+from regard.studies.figure import Chart, Line, chart, figure, heat_map, series
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -62,34 +63,41 @@ def shifting(
     vectors = position_vectors(encoding, length + steps, d, seed)
     matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
     products = (vectors[:length] * vectors[steps:]).sum(-1)
-    from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
-    ratio = BASE ** (2 / d)
     yield at_most("largest entry of p(t + s) − Mˢ p(t)", shift_error(vectors, steps), rounding)
     error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
     yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
     yield at_most("largest entry of M − its formula", largest(matrix - blocks(d)), 1e-15)
     yield at_most("range of p(t)·p(t + s) over t", products.max() - products.min(), d * rounding)
+    yield from _shortest_and_longest(d)
+    yield informational("both wavelength ratios according to the course", 1)
+    shown, title = min(d, 32), f"M to the power {steps}"
+    power = shift_matrix(d, steps)[:shown, :shown]
+    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
+    yield figure(heat_map(power, title=title, unit="entry", **axes), _wavelengths_by_pair(d))
+
+
+def _shortest_and_longest(d: int) -> Iterator[Measurement]:
+    """Yield the ends of the range of wavelengths, with k counted from 0 and from 1."""
+    from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
+    ratio = BASE ** (2 / d)
     shortest, longest = "shortest wavelength / 2π", "longest wavelength / (10000·2π)"
     yield equal(f"{shortest}, k from 0", from_0[0] / TURN, 1, within=1e-9)
     yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
     yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
     yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-    yield informational("both wavelength ratios according to the course", 1)
-    shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
-    power, title = shift_matrix(d, steps)[:shown, :shown], f"M to the power {steps}"
-    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
-    yield figure(
-        heat_map(power, title=title, unit="entry", **axes),
-        chart(
-            series(pair + 1, from_0[pair], "k from 0", "dots"),
-            series(pair + 1, from_1[pair], "k from 1", "crosses"),
-            Line(y=TURN, label="2π"),
-            Line(y=BASE * TURN, label="10000·2π"),
-            title="wavelengths",
-            x="pair",
-            y="wavelength",
-            y_scale="log",
-        ),
+
+
+def _wavelengths_by_pair(d: int) -> Chart:
+    pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    return chart(
+        series(pair + 1, wavelengths(0, d)[pair], "k from 0", "dots"),
+        series(pair + 1, wavelengths(1, d)[pair], "k from 1", "crosses"),
+        Line(y=TURN, label="2π"),
+        Line(y=BASE * TURN, label="10000·2π"),
+        title="wavelengths",
+        x="pair",
+        y="wavelength",
+        y_scale="log",
     )
 
 

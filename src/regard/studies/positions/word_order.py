@@ -1,5 +1,6 @@
 """Word order with and without positions."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple, TypeAlias
@@ -12,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Line, bars, chart, figure
+from regard.studies.figure import Chart, Line, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -73,13 +74,8 @@ def word_order(
         steps: training steps, each on all sentences
     """
     train_on, test_on = sentences(training, seed)
-    answers = {}
-    for name in ("causal mask", *KINDS):
-        config = stack_config(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
-        kind = Decoder if name == "causal mask" else Encoder
-        body = untrained(partial(kind, config, _WORDS.size), seed)
-        before = readout(body, train_on, test_on)
-        answers[name] = before, train(body, train_on, test_on, steps)
+    names = ("causal mask", *KINDS)
+    answers = {name: answered(name, train_on, test_on, steps, seed) for name in names}
     shares = {name: [accuracy(one, test_on) for one in both] for name, both in answers.items()}
     (_, bag), (_, placed) = answers["none"], answers[positions]
     yield at_most("accuracy without positions", shares["none"][1], 0.5)
@@ -97,17 +93,30 @@ def word_order(
     ]
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
-    before_training, after_training = zip(*shares.values(), strict=True)
-    accuracies = chart(
-        bars(before_training, "untrained, fitted readout"),
-        bars(after_training, "trained"),
+    shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
+    yield figure(_accuracies(shares), shown=shown)
+
+
+def _accuracies(shares: Mapping[str, Sequence[float]]) -> Chart:
+    before, after = zip(*shares.values(), strict=True)
+    return chart(
+        bars(before, "untrained, fitted readout"),
+        bars(after, "trained"),
         Line(y=0.5, label="half"),
         names=list(shares),
         y="accuracy",
         y_limits=(0, 1.05),
     )
-    shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
-    yield figure(accuracies, shown=shown)
+
+
+def answered(
+    name: str, train_on: Sentences, test_on: Sentences, steps: int, seed: int
+) -> tuple[Subjects, Subjects]:
+    """Return the answers of a model before and after training."""
+    config = stack_config(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
+    kind = Decoder if name == "causal mask" else Encoder
+    body = untrained(partial(kind, config, _WORDS.size), seed)
+    return readout(body, train_on, test_on), train(body, train_on, test_on, steps)
 
 
 def train(body: Transformer, train_on: Sentences, test_on: Sentences, steps: int) -> Subjects:

@@ -3,9 +3,10 @@
 from typing import Annotated
 
 from msgspec import Meta
+from torch import nn
 
 from regard.models.head_config import MaskedLMHeadConfig
-from regard.studies.figure import Line, chart, figure, heat_map, series
+from regard.studies.figure import Chart, HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, table
 from regard.studies.quiz.architectures import (
     architecture_and_weights,
@@ -76,31 +77,35 @@ def concepts(
         for i, one in enumerate(checks, 1)
     ]
     yield table(["", "question", "answer", "checked by", "passes"], rows)
-    labels = {"x": "changed token", "y": "changed state", "unit": "influence"}
-    maps = []
-    for name, model in {
-        "encoder": draw.model(ENCODER, MaskedLMHeadConfig()),
-        "decoder": draw.model(DECODER),
-    }.items():
-        changes = influence(model.body, draw.ids(8))
-        shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
-        maps.append(heat_map(shares, title=name, **labels))
+    encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
+    yield figure(
+        _influence_map(encoder.body, draw, "encoder"),
+        _influence_map(decoder.body, draw, "decoder"),
+        _influence_by_distance(draw),
+        near=NEAR,
+    )
+
+
+def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
+    """Return the influence of each token on each state, relative to the largest."""
+    changes = influence(body, draw.ids(8))
+    shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
+    return heat_map(shares, title=title, x="changed token", y="changed state", unit="influence")
+
+
+def _influence_by_distance(draw: Draw) -> Chart:
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
         for name, curve in influence_curves(draw).items()
     ]
-    yield figure(
-        *maps,
-        chart(
-            *curves,
-            Line(x=NEAR),
-            title="influence of the first token",
-            x="distance in tokens",
-            y="influence",
-            y_scale="log",
-            y_limits=(1e-8, 10),
-        ),
-        near=NEAR,
+    return chart(
+        *curves,
+        Line(x=NEAR),
+        title="influence of the first token",
+        x="distance in tokens",
+        y="influence",
+        y_scale="log",
+        y_limits=(1e-8, 10),
     )
 
 

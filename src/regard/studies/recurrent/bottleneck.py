@@ -1,6 +1,6 @@
 """Accuracy of recurrent encoder–decoders with and without attention, over training time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import Style, chart, figure, heat_map, series
+from regard.studies.figure import Chart, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
+    Table,
     at_least,
     at_most,
     informational,
@@ -96,27 +97,9 @@ def bottleneck(
     weights = attention_map(attending, shown[:1])[0]
     yield from judged(measured, cell)
     yield at_most("attention by hand: error of the output", error_by_hand(attending, shown), 1e-4)
-    shares = [f"right, {n} characters" for n in setup.lengths]
-    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
-    rows = [
-        (
-            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
-            *(found.steps[i], *found.right[i], found.case[i]),
-        )
-        for one, found in zip(setups.values(), measured.values(), strict=True)
-        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]  # halfway and at the end
-    ]
-    yield table(columns, rows)
-    training, by_length = [], []
-    for name, one in measured.items():
-        if name != ATTENTION_LAST and not name.startswith(f"{LAST},"):
-            style: Style = "dashes" if name.startswith(NONE) else "line"
-            training.append(series(one.steps, one.means, name, style))
-            by_length.append(series(setup.lengths, one.right[-1], name, style))
-    axes: dict[str, Any] = {"y": "share of right texts", "y_limits": (-0.03, 1.05)}
+    yield _halfway_and_at_the_end(setups, measured)
     yield figure(
-        chart(*training, x="training steps", **axes),
-        chart(*by_length, x="characters", **axes),
+        *_right_texts(measured, setup.lengths),
         heat_map(weights, x="characters read", y="characters written", unit="weight"),
     )
     yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
@@ -191,7 +174,37 @@ def error_by_hand(run: Run, questions: Sequence[Example]) -> float:
     return float((readout - body.extend(rows.ids, memory)[0]).abs().max())
 
 
-def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterable[Measurement]:
+def _halfway_and_at_the_end(setups: Mapping[str, Setup], measured: Mapping[str, Measured]) -> Table:
+    """Return the table of all networks."""
+    shares = [f"right, {n} characters" for n in setups[NONE].lengths]
+    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
+    rows = [
+        (
+            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
+            *(found.steps[i], *found.right[i], found.case[i]),
+        )
+        for one, found in zip(setups.values(), measured.values(), strict=True)
+        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
+    ]
+    return table(columns, rows)
+
+
+def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tuple[Chart, Chart]:
+    """Return the share of right texts by training steps, and at the end by length."""
+    training, by_length = [], []
+    for name, one in measured.items():
+        if name != ATTENTION_LAST and not name.startswith(f"{LAST},"):
+            style: Style = "dashes" if name.startswith(NONE) else "line"
+            training.append(series(one.steps, one.means, name, style))
+            by_length.append(series(lengths, one.right[-1], name, style))
+    axes: dict[str, Any] = {"y": "share of right texts", "y_limits": (-0.03, 1.05)}
+    return (
+        chart(*training, x="training steps", **axes),
+        chart(*by_length, x="characters", **axes),
+    )
+
+
+def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]

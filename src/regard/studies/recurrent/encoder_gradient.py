@@ -1,6 +1,6 @@
 """Paths of the gradient to the encoder, and what changes at inference."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -119,7 +119,7 @@ def gradient(loss: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor
 
 
 @torch.inference_mode()
-def at_inference(run: Run, texts: Sequence[Example]) -> Iterable[Measurement]:
+def at_inference(run: Run, texts: Sequence[Example]) -> Iterator[Measurement]:
     """Yield the change of the weights by answering, and of the rest by another text."""
     body, rows = body_of(run), Rows.of(run, texts)
     for name, side in (("encoder", body.encoder), ("decoder", body.decoder)):
@@ -136,7 +136,7 @@ def at_inference(run: Run, texts: Sequence[Example]) -> Iterable[Measurement]:
         yield at_least(f"change of the {name} by another text", change, 1e-3)
 
 
-def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
+def judged(measured: dict[str, Measured]) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     none, attention = measured[NONE], measured[ATTENTION]
     yield at_most(f"{NONE}: gradient, first / last character", none.first_to_last, 1e-3)

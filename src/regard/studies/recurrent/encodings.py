@@ -1,6 +1,6 @@
 """One-hot and sinusoidal positions at the input of a recurrent encoder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import pi
 from typing import Annotated, TypeAlias
@@ -149,7 +149,7 @@ Right: TypeAlias = Mapping[str, Mapping[int, float]]
 """Share of right texts, by encoding and length."""
 
 
-def judged(right: Right, change: Columns, seen: int) -> Iterable[Measurement]:
+def judged(right: Right, change: Columns, seen: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     for name, shares in right.items():
         within, beyond = shares.values()
@@ -161,7 +161,7 @@ def judged(right: Right, change: Columns, seen: int) -> Iterable[Measurement]:
     yield at_most("one-hot: largest change of a column that no training text reads", never, 1e-4)
 
 
-def wavelengths(places: int) -> Iterable[Measurement]:
+def wavelengths(places: int) -> Iterator[Measurement]:
     """Yield measurements of the angle of each sine–cosine pair between places."""
     vectors = Sinusoidal(length=places, d=SINES_WIDTH, base=BASE).vectors
     turns = torch.view_as_complex(vectors.flip(-1).unflatten(-1, (-1, 2)).contiguous())
@@ -174,7 +174,7 @@ def wavelengths(places: int) -> Iterable[Measurement]:
     yield at_most("sines: largest change of a frequency between places", change, 1e-12)
 
 
-def one_hot_is_learned(seed: int) -> Iterable[Measurement]:
+def one_hot_is_learned(seed: int) -> Iterator[Measurement]:
     """Yield differences in outputs and gradients of two equivalent layers, in float64.
 
     One reads input and one-hot place, concatenated; the other reads the input alone and adds a

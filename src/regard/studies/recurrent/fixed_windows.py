@@ -1,6 +1,6 @@
 """Loss of language models by distance of the token needed, over training time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from math import log
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -21,15 +21,8 @@ from regard.models.config import (
 from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
-from regard.studies.figure import Line, chart, figure, log_chart, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    table,
-)
+from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
+from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints
 from regard.studies.number_rows import plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
@@ -105,14 +98,18 @@ def fixed_windows(
     ]
     yield from judged(trained, window, symbols)
     yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
-    guess = log(symbols)
+    yield _losses(trained, window, log(symbols))
+
+
+def _losses(trained: Trained, window: int, guess: float) -> Drawing:
+    """Return the losses by distance at the end, and those of the RNN by training steps."""
     over_time = [
         series(trained[RNN], [losses[d] for losses in trained[RNN].values()], f"distance {d}")
         for d in DISTANCES
     ]
     loss: dict[str, Any] = {"y": "loss, in nats", "y_limits": (-0.05, 1.1 * guess)}
     limit = Line(y=guess, label="guess")
-    yield figure(
+    return figure(
         log_chart(
             DISTANCES,
             {name: at_end(by_step).values() for name, by_step in trained.items()},
@@ -141,7 +138,7 @@ def at_end(by_step: Mapping[int, Losses]) -> Losses:
     return by_step[max(by_step)]
 
 
-def judged(trained: Trained, window: int, symbols: int) -> Iterable[Measurement]:
+def judged(trained: Trained, window: int, symbols: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
     losses = {name: at_end(by_step) for name, by_step in trained.items()}

@@ -1,6 +1,6 @@
 """Benefits and costs of bidirectional networks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -85,12 +85,8 @@ def one_way_or_both(
     bars = {
         ways: {name: measured.accuracy[task, ways] for task, name in names.items()} for ways in WAYS
     }
-    yield bar_chart(
-        bars,
-        series([0, 1], [best(0), best(ahead)], "best without the future", "crosses"),
-        y="accuracy",
-        y_limits=(0, 1.05),
-    )
+    limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
+    yield bar_chart(bars, limits, y="accuracy", y_limits=(0, 1.05))
 
 
 class Measured(NamedTuple):
@@ -103,7 +99,7 @@ class Measured(NamedTuple):
     """Change of scores by later days."""
 
 
-def judged(measured: Measured, ahead: int) -> Iterable[Measurement]:
+def judged(measured: Measured, ahead: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     future, past = (
         {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")

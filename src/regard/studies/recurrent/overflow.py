@@ -1,6 +1,6 @@
 """Overflow and underflow of a gradient in float32."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from math import log2
 
 import torch
@@ -16,7 +16,7 @@ LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
 finite), and is 0."""
 
 
-def overflow() -> Iterable[Measurement]:
+def overflow() -> Iterator[Measurement]:
     """Yield measurements of h_t = w·h_(t−1) + b from h₁ = 1, with b = 0 and J = h_T = w^(T−1).
 
     In float32. ∂J/∂w = (T−1)·w^(T−2), so with w = 2 it exceeds 2¹²⁸ at T = 124, before J does.

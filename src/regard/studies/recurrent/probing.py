@@ -1,6 +1,6 @@
 """Linear probes of the states of an encoder and a decoder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -166,7 +166,7 @@ def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     return torch.tensor([[known.index(character) for character in text] for text in texts])
 
 
-def judged(measured: Mapping[str, Measured]) -> Iterable[Measurement]:
+def judged(measured: Mapping[str, Measured]) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     attention, none = measured[ATTENTION], measured[NONE]
     for side in (ENCODER, DECODER):

@@ -1,6 +1,6 @@
 """Roles of source and target in training, with teacher forcing and in free running."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -154,7 +154,7 @@ def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
     return torch.stack(ids[1:], 1)
 
 
-def judged(measured: dict[str, Measured]) -> Iterable[Measurement]:
+def judged(measured: dict[str, Measured]) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     for name, one in measured.items():
         own, source, target = one.losses

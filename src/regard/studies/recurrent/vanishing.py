@@ -1,6 +1,6 @@
 """Conditions under which gradients vanish or explode, and the origin of NaN."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from math import nan
 from typing import Annotated, TypeAlias
 
@@ -68,25 +68,31 @@ def vanishing_and_exploding(
     }
     yield from judged(measured, steps)
     yield from overflow()
-    low, high = min(stretches), max(stretches)
-    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-    places = range(1, steps + 1)
+    panels = _over_steps(radii, max(stretches), steps), _over_stretches(radii, stretches, steps)
+    yield figure(*panels, high=max(stretches))
+
+
+def _over_steps(radii: Radii, stretch: float, steps: int) -> Chart:
+    places, curves = range(1, steps + 1), list[Series]()
     shown = places[:: max(steps // 4, 1)]
-    over_steps, over_stretches = list[Series](), list[Series]()
     for i, radius in enumerate(radii):
-        norms = [predicted(radius, high, step) or nan for step in places]
-        found = [gradient_norm(transition(radius, high), step) or nan for step in shown]
-        over_steps += [
+        norms = [predicted(radius, stretch, step) or nan for step in places]
+        found = [gradient_norm(transition(radius, stretch), step) or nan for step in shown]
+        curves += [
             series(places, norms, f"ρ = {radius:g}", color=i),
             series(shown, found, style="dots", color=i),
         ]
-        norms = [predicted(radius, one, steps) or nan for one in grid]
-        over_stretches.append(series(grid, norms, f"ρ = {radius:g}"))
-    yield figure(
-        _chart(over_steps, f"σ = {high:g}", "steps back", (1e-9, 1e13)),
-        _chart(over_stretches, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45)),
-        high=high,
-    )
+    return _chart(curves, f"σ = {stretch:g}", "steps back", (1e-9, 1e13))
+
+
+def _over_stretches(radii: Radii, stretches: Sequence[float], steps: int) -> Chart:
+    low, high = min(stretches), max(stretches)
+    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
+    curves = [
+        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
+        for radius in radii
+    ]
+    return _chart(curves, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45))
 
 
 def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
@@ -117,7 +123,7 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
 
 
-def judged(measured: Norms, steps: int) -> Iterable[Measurement]:
+def judged(measured: Norms, steps: int) -> Iterator[Measurement]:
     """Yield the measurements that the claim depends on."""
     pairs = [(found, predicted(*chosen, steps)) for chosen, found in measured.items()]
     errors = [abs(found - expected) / (expected or 1.0) for found, expected in pairs]

@@ -1,6 +1,7 @@
 """Cost of a layer of attention."""
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Line, chart, figure, log_chart, series
+from regard.studies.figure import Chart, Line, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.study import study
 
@@ -76,38 +77,49 @@ def complexity(
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
-    around = [3 * h // 4, 3 * h // 2, 3 * h]
-    below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
+    soft, linear = zip(*(measured_times(n, h) for n in lengths), strict=True)
     counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
-    times = [measured_times(n, h) for n in lengths]
-    soft, linear = zip(*times, strict=True)
     past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield from map(counted, parts)
+    yield from _around_the_crossing(h)
+    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
+    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
+    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
+    times = {"softmax": soft, "linear kernel": linear}
+    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
+
+
+def _around_the_crossing(h: int) -> Iterator[Measurement]:
+    """Yield the counts at n = 1.5h, where projections and attention cost the same, and around."""
+    around = [3 * h // 4, 3 * h // 2, 3 * h]
+    below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
     halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
     name = f"exponent of the count from n = {around[0]} to {around[2]}"
     yield equal(name, halfway, 1.5, within=1e-12)
-    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
-    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
+
+
+def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
+    projections, attention = 3 * grid * h**2, 2 * grid**2 * h
+    return chart(
+        series(grid, projections, "projections, 3nh²"),
+        series(grid, attention, "attention, 2n²h"),
+        series(grid, projections + attention, "sum", "dashes"),
+        Line(x=1.5 * h, label="n = 1.5h"),
+        title="multiplications",
+        x="n",
+        x_scale="log",
+        y_scale="log",
+    )
+
+
+def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) -> Chart:
     milliseconds = {
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
-        for name, taken in (("softmax", soft), ("linear kernel", linear))
+        for name, taken in times.items()
     }
-    yield figure(
-        chart(
-            series(grid, 3 * grid * h**2, "projections, 3nh²"),
-            series(grid, 2 * grid**2 * h, "attention, 2n²h"),
-            series(grid, 3 * grid * h**2 + 2 * grid**2 * h, "sum", "dashes"),
-            Line(x=1.5 * h, label="n = 1.5h"),
-            title="multiplications",
-            x="n",
-            x_scale="log",
-            y_scale="log",
-        ),
-        log_chart(lengths, milliseconds, title="milliseconds", x="n"),
-    )
+    return log_chart(lengths, milliseconds, title="milliseconds", x="n")
 
 
 def layer(n: int, h: int) -> tuple[Part, Part]:

@@ -1,9 +1,9 @@
 """Division of products of queries and keys by √h."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Line, chart, figure, series
+from regard.studies.figure import Chart, Line, chart, figure, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
@@ -21,6 +21,7 @@ Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
 """Widths of the heads whose softmax is measured."""
 _BATCH, _QUERIES = 8, 32
+_WIDTH_AXIS: dict[str, Any] = {"x": "h", "x_scale": "log"}
 
 
 @dataclass(frozen=True)
@@ -106,39 +107,54 @@ def scale(
     products = (query * key).sum(-1)
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
-    widest, most = WIDTHS[-1], math.log(n)
-    among = draw.among_keys(widest) / widest
-    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
-    last, last_plain, size = scaled[-1], plain[-1], f"h = {widest}"
     yield from moments(products, h * mean**2, draw.variance(h))
-    yield equal(f"entropy, scaled, {size}", last.entropy, entropy, within=0.1 * most)
-    yield equal(f"gradient, scaled, {size}", last.gradient, gradient, within=0.1)
-    yield at_most(f"entropy / ln n, unscaled, {size}", last_plain.entropy / most, 0.1)
-    yield at_most(f"gradient, unscaled, {size}", last_plain.gradient, 0.2)
-    widths, colors = np.array(WIDTHS), {1: plain, 0: scaled}
+    yield from _at_the_largest_width(draw, n, scaled[-1], plain[-1])
+    uniform = Line(y=math.log(n), label="ln n")
+    yield figure(
+        _variances(draw),
+        _by_width(plain, scaled, "entropy", 1.1 * math.log(n), uniform),
+        _by_width(plain, scaled, "gradient", 1),
+    )
+
+
+def _by_width(
+    plain: Sequence[Spread], scaled: Sequence[Spread], name: str, limit: float, *lines: Line
+) -> Chart:
+    """Return a property of softmax by width, with and without the division by √h."""
+    curves = [
+        series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
+        for color, spreads in {1: plain, 0: scaled}.items()
+    ]
+    return chart(*curves, *lines, title=name, y_limits=(0, limit), **_WIDTH_AXIS)
+
+
+def _at_the_largest_width(
+    draw: Draw, n: int, scaled: Spread, plain: Spread
+) -> Iterator[Measurement]:
+    """Yield entropy and gradient with and without the division by √h."""
+    most, size = math.log(n), f"h = {WIDTHS[-1]}"
+    among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
+    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
+    yield equal(f"entropy, scaled, {size}", scaled.entropy, entropy, within=0.1 * most)
+    yield equal(f"gradient, scaled, {size}", scaled.gradient, gradient, within=0.1)
+    yield at_most(f"entropy / ln n, unscaled, {size}", plain.entropy / most, 0.1)
+    yield at_most(f"gradient, unscaled, {size}", plain.gradient, 0.2)
+
+
+def _variances(draw: Draw) -> Chart:
+    """Return the variance of products by width, with and without the division by √h."""
+    widths = np.array(WIDTHS)
     predicted = np.array([draw.variance(h) for h in WIDTHS])
     pairs = (draw.pairs(h, 1000) for h in WIDTHS)
     measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
-    entropies, gradients = (
-        [
-            series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
-            for color, spreads in colors.items()
-        ]
-        for name in ("entropy", "gradient")
-    )
-    uniform, axes = Line(y=most, label="ln n"), {"x": "h", "x_scale": "log"}
-    yield figure(
-        chart(
-            series(WIDTHS, predicted, "q·k", color=1),
-            series(WIDTHS, measured, style="dots", color=1),
-            series(WIDTHS, predicted / widths, "q·k/√h", color=0),
-            series(WIDTHS, measured / widths, style="dots", color=0),
-            title="variance",
-            y_scale="log",
-            **axes,
-        ),
-        chart(*entropies, uniform, title="entropy", y_limits=(0, 1.1 * most), **axes),
-        chart(*gradients, title="gradient", y_limits=(0, 1), **axes),
+    return chart(
+        series(WIDTHS, predicted, "q·k", color=1),
+        series(WIDTHS, measured, style="dots", color=1),
+        series(WIDTHS, predicted / widths, "q·k/√h", color=0),
+        series(WIDTHS, measured / widths, style="dots", color=0),
+        title="variance",
+        y_scale="log",
+        **_WIDTH_AXIS,
     )
 
 

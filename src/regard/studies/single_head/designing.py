@@ -1,6 +1,7 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeAlias
 
 import torch
@@ -9,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.studies.figure import figure, heat_map
-from regard.studies.finding import EvidenceParts, at_most, equal, informational, table
+from regard.studies.figure import Drawing, figure, heat_map
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import Seed, study
 from regard.studies.tensors import Rows, largest, matrix, vector_text
@@ -22,6 +23,8 @@ _ROUNDING = 1e-12
 _EYE = torch.eye(4, dtype=torch.float64)
 _A, _B, _C, _D = _EYE
 """Directions of u_a, u_b, u_c and u_d."""
+_PLAIN = Head(_EYE, _EYE, _EYE)
+"""Head with x as queries, keys and values."""
 Vectors: TypeAlias = Annotated[Rows, Meta(min_length=1, max_length=8)]
 
 
@@ -72,22 +75,9 @@ def designing(
         head = design(inputs, desired, seed)
     except UserError as impossible:
         raise UserError(f"designing: targets: {impossible}") from None
-    course, plain = beta * torch.tensor(_INPUTS, dtype=torch.float64), Head(_EYE, _EYE, _EYE)
-    without, designed = plain(course), course_head(beta)(course)
-    yield at_most("‖c₂ − u_a‖/β, without matrices", _distance(without[1], _A, beta), _ROUNDING)
-    name = "distance of the nearest average from u_b, relative to β"
-    nearest = _distance(nearest_average(course, beta * _B), _B, beta)
-    yield equal(name, nearest, math.sqrt(0.4), within=1e-9)
-    for component, u in {"u_d": _D, "u_c": _C}.items():
-        changed = course.clone()
-        changed[1] += beta * u
-        nearest = _distance(nearest_average(changed, beta * _B), _B, beta)
-        yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
-        distance = _distance(plain(changed)[1], _B, beta)
-        yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
-    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(designed[1], _B, beta), _ROUNDING)
-    distance = _distance(designed[0], _B - _C, beta)
-    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", distance, _ROUNDING)
+    course = beta * torch.tensor(_INPUTS, dtype=torch.float64)
+    yield from _without_matrices(course, beta)
+    yield from _with_matrices(course, beta)
     size = max(float(target.norm()) for target in desired.values()) or 1.0
     name = "custom targets: largest error, relative to the largest target"
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
@@ -97,15 +87,43 @@ def designing(
         for i, row in enumerate(matrix, 1)
     ]
     yield table(["matrix", "row", "entries"], entries)
-    custom = head(inputs)
-    most = largest(custom) or 1.0
+    yield _outputs(_PLAIN(course) / beta, course_head(beta)(course) / beta, head(inputs))
+
+
+def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Measurement]:
+    """Yield distances of outputs from u_a and u_b with x as queries, keys and values."""
+    distance = _distance(_PLAIN(course)[1], _A, beta)
+    yield at_most("‖c₂ − u_a‖/β, without matrices", distance, _ROUNDING)
+    name = "distance of the nearest average from u_b, relative to β"
+    nearest = _distance(nearest_average(course, beta * _B), _B, beta)
+    yield equal(name, nearest, math.sqrt(0.4), within=1e-9)
+    for component, u in {"u_d": _D, "u_c": _C}.items():
+        changed = course.clone()
+        changed[1] += beta * u
+        nearest = _distance(nearest_average(changed, beta * _B), _B, beta)
+        yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
+        distance = _distance(_PLAIN(changed)[1], _B, beta)
+        yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
+
+
+def _with_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Measurement]:
+    c1, c2, _ = course_head(beta)(course)
+    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
+
+
+def _outputs(
+    without: Float[Tensor, "3 4"], designed: Float[Tensor, "3 4"], custom: Float[Tensor, "n e"]
+) -> Drawing:
+    """Return heat maps of the course's outputs, as shares of β, and of the custom ones."""
     rows = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(custom), 3))]
     components = ["u_a", "u_b", "u_c", "u_d"]
     axes: dict[str, Any] = {"rows": rows[:3], "columns": components, "unit": "share of β"}
     names = {"rows": rows[: len(custom)], "columns": [str(e + 1) for e in range(custom.shape[1])]}
-    yield figure(
-        heat_map(without / beta, title="x as queries, keys, values", **axes),
-        heat_map(designed / beta, title="with matrices", **axes),
+    most = largest(custom) or 1.0
+    return figure(
+        heat_map(without, title="x as queries, keys, values", **axes),
+        heat_map(designed, title="with matrices", **axes),
         heat_map(custom, title="custom targets", x="entry", most=most, unit="output", **names),
     )
 

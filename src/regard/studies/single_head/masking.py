@@ -1,5 +1,6 @@
 """Masks of an encoder–decoder, and the ways to apply them."""
 
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -10,7 +11,14 @@ from torch import Tensor
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import EvidenceParts, at_most, equal, informational, look_inside
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_most,
+    equal,
+    informational,
+    look_inside,
+)
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -65,18 +73,7 @@ def masking(
     query, key = size * normal(seed, 2, 1, HEADS, max(sources), D)
     keep = torch.ones(1, max(sources), dtype=torch.bool)
     keep[0, hidden - 1] = False
-    attend = Softmax()
-    masked, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
-    zeroed = plain * keep
-    renormalized = zeroed / zeroed.sum(-1, keepdim=True)
-    scored_zero = key * keep[..., None]  # a key of zeros has the score 0
-    # A row that can't be renormalized counts as a difference of 1.
-    difference = (masked - renormalized).abs().nan_to_num(1.0).max()
-    yield at_most("largest difference between −∞ and renormalization", difference, 1e-12)
-    yield equal("weight of the masked token, score −∞", masked[..., hidden - 1].max(), 0)
-    shown = attend.weights(query, scored_zero)[..., hidden - 1]
-    yield informational("mean weight of the masked token, score 0", shown.mean())
-    yield informational("smallest sum over keys, not renormalized", zeroed.sum(-1).min())
+    yield from ways_to_mask(query, key, keep)
     panels, masks = [], four_masks(sources, targets, row)
     for name, pairs in masks.items():
         yield equal(f"pairs with any weight: {name}", (pairs.weights() > 0).sum(), pairs.allowed)
@@ -85,12 +82,32 @@ def masking(
         panels.append(each)
     yield figure(*panels, columns=2)
     yield look_inside(
-        attend,
+        Softmax(),
         *(size * normal(seed, 2, 1, HEADS, max(targets), D)),
         torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
         mask=masks["decoder self-attention"].mask,
         title=f"self-attention of the decoder, text {row} with its padding",
     )
+
+
+def ways_to_mask(
+    query: Float[Tensor, "1 heads n d"],
+    key: Float[Tensor, "1 heads n d"],
+    keep: Bool[Tensor, "1 n"],
+) -> Iterator[Measurement]:
+    """Compare a score of −∞, a weight of 0 with and without renormalization, and a score of 0."""
+    attend = Softmax()
+    masked, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))
+    zeroed = plain * keep
+    renormalized = zeroed / zeroed.sum(-1, keepdim=True)
+    scored_zero = key * keep[..., None]  # a key of zeros has the score 0
+    # A row that can't be renormalized counts as a difference of 1.
+    difference = (masked - renormalized).abs().nan_to_num(1.0).max()
+    yield at_most("largest difference between −∞ and renormalization", difference, 1e-12)
+    yield equal("weight of the masked token, score −∞", masked[..., ~keep[0]].max(), 0)
+    shown = attend.weights(query, scored_zero)[..., ~keep[0]]
+    yield informational("mean weight of the masked token, score 0", shown.mean())
+    yield informational("smallest sum over keys, not renormalized", zeroed.sum(-1).min())
 
 
 class MaskedPairs(NamedTuple):

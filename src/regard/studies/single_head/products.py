@@ -1,5 +1,6 @@
 """Queries, keys and values of one head, computed step by step."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -8,7 +9,7 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
 from regard.studies.figure import bars, chart, figure
-from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
+from regard.studies.finding import EvidenceParts, Table, at_least, equal, look_inside, table
 from regard.studies.study import study
 from regard.studies.tensors import Rows, matrix, vector_text
 
@@ -54,7 +55,6 @@ def products(
     scores = keys @ queries[i - 1]
     query, key, value = (x[None, None] for x in (queries[i - 1 : i], keys, values))
     weights = Softmax(scaled=False).weights(query, key).flatten()
-    soft = Softmax(scaled=False)(query, key, value).flatten()
     hard = Argmax(scaled=False)(query, key, value).flatten()
     expected = _times(tuple(_times(w_k, x) for x in h), _times(w_q, h[i - 1]))
     best = max(range(len(h)), key=expected.__getitem__)
@@ -63,13 +63,7 @@ def products(
     for e, entry in enumerate(_times(w_v, h[best])):
         yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
-    rows: list[tuple[Any, ...]] = []
-    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
-        vectors = (vector_text(x[j]) for x in (states, queries, keys, values))
-        rows.append((j + 1, *vectors, score, weight, vector_text(weight * values[j])))
-    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(soft)))
-    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
-    yield table(columns, rows)
+    yield _step_by_step((states, queries, keys, values), scores, weights)
     labels = [f"state {j}" for j in range(1, len(h) + 1)]
     yield figure(
         chart(bars(scores), names=labels, title="scores"),
@@ -80,6 +74,18 @@ def products(
     heads = (x[None, None] for x in (queries, keys, values))
     title = "attention of each state to all states"
     yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
+
+
+def _step_by_step(vectors: Sequence[Tensor], scores: Tensor, weights: Tensor) -> Table:
+    """Return the table of `vectors` (states, queries, keys, values), scores and weights."""
+    *_, values = vectors
+    rows: list[tuple[Any, ...]] = []
+    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
+        texts = (vector_text(each[j]) for each in vectors)
+        rows.append((j + 1, *texts, score, weight, vector_text(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(weights @ values)))
+    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
+    return table(columns, rows)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:

@@ -1,8 +1,8 @@
 """Attention maps of random queries and keys."""
 
 import math
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import chart, figure, heat_map, series
+from regard.studies.figure import Chart, HeatMap, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -79,27 +79,45 @@ def random_heads(
     """
     independent, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
-    name = "largest deviation from 1 of a sum over"
-    yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
-    yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
+    yield from _sums(independent)
     yield from diagonal_numbers(same, h)
     yield from diagonal_numbers(beyond, h_beyond)
     yield _near_identity(same, h)
     yield at_most("mean of ‖o_i − v_i‖/‖v_i‖", output_error(same, seed), 0.1)
     yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
-    shown = {
-        f"Q, K random, {_size(h, n)}": independent,
-        f"Q = K, {_size(h, n)}": same,
-        f"Q = K, {_size(h_beyond, n_beyond)}": beyond,
-    }
-    panels = []
-    for title, maps in shown.items():
-        keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
-        first = maps[0, :SHOWN, :SHOWN]
-        panels.append(heat_map(first, title=title, x=keys, y="queries", unit="weight"))
-    lengths, measured = range(2, 145), (4, 16, 36, 64, 100, 144)
-    curves = []
-    for i, count in enumerate(sorted({n, n_beyond})):
+    sizes = {"within": _size(h, n), "beyond": _size(h_beyond, n_beyond)}
+    panels = (
+        _first_map(independent, f"Q, K random, {sizes['within']}"),
+        _first_map(same, f"Q = K, {sizes['within']}"),
+        _first_map(beyond, f"Q = K, {sizes['beyond']}"),
+        _by_length(sorted({n, n_beyond}), seed),
+    )
+    yield figure(*panels, columns=2, most=SHOWN, **sizes)
+    yield _both_kinds(h, n, seed)
+
+
+def _sums(independent: Float[Tensor, "draws n n"]) -> Iterator[Measurement]:
+    name = "largest deviation from 1 of a sum over"
+    yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
+    yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
+
+
+def _both_kinds(h: int, n: int, seed: int) -> dict[str, Any] | None:
+    """Return the explorer view of a head with random Q and K, and of one with Q = K."""
+    (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
+    heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
+    return look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
+
+
+def _first_map(maps: Float[Tensor, "draws n n"], title: str) -> HeatMap:
+    keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
+    return heat_map(maps[0, :SHOWN, :SHOWN], title=title, x=keys, y="queries", unit="weight")
+
+
+def _by_length(counts: Sequence[int], seed: int) -> Chart:
+    """Return the diagonal weight by h, for several numbers of tokens."""
+    lengths, measured, curves = range(2, 145), (4, 16, 36, 64, 100, 144), []
+    for i, count in enumerate(counts):
         predicted = [formula_weight(width, count) for width in lengths]
         averaged = [averaged_weight(width, count) for width in lengths[::6]]
         dots = [diagonal_weight(equal_maps(width, count, seed)) for width in measured]
@@ -108,17 +126,7 @@ def random_heads(
             series(lengths[::6], averaged, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
-    yield figure(
-        *panels,
-        chart(*curves, title="diagonal weight, Q = K", x="h", y_limits=(0, 1.03)),
-        columns=2,
-        most=SHOWN,
-        within=_size(h, n),
-        beyond=_size(h_beyond, n_beyond),
-    )
-    (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
-    heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
-    yield look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
+    return chart(*curves, title="diagonal weight, Q = K", x="h", y_limits=(0, 1.03))
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -154,10 +162,10 @@ def formula_weight(h: int, n: int) -> float:
 
 def averaged_weight(h: int, n: int) -> float:
     """Return the mean diagonal weight over the distribution of ‖q‖²."""
-    return float(_by_length(h, n)[1].mean())
+    return float(_weights_by_norm(h, n)[1].mean())
 
 
-def _by_length(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+def _weights_by_norm(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
     """Return quantiles of ‖q‖², and the diagonal weight at each, with the others at their mean."""
     squares = chi2.ppf((np.arange(count) + 0.5) / count, h)
     return squares, 1 / (1 + (n - 1) * np.exp(squares / (2 * h) - squares / math.sqrt(h)))
@@ -168,7 +176,7 @@ def _remainder(h: int, n: int) -> float:
 
     a is the diagonal weight, and v = (e^(‖q‖²/h) − 1)/(n − 1) the relative variance of the sum.
     """
-    squares, weight = _by_length(h, n)
+    squares, weight = _weights_by_norm(h, n)
     variance = np.expm1(squares / h) / (n - 1)
     return float((weight * (1 - weight) ** 2 * variance).mean())
 

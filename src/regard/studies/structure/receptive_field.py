@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Argmax, Softmax
-from regard.studies.figure import Line, Series, chart, series
+from regard.studies.figure import Chart, Line, Series, chart, series
 from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 
@@ -82,6 +82,11 @@ def receptive_field(
     within = 4 * expected.deviation / math.sqrt(TRIALS)
     yield equal("mean inputs of a node, random pointers", mean, expected.mean, within)
     yield equal("inputs whose key can change a pointer", winning_keys(inputs), inputs)
+    yield _by_depth(layers, inputs)
+
+
+def _by_depth(layers: int, inputs: int) -> Chart:
+    """Return the inputs of a node by number of layers, for 1, 2 and 3 heads."""
     depth, curves = range(1, layers + 1), list[Series]()
     for k in (1, 2, 3):
         reached = [field(paths(planted_pointers(k, n, inputs), "argmax")).max() for n in depth]
@@ -91,7 +96,7 @@ def receptive_field(
             series(depth, reached, style="dots", color=k - 1),
             series(depth, sizes, style="dashes", color=k - 1),
         ]
-    yield chart(
+    return chart(
         *curves,
         Line(y=inputs, label="all inputs"),
         x="layers",

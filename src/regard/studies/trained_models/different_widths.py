@@ -10,13 +10,7 @@ from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    equal,
-    refused,
-)
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, refused
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for

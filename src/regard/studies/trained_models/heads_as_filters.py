@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import RelativeBias
-from regard.studies.figure import chart, figure, series
+from regard.studies.figure import Chart, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal
@@ -84,9 +84,13 @@ def heads_as_filters(
     yield at_least("k − 1 heads: least relative error, by the truncated SVD", left, 0.01)
     yield at_least("lookup: variance explained by a head", by_head, 0.999)
     yield equal("lookup: variance explained by a convolution", by_convolution, 1 / n, within=0.02)
+    yield figure(_weaker_feature(), _error_by_bias(weights, x))
+
+
+def _weaker_feature() -> Chart:
     gaps = np.linspace(0, 8, 33)
     one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    muted = chart(
+    return chart(
         series(gaps, one, "one head"),
         series(gaps, two, "a head for each"),
         title="two features",
@@ -94,16 +98,18 @@ def heads_as_filters(
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
     )
+
+
+def _error_by_bias(weights: Taps, x: Input) -> Chart:
     sharpness = np.arange(0, 37, 2.0)
     errors = [bank_error(weights, x, float(t)) for t in sharpness]
-    exact = chart(
+    return chart(
         series(sharpness, errors, style="dots"),
         title=f"{len(weights)} heads as a convolution",
         x="t, bias against other places",
         y="largest error",
         y_scale="log",
     )
-    yield figure(muted, exact)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:

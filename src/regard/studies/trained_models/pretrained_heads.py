@@ -12,7 +12,7 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
-from regard.studies.figure import figure, heat_map
+from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -92,35 +92,42 @@ def pretrained_heads(
         for order in (AS_IS, REVERSED, EXCHANGED)
     }
     heads = {order: head_scores([one.maps for one in found]) for order, found in read.items()}
-    shares = {
-        name: torch.tensor([head.scores[pattern] for head in heads[AS_IS]])
-        for pattern, name in PATTERNS.items()
-    }
-    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
-    duplicate = shares["same token"] = repeated["duplicate twice"]
+    shares = weight_by_pattern(heads[AS_IS], model, seed)
     yield from _neighbors(heads)
     sinks = (shares["[CLS]"] > SINK).double().mean()
     yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
     yield informational("[SEP], best head", shares["[SEP]"].max())
     ratio = value_ratio([each.maps for each in read[AS_IS]])
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
-    yield at_least("same token, best head on repeated tokens", duplicate.max(), 0.2)
+    yield at_least("same token, best head on repeated tokens", shares["same token"].max(), 0.2)
     yield from _objects(pairs, read)
     rows = [
         (f"{head.layer}.{head.head}", *(float(share[i]) for share in shares.values()))
         for i, head in enumerate(heads[AS_IS])
     ]
     yield table(["head", *shares], rows)
-    layers = len(read[AS_IS][0].maps.layers)
-    numbers = [[str(i) for i in range(n)] for n in (layers, len(duplicate) // layers)]
-    axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": numbers[0], "columns": numbers[1]}
-    yield figure(
-        *(
-            heat_map(share.view(layers, -1), title=name, unit="share", **axes)
-            for name, share in shares.items()
-        ),
-        columns=3,
-    )
+    yield _by_layer(shares, len(read[AS_IS][0].maps.layers))
+
+
+def weight_by_pattern(
+    heads: Sequence[Head], model: HuggingFaceModel, seed: int
+) -> dict[str, Float[Tensor, " heads"]]:
+    """Return the share of each head's weight by pattern; for the same token, on random tokens."""
+    shares = {
+        name: torch.tensor([head.scores[pattern] for head in heads])
+        for pattern, name in PATTERNS.items()
+    }
+    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
+    return shares | {"same token": repeated["duplicate twice"]}
+
+
+def _by_layer(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Drawing:
+    """Return a heat map of each pattern."""
+    maps = {name: share.view(layers, -1) for name, share in shares.items()}
+    rows, columns = ([str(i) for i in range(n)] for n in maps["same token"].shape)
+    axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": rows, "columns": columns}
+    panels = (heat_map(each, title=name, unit="share", **axes) for name, each in maps.items())
+    return figure(*panels, columns=3)
 
 
 def reading(model: HuggingFaceModel, text: Labeled, order: str) -> Reading:

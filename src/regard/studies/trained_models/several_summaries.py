@@ -9,7 +9,7 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, Table, at_least, equal, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
@@ -78,33 +78,40 @@ def several_summaries(
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
     questions = new_articles(run)[:articles]
     texts = [question.text for question in questions]
-    samplings = {
+    found = {BEAMS: beams(run, texts, n)}
+    for name, sampling in samplings(temperature, k, p).items():
+        found[name] = samples(run, texts, n, seed, **sampling)
+    scores = {name: scored(summaries, questions) for name, summaries in found.items()}
+    yield from judged(scores, n)
+    yield _scores_and_examples(scores, found, n)
+    bars = {
+        "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
+        f"one of {n} is right": {name: score.best for name, score in scores.items()},
+        f"different, of {n}": {name: s.different / n for name, s in scores.items()},
+    }
+    yield bar_chart(bars, y="share", y_limits=(0, 1.08))
+
+
+def samplings(temperature: float, k: int, p: float) -> dict[str, dict[str, float]]:
+    """Return the sampling options of each method."""
+    return {
         GREEDY: {"temperature": 0.0},
         LOW: {"temperature": temperature},
         HIGH: {"temperature": 1.0},
         TOP_K: {"temperature": 1.0, "top_k": k},
         TOP_P: {"temperature": 1.0, "top_p": p},
     }
-    found = {BEAMS: beams(run, texts, n)} | {
-        name: samples(run, texts, n, seed, **settings) for name, settings in samplings.items()
-    }
-    scores = {name: scored(summaries, questions) for name, summaries in found.items()}
-    yield from judged(scores, n)
-    columns = ("method", "mean ROUGE-L", "one is right", f"different of {n}")
+
+
+def _scores_and_examples(
+    scores: Mapping[str, Score], found: Mapping[str, Sequence[Sequence[str]]], n: int
+) -> Table:
+    columns = ("mean ROUGE-L", "one is right", f"different of {n}", "of the first article")
     rows = [
         (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
         for name, s in scores.items()
     ]
-    yield table([*columns, "of the first article"], rows)
-    yield bar_chart(
-        {
-            "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
-            f"one of {n} is right": {name: score.best for name, score in scores.items()},
-            f"different, of {n}": {name: s.different / n for name, s in scores.items()},
-        },
-        y="share",
-        y_limits=(0, 1.08),
-    )
+    return table(["method", *columns], rows)
 
 
 def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:

@@ -12,13 +12,7 @@ from torch import Tensor
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import heat_map
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    Outside,
-    at_least,
-    named,
-)
+from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, named
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.reading import (
     Row,
