@@ -20,6 +20,14 @@ def test_a_page_is_written(regard: Command, folder: Path) -> None:
     assert "<!doctype html>" in (folder / "look.html").read_text(encoding="utf-8")
 
 
+def test_a_question_is_said_to_be_read_as_one(regard: Command, folder: Path) -> None:
+    outcome = succeeded(regard("look", "run", "Where was Mia Bell born?"))
+    first, last = outcome.out.splitlines()
+    assert first == "run: the text is read as a question, as by regard ask"
+    assert last.startswith("Look: ")
+    assert "read as a question" in (folder / "look.html").read_text(encoding="utf-8")
+
+
 def test_texts_and_models_stand_side_by_side(regard: Command, folder: Path) -> None:
     flags = ("--compare-untrained", "--compare", "run", "--compare-text", OTHER, "--out", "x.html")
     succeeded(regard("look", "run", TEXT, *flags))

@@ -63,11 +63,13 @@ def look(
     """Write a page with the attention of a model to TEXT.
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. SECOND is
-    the target of an encoder–decoder, or the second sentence of a pair.
+    the target of an encoder–decoder, or the second sentence of a pair. A run that was trained on
+    questions reads a TEXT that ends with ? as regard ask does, before its answer.
     """
     from regard.errors import UserError
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
+    from regard.explorer.prediction import ANSWER
 
     this = _open(model, **loading)
     view = look_at(this, text, second)
@@ -91,6 +93,9 @@ def look(
         view.png(out, layer=layer, head=head, map=place)
     else:
         view.save(out)
+    for panel in view.panels:
+        if panel.prediction and panel.prediction.kind == ANSWER:
+            click.echo(f"{panel.name}: the text is read as a question, as by regard ask")
     click.echo(f"Look: {out.resolve()}")
 
 
