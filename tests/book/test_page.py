@@ -173,6 +173,19 @@ def test_a_long_answer_takes_several_slides() -> None:
         assert slides[name].count("A word.") == 60
 
 
+def test_a_lesson_is_titled_by_what_it_shows() -> None:
+    """Pages of a single question were titled "five courses"."""
+    lesson = arrange(PARTS[:1], tiny_results())
+    title = f"Attention: {lesson.subject}"
+    page, slides = book_html(lesson, hide_answers=False), slides_html(lesson)
+    assert f"<title>{title}</title>" in page
+    assert f"<h1>{title}</h1>" in page
+    assert "1 question, answered" in page
+    assert 'id="errors"' not in page
+    assert f"<title>{title} (slides)</title>" in slides
+    assert f'<p class="subject">{lesson.subject}</p>' in slides
+
+
 def test_slides_are_written_on_request(tmp_path: Path) -> None:
     written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=False)
     assert written == [tmp_path / "index.html"]

@@ -75,7 +75,6 @@ def slides_html(book: Book) -> str:
         .render(
             book=book,
             slides=make_slides(book),
-            questions=sum(len(chapter.entries) for chapter in book.chapters),
             script=script,
             policy=_policy(script),
         )
