@@ -29,9 +29,9 @@ LOADING = options.together(
 @click.argument("second", required=False)
 @click.option(
     "--out",
-    type=options.OutputFile(),
+    type=options.OutputFile(".html", ".png", ".svg"),
     default=Path("look.html"),
-    help="Page to write, or a .png or .svg.",
+    help="Page to write, .html, or picture, .png or .svg.",
 )
 @click.option("--layers", metavar="0,2-3", help="Layers to show, from 0.")
 @click.option("--heads", metavar="0,2-3", help="Heads to show, from 0.")
@@ -112,7 +112,7 @@ def look(
 @click.option("--gradients", is_flag=True, help="Also report ‖∂L/∂A‖ per head.")
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.OutputFile(".png", ".svg"),
     default=Path("head-scores.png"),
     help="Figure to write, .png or .svg.",
 )
