@@ -240,3 +240,11 @@ def test_more_loggers_see_the_training(tmp_path: Path) -> None:
         ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
     )
     assert seen[:2] == [3, 6]
+
+
+def test_runs_record_the_files_of_the_world(found: Recall) -> None:
+    """`regard calibrate` couldn't check which questions training had."""
+    world = found.arms[PRETRAINED].path.parent / "world"
+    text, questions = (str(world / name) for name in ("wiki.txt", "birth_places_train.tsv"))
+    assert found.arms[PRETRAINED].origin["inputs"] == [text, questions]
+    assert found.arms[FINETUNED].origin["inputs"] == [questions]

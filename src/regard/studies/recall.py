@@ -36,9 +36,10 @@ from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.studies.stages import Stages
-from regard.tasks.examples import majority_answer
+from regard.tasks.examples import majority_answer, read_answered
 from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
+from regard.text.corpus import read_corpus
 from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import plan_training
@@ -141,7 +142,7 @@ def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOpt
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")
-    arms, seed = _train_arms(out, world, stages, options), stages.pretraining.seed
+    arms, seed = _train_arms(out, stages, options), stages.pretraining.seed
 
     questions = world.questions("text_only")
     text_only, absent = (
@@ -214,10 +215,11 @@ def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERRO
     return Abstention(guarantee=guarantee, answers=judged)
 
 
-def _train_arms(out: Path, world: World, stages: Stages, options: ExecutionOptions) -> Arms:
-    """Train the models to compare; all answer the same questions."""
-    corpus, recipe = world.documents, stages.pretraining
-    qa_train = world.questions("qa_train", QUESTIONS)
+def _train_arms(out: Path, stages: Stages, options: ExecutionOptions) -> Arms:
+    """Train the models to compare on the world's files; all answer the same questions."""
+    recipe = stages.pretraining
+    corpus = read_corpus([out / "world" / "wiki.txt"])
+    qa_train = read_answered(out / "world" / "birth_places_train.tsv")
     mixed = plan_training(DocumentSource(corpus, qa_train), recipe, out / "pretrained")
     tokenizer = mixed.run.tokenizer
     untrained = Run.new(out / "untrained", recipe, tokenizer, {})
