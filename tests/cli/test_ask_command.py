@@ -57,7 +57,7 @@ def test_the_text_contradicts_a_wrong_answer(regard: Command, folder: Path) -> N
     succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
     know(folder)
     lines = succeeded(regard("ask", "run", "Where was Max Frey born?")).out.splitlines()
-    assert lines[0].endswith("· only others")
+    assert lines[0].endswith("· unsupported")
     assert lines[1:] == [
         "  1 sentence on Max Frey with this answer",
         "  text.txt:9 Max Frey, a baker of *Rome*, was born in Oslo.",
