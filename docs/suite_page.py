@@ -40,7 +40,7 @@ NOTES = {
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)
 """Suites trained beside other programs, so that their seconds are no measurement."""
-LEFT_OUT = ("operations", "tokens/s", "memory (MB)")
+LEFT_OUT = ("FLOPs/row", "tokens/s", "memory (MB)")
 """Columns of `regard compare` that a page leaves out."""
 INTRO = """# {title}
 

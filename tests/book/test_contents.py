@@ -1,5 +1,6 @@
 """The order of the book."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -52,6 +53,20 @@ def test_errors_of_the_documents_are_listed() -> None:
         ("eecs182-hw8", "fourier-features")
     ] * len(tiny_results().findings["fourier-features"].study.corrections)
     assert not arrange(PARTS[:1], tiny_results()).errors
+
+
+def test_the_subject_is_what_is_shown() -> None:
+    results, (first, second, third) = tiny_results(), PARTS
+    course = "Johns Hopkins CS 601.471/671, Self-supervised Models, Homework 5 (spring 2023)"
+    assert arrange([first], results).subject == f"{course}, 1.1"
+    assert arrange([first, second], results).subject == course
+    assert arrange([first, third], results).subject == "questions of 2 courses"
+    assert arrange([], results).subject == "studies"
+    one = {"masking": results.findings["masking"]}
+    alone = arrange([], dataclasses.replace(results, findings=one))
+    assert alone.subject == results.findings["masking"].study.question
+    every = [replace(first, course=part.course) for part in all_parts()]
+    assert arrange(every, results).subject == "five courses, part by part"
 
 
 def test_a_derivation_is_named_once() -> None:

@@ -13,6 +13,7 @@ from tiny_book import PARTS, tiny_book, tiny_results
 
 from regard.book.contents import arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
+from regard.cli import main
 from regard.studies.single_head.one_query import averaging
 
 
@@ -173,9 +174,34 @@ def test_a_long_answer_takes_several_slides() -> None:
         assert slides[name].count("A word.") == 60
 
 
+def test_a_lesson_is_titled_by_what_it_shows() -> None:
+    """Pages of a single question were titled "five courses"."""
+    lesson = arrange(PARTS[:1], tiny_results())
+    title = f"Attention: {lesson.subject}"
+    page, slides = book_html(lesson, hide_answers=False), slides_html(lesson)
+    assert f"<title>{title}</title>" in page
+    assert f"<h1>{title}</h1>" in page
+    assert "1 question, answered" in page
+    assert 'id="errors"' not in page
+    assert f"<title>{title} (slides)</title>" in slides
+    assert f'<p class="subject">{lesson.subject}</p>' in slides
+
+
 def test_slides_are_written_on_request(tmp_path: Path) -> None:
     written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=False)
     assert written == [tmp_path / "index.html"]
     written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=True)
     assert [page.name for page in written] == ["index.html", "slides.html"]
     assert all(page.stat().st_size > 100_000 for page in written)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "index.html", "slides.html"])
+def test_other_files_are_not_overwritten(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("mine", "utf-8")
+    assert main.run(["book", "--out", str(tmp_path), "--only", "masking"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("; choose another --out")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text("utf-8") == "mine"

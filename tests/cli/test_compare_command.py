@@ -1,6 +1,7 @@
 """regard compare: from a command to a table; bad input is one line."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -36,6 +37,20 @@ def test_a_grid_is_trained_once_and_shown_again(regard: Command, folder: Path) -
     shown = succeeded(regard("compare", "sweep"))
     assert shown.out in again.out
     assert "cells: 6 of 6 have ended" in shown.out
+
+
+def test_a_narrow_terminal_shows_every_word(
+    regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeded(regard(*AXES, "--out", str(folder / "sweep")))
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", succeeded(regard("compare", "sweep")).out)
+    table, _, _ = shown.partition("intervals need")
+    assert "…" not in table
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("attention") == table.count("softmax") > 1, "each part names its rows"
+    assert "memory (MB)" in table
 
 
 def test_a_dry_run_writes_nothing(regard: Command) -> None:

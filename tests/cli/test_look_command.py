@@ -20,6 +20,14 @@ def test_a_page_is_written(regard: Command, folder: Path) -> None:
     assert "<!doctype html>" in (folder / "look.html").read_text(encoding="utf-8")
 
 
+def test_a_question_is_said_to_be_read_as_one(regard: Command, folder: Path) -> None:
+    outcome = succeeded(regard("look", "run", "Where was Mia Bell born?"))
+    first, last = outcome.out.splitlines()
+    assert first == "run: the text is read as a question, as by regard ask"
+    assert last.startswith("Look: ")
+    assert "read as a question" in (folder / "look.html").read_text(encoding="utf-8")
+
+
 def test_texts_and_models_stand_side_by_side(regard: Command, folder: Path) -> None:
     flags = ("--compare-untrained", "--compare", "run", "--compare-text", OTHER, "--out", "x.html")
     succeeded(regard("look", "run", TEXT, *flags))
@@ -48,6 +56,10 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
             "0.0: no such head on the page; choose one such as 0.1",
         ),
         (("--out", "nowhere/x.html"), "can't be written"),
+        (
+            ("--out", "x.pdf"),
+            "x.pdf: this format can't be written; choose a name with .html, .png or .svg",
+        ),
         (("--compare", "nowhere"), "is not a run folder"),
         (("",), "a text is empty"),
         (("--compare-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
@@ -84,6 +96,11 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
     [
         (("--random", "4000"), "--random 4000: the sequence occurs twice"),
         (("--gradients",), "--gradients: needs TEXTS"),
+        (
+            ("--out", "x.bmp"),
+            "x.bmp: this format can't be written; choose a name with .png or .svg",
+        ),
+        (("--out", "nowhere/x.png"), "can't be written"),
     ],
 )
 def test_wrong_measures_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:

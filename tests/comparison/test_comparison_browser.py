@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from msgspec import structs
 
 from browser import driven, watched
 from regard.comparison.page import save_page
 from regard.comparison.table import Comparison
-from tiny_comparisons import DIVERGED, finished, made_up, with_metrics
+from tiny_comparisons import COSTS, DIVERGED, finished, made_up, with_metrics
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -119,6 +120,34 @@ def test_ticks_are_round_numbers(
     tab: "Page", scale: str, low: float, high: float, expected: list[float]
 ) -> None:
     assert tab.evaluate(f"{scale}({low}, {high}, 0, 1).ticks") == pytest.approx(expected)
+
+
+def test_ticks_differ_in_their_texts(tab: "Page") -> None:
+    """Costs that were nearly equal had the ticks 1, 1, 1."""
+    for ticks, texts in {
+        (0.9995, 1, 1.0005): ["0.9995", "1", "1.0005"],
+        (123200, 123400): ["1.232e+5", "1.234e+5"],
+        (20, 40): ["20", "40"],
+    }.items():
+        assert tab.evaluate(f"tickTexts({list(ticks)})") == texts
+
+
+def test_the_table_fits_a_window_of_1280_pixels(browser: "Browser", tmp_path: Path) -> None:
+    cost = {"operations": 123_456_789, "state_bytes": 1_234_567, "tokens_per_second": 12_345.0}
+    costs = structs.replace(COSTS, parameters=1_234_567, peak_memory_mb=1234.0, **cost)
+    outcomes = {
+        (kind, lr, seed): structs.replace(finished(0.5, score + seed / 100), costs=costs)
+        for kind, score in (("favor-trigonometric", 0.5), ("gated-deltanet-2", 0.6))
+        for lr in (1e-4, 1e-3, 1e-2)
+        for seed in range(5)
+    }
+    made = made_up(outcomes, out=tmp_path)
+    with_metrics(made, steps=5)
+    with watched(browser, save_page(made), width=1280) as page:
+        hidden = (
+            "[...document.querySelectorAll('.scroll')].map((x) => x.scrollWidth - x.clientWidth)"
+        )
+        assert page.evaluate(hidden) == [0]
 
 
 def test_what_diverged_is_listed(tab: "Page") -> None:

@@ -165,6 +165,36 @@ def test_rows_have_ranks_where_seeds_tell_them_apart() -> None:
     assert "difference" not in readable(alone)[0]
 
 
+@pytest.mark.parametrize(("seeds", "interval"), [(2, False), (3, True)])
+def test_two_seeds_have_no_interval(seeds: int, interval: bool) -> None:
+    """Student's interval of two scores was [0, 1]."""
+    outcomes: Outcomes = {
+        (kind, 1e-3, seed): finished(0.5, 0.5 + seed / 10)
+        for kind in ("softmax", "elu")
+        for seed in range(seeds)
+    }
+    comparison = made_up(outcomes)
+    text = to_markdown(comparison)
+    assert ("[" in text) is interval
+    assert ("- intervals need 3 seeds" in text) is not interval
+
+
+def test_a_table_has_no_empty_column_and_no_minus_zero() -> None:
+    outcomes: Outcomes = {
+        (kind, 1e-3, seed): finished(0.5, 0.5 + seed / 10 - lost)
+        for kind, lost in (("softmax", 0.0), ("elu", 1e-6))
+        for seed in range(3)
+    }
+    tuned = made_up(outcomes)
+    comparison = Comparison(tuned.out, replace(tuned.sweep, tune={}), tuned.cells)
+    columns, rows = readable(comparison)
+    assert "window" not in columns
+    assert "window" in readable(tuned)[0]
+    (difference,) = (row[columns.index("difference")] for row in rows if "elu" in row)
+    assert difference == "+0.000 [+0.000, +0.000]"
+    assert {"FLOPs/row", "state (bytes)"} < set(columns)
+
+
 def test_another_score_can_be_compared() -> None:
     with pytest.raises(UserError, match="--score BLEU: no such score; there are: accuracy"):
         made_up(curve("softmax", (0.1, 0.2, 0.1)), score="BLEU").table()

@@ -51,7 +51,7 @@ def index() -> CorpusIndex:
         ("Jack London", "Norway's capital", ["Oslo"], "recalled"),
         ("Müller", "Swansea", ["Swansea", "Wales"], "recalled"),
         ("mu\u0308ller", "Wales", [], "supported"),
-        ("Ada Finch", "Paris", [], "only others"),
+        ("Ada Finch", "Paris", [], "unsupported"),
         ("Nobody Known", "Paris", [], "silent"),
         ("Adam Finch", "Paris", [], "silent"),
         ("", "Paris", [], "silent"),
@@ -66,7 +66,7 @@ def test_verdicts(
 
 def test_without_gold_nothing_is_recalled() -> None:
     said = [verdict("a", (), found) for found in ((), ("a",), ("b",), ("a", "b"))]
-    assert said == ["silent", "supported", "only others", "supported"]
+    assert said == ["silent", "supported", "unsupported", "supported"]
 
 
 def test_passages_say_where_the_answer_stands(index: CorpusIndex) -> None:

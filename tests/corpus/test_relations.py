@@ -48,7 +48,7 @@ def test_what_a_document_states_is_read(
         right = find_evidence(index, person, home, names=names, relation=relation)
         (other,) = right.others
         wrong = find_evidence(index, person, other, names=names, relation=relation)
-        assert (right.verdict, wrong.verdict) == ("supported", "only others")
+        assert (right.verdict, wrong.verdict) == ("supported", "unsupported")
         assert right.lead == pytest.approx(-wrong.lead)
         assert right.lead > 0.5
         assert right.contradiction is None

@@ -1,5 +1,6 @@
 """The patterns of all heads of a model."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,6 +8,7 @@ from regard.attention import Softmax
 from regard.attention.config import AttentionConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import DeltaNetConfig, RWKV7Config
+from regard.explorer import head_scores as scores_module
 from regard.explorer.attention_maps import AttentionMap, Layer, gather_maps
 from regard.explorer.head_scores import (
     Head,
@@ -74,6 +76,19 @@ def test_a_profile_is_drawn() -> None:
     heads = head_scores([planted(PREVIOUS, FIRST)])
     assert draw_head_scores(heads, ".png").startswith(b"\x89PNG")
     assert draw_head_scores(heads, ".svg").startswith(b"<svg")
+
+
+def test_columns_are_colored_by_their_own_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that are 1 in all heads, such as causal, outshone the others."""
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(scores_module, "heat_map", lambda _, matrix: drawn.append(matrix))
+    (one, *_) = head_scores([planted(PREVIOUS, FIRST)])
+    scores = {"causal": (1.0, 1.0), "first": (0.2, 0.6), "next": (0.5, 0.52)}
+    heads = [one._replace(scores={k: of[i] for k, of in scores.items()}) for i in (0, 1)]
+    text = draw_head_scores(heads, ".svg").decode()
+    assert drawn[0].tolist() == [[0, 0, 0], [0, 1, pytest.approx(0.2)]]
+    for shown in ("1.00 to 1.00", "0.20 to 0.60", "0.50 to 0.52"):
+        assert shown in text
 
 
 def test_a_norm_is_what_a_query_gets() -> None:

@@ -1,17 +1,20 @@
 """Runs of every family, looked at."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from regard.config import override
+from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.tasks import label
 from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import page
+from regard.explorer.prediction import ANSWER
 from regard.files import inert
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -90,6 +93,22 @@ def test_a_decoder_shows_its_most_probable_next_tokens() -> None:
     assert list(probabilities) == pytest.approx(best.values.tolist(), rel=1e-5)
     (written,) = look(decoder, TEXT).data["panels"]
     assert written["prediction"]["candidates"][0][0] == names[0]
+
+
+def test_a_question_is_read_as_ask_reads_it(trained: Path) -> None:
+    """Read as a document, it was followed by <sep>, not by an answer."""
+    answering = Run.load(trained)
+    ids = encode_prompts(answering, ["Ida Holm?"], answering.device).starts[0]
+    for model in (answering, untrained(answering)):
+        (panel,) = look(model, "Ida Holm?").panels
+        assert panel.maps[0].keys == tuple(answering.tokenizer.decode([i]) for i in ids)
+        assert panel.prediction is not None
+        assert panel.prediction.kind == ANSWER
+    for model, text in ((answering, "Ida Holm."), (replace(answering, origin={}), "Ida Holm?")):
+        (panel,) = look(model, text).panels
+        assert panel.prediction is not None
+        assert panel.prediction.kind == "next token"
+        assert panel.maps[0].keys[-1] == text[-1]
 
 
 def test_a_classifier_shows_its_labels() -> None:

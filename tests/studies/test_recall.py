@@ -210,9 +210,27 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     out, figures = tmp_path / "out", tmp_path / "figures.json"
     assert main.run(["demo", "--out", str(out), "--json", str(figures), *TINY]) == 0
     shown = capsys.readouterr().out
+    assert shown.startswith(f"Folder: {out}\n")
+    for name, folder in ((PRETRAINED, "pretrained"), (FINETUNED, "finetuned"), (UNTRAINED, "–")):
+        assert re.search(rf"{name} .*% .*│ {folder} ", shown), "rows have their folders"
+    assert "AUROC: share of pairs" in shown
+    assert "Chosen:" in shown
     assert f"Report: {out / 'report.html'}" in shown
     assert "always the commonest place" in shown
     assert 0 <= json.loads(figures.read_text())["auroc"] <= 1
+
+
+def test_a_second_demo_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    assert main.run(["demo", *TINY, "world.people=80", "world.absent=20"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(
+        f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"
+    )
+    assert shown.err.startswith("pretrained (1 of 4) ")
 
 
 @pytest.mark.parametrize(("left", "lines"), [(2 * STATED, 1), (STATED / 4, 0)])
@@ -240,3 +258,11 @@ def test_more_loggers_see_the_training(tmp_path: Path) -> None:
         ExecutionOptions(environment=ENVIRONMENT, quiet=True, loggers=(Steps(),)),
     )
     assert seen[:2] == [3, 6]
+
+
+def test_runs_record_the_files_of_the_world(found: Recall) -> None:
+    """`regard calibrate` couldn't check which questions training had."""
+    world = found.arms[PRETRAINED].path.parent / "world"
+    text, questions = (str(world / name) for name in ("wiki.txt", "birth_places_train.tsv"))
+    assert found.arms[PRETRAINED].origin["inputs"] == [text, questions]
+    assert found.arms[FINETUNED].origin["inputs"] == [questions]

@@ -96,6 +96,26 @@ class Book:
     errors: tuple[Error, ...]
     results: Results
 
+    @property
+    def n_questions(self) -> int:
+        """Number of questions of courses."""
+        return sum(len(chapter.entries) for chapter in self.chapters)
+
+    @property
+    def subject(self) -> str:
+        """What the book shows, for its title: courses, a course, a question, or studies."""
+        if self.n_questions == len(all_parts()):
+            return "five courses, part by part"
+        match self.chapters:
+            case ():
+                findings = [self.results.findings[name] for name in self.others]
+                return findings[0].study.question if len(findings) == 1 else "studies"
+            case (Chapter(title=title, entries=(entry,)),):
+                return f"{title}, {entry.part.number}"
+            case (Chapter(title=title),):
+                return title
+        return f"questions of {len(self.chapters)} courses"
+
 
 Track = Callable[[list[Study[Any]]], Iterable[Study[Any]]]
 """Iterates over studies, and may show progress."""

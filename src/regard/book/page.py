@@ -18,6 +18,7 @@ from regard.book.slides import make_slides
 from regard.courses import COURSES
 from regard.derivations import Step
 from regard.drawing import COLORS
+from regard.errors import UserError
 from regard.explorer.page import in_notebook, page_script
 from regard.files import content_policy, inert, write_file
 from regard.studies.finding import Finding, Verdict
@@ -37,6 +38,8 @@ _KINDS = {
     "program": "Programming",
 }
 _CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
+GENERATOR = b'<meta name="generator" content="regard book">'
+"""Part of each page, by which it is recognized."""
 WIDE = 2.7
 """A figure of this width, in heights, is below its text on a slide."""
 BESIDE = 560
@@ -44,7 +47,12 @@ BESIDE = 560
 
 
 def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) -> list[Path]:
-    """Write index.html, and slides.html if requested; return their paths."""
+    """Write index.html, and slides.html if requested; return their paths.
+
+    Raises:
+        UserError: the folder is a run's, or such a file isn't a book's.
+    """
+    require_book_folder(folder)
     pages = {"index.html": book_html(book, hide_answers=hide_answers)}
     if slides:
         pages["slides.html"] = slides_html(book)
@@ -52,6 +60,21 @@ def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) ->
     for name, text in pages.items():
         write_file(folder / name, text.encode())
     return [folder / name for name in pages]
+
+
+def require_book_folder(folder: Path) -> None:
+    """Raise unless a book can be written to a folder.
+
+    Raises:
+        UserError: the folder is a run's, or holds an index.html or slides.html that isn't a book's.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file, not a folder; choose another --out")
+    if (folder / "config.toml").exists():
+        raise UserError(f"{folder}: is a run folder; choose another --out")
+    for path in (folder / "index.html", folder / "slides.html"):
+        if path.exists() and GENERATOR not in path.read_bytes():
+            raise UserError(f"{path}: isn't a page of regard book; choose another --out")
 
 
 def book_html(book: Book, *, hide_answers: bool) -> str:
@@ -75,7 +98,6 @@ def slides_html(book: Book) -> str:
         .render(
             book=book,
             slides=make_slides(book),
-            questions=sum(len(chapter.entries) for chapter in book.chapters),
             script=script,
             policy=_policy(script),
         )

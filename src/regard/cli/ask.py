@@ -230,8 +230,9 @@ def calibrate(
     for line in _summary(calibration):
         click.echo(line)
     files = training_files(loaded)
-    for gone in [str(path) for path in files if not path.is_file()] if files else ["unknown"]:
-        click.echo(f"not checked: whether training had these questions; its file is gone: {gone}")
+    unread = [f"{path} is missing" for path in files if not path.is_file()]
+    for reason in unread if files else ["the files of training questions are not recorded"]:
+        click.echo(f"not checked: whether training had these questions; {reason}")
     click.echo(f"Calibration: {saved}")
 
 
@@ -249,6 +250,6 @@ def _summary(calibration: "Calibration") -> list[str]:
     return [
         f"answers {found.answered} of {found.questions} test questions ({found.coverage:.0%}), "
         f"{found.wrong} of them wrong: {goal}, {sure}",
-        f"abstains below confidence {found.threshold:.3f}, the probability that one answer is "
-        "right; the bound is on all answers together",
+        f"lowest confidence answered: {found.threshold:.3f}, the probability that this one answer "
+        f"is right; the {found.max_error * 100:.3g}% are of all answers together, not of each",
     ]

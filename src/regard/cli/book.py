@@ -33,8 +33,9 @@ def book(out: Path, only: tuple[str, ...], slides: bool, hide_answers: bool, tra
     courses and regard study list show the names.
     """
     from regard.book.contents import make_book
-    from regard.book.page import write_book
+    from regard.book.page import require_book_folder, write_book
 
+    require_book_folder(out)
     made = make_book(only, train=train, track=_tracked)
     for page in write_book(out, made, hide_answers=hide_answers, slides=slides):
         click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page.resolve()}")

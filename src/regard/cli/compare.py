@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from regard.comparison.plan import PlannedComparison
     from regard.comparison.table import Comparison
 
+GAP = 2
+"""Spaces between the columns of a table."""
+
 
 @click.command()
 @click.argument("source", metavar="[TASK|GRID.toml|FOLDER]", required=False)
@@ -241,7 +244,7 @@ def _print_estimates(planned: "PlannedComparison") -> float:
     from regard.comparison.plan import estimate
 
     table = Table(box=None, pad_edge=False)
-    counted = ("cells", "parameters", "state bytes", "operations", "hours")
+    counted = ("cells", "parameters", "state (bytes)", "FLOPs/row", "hours")
     for column in (*planned.combinations[0].values, *planned.sweep.sizes, *counted):
         table.add_column(column)
     hours = 0.0
@@ -257,22 +260,40 @@ def _print_estimates(planned: "PlannedComparison") -> float:
     return hours
 
 
-def _print(found: "Comparison") -> None:
+def _print_table(found: "Comparison") -> None:
+    """Print the table; in a narrow terminal, in parts that each begin with the names of rows."""
     from rich.console import Console
     from rich.table import Table
 
-    from regard.comparison.export import failure_lines, readable
-    from regard.comparison.page import PAGE
+    from regard.comparison.export import readable
+    from regard.comparison.grid import short_name
 
     columns, rows = readable(found)
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=250).print(table)
-    for line in failure_lines(found):
+    console = console if console.is_terminal else Console(width=250)
+    names = [i for i, name in enumerate(columns) if name in map(short_name, found.sweep.over)]
+    widths = [max(map(len, column)) + GAP for column in zip(columns, *rows, strict=True)]
+    parts, free = [list(names)], console.width - sum(widths[i] for i in names)
+    left = free
+    for i in (i for i in range(len(columns)) if i not in names):
+        if left < widths[i] - GAP and len(parts[-1]) > len(names):
+            parts.append(list(names))
+            left = free
+        parts[-1].append(i)
+        left -= widths[i]
+    for part in parts:
+        table = Table(*(columns[i] for i in sorted(part)), box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*(row[i] for i in sorted(part)))
+        console.print(table)
+
+
+def _print(found: "Comparison") -> None:
+    from regard.comparison.export import failure_lines, seed_notes
+    from regard.comparison.page import PAGE
+
+    _print_table(found)
+    for line in [*seed_notes(found), *failure_lines(found)]:
         click.echo(line)
     ended = sum(cell.outcome is not None for cell in found.cells)
     click.echo(f"cells: {ended} of {len(found.cells)} have ended")

@@ -10,6 +10,13 @@ from regard.cli import options
 if TYPE_CHECKING:
     from regard.studies.recall import Recall
 
+USUAL = Path("runs/demo")
+LEGEND = (
+    "AUROC: share of pairs, of a person in the text only and an absent one, in which the signal is "
+    "higher for the former; 0.5 is chance. Chosen: the best signal on half of the people; AUROCs "
+    "are of the other half."
+)
+
 
 @click.command()
 @click.option("--out", type=options.PATH, help="New folder [runs/demo].")
@@ -27,7 +34,8 @@ def demo(
     """Pretrain on a fictional world, and separate recalled from invented answers.
 
     OVERRIDES are settings of the recipe "demo", such as training.steps=500, and of the world,
-    such as world.correlation=0.5.
+    such as world.correlation=0.5. training.* is for the two models trained on text; finetuning.*
+    and questions.*, such as questions.steps=100, are for the two trained on questions alone.
     """
     from dataclasses import replace
 
@@ -45,7 +53,8 @@ def demo(
     chosen = ExecutionOptions.choose(**execution)
     if not overrides:
         chosen = replace(chosen, loggers=(ExpectedTime(chosen.environment),))
-    folder = out or _unused(Path("runs/demo"))
+    folder = out or _unused(USUAL)
+    click.echo(f"Folder: {folder}{'' if out or folder == USUAL else f', since {USUAL} exists'}")
     try:
         found = recall(folder, world, stages, chosen)
     except InterruptedTraining:
@@ -71,11 +80,13 @@ def _print_table(found: "Recall") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="People in the text only", min_width=60)
+    table = Table(title="People in the text only", caption=LEGEND, caption_justify="left")
     table.add_column("")
     table.add_column("accuracy [95 %]", justify="right")
+    table.add_column("folder")
+    saved = {name: run.path.name for name, run in found.arms.items() if run.path.is_dir()}
     for name, interval in found.accuracies.items():
-        table.add_row(name, interval.percent())
+        table.add_row(name, interval.percent(), saved.get(name, "–"))
     table.add_section()
     table.add_row("text only or absent?", "AUROC")
     for name, area in found.chosen.all_aurocs.items():

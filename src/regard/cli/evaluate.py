@@ -55,7 +55,8 @@ def evaluate(
     of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on
     what another packed corpus holds out. A run trained for a task is scored by that task: on
     PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
-    .jsonl or .csv file have confidences.
+    .jsonl or .csv file have confidences. The output counts questions and rows, and those of them
+    that were in training, where the run's files say so.
 
     After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
     answer gets a verdict from the training text.

@@ -29,9 +29,9 @@ LOADING = options.together(
 @click.argument("second", required=False)
 @click.option(
     "--out",
-    type=options.OutputFile(),
+    type=options.OutputFile(".html", ".png", ".svg"),
     default=Path("look.html"),
-    help="Page to write, or a .png or .svg.",
+    help="Page to write, .html, or picture, .png or .svg.",
 )
 @click.option("--layers", metavar="0,2-3", help="Layers to show, from 0.")
 @click.option("--heads", metavar="0,2-3", help="Heads to show, from 0.")
@@ -63,11 +63,13 @@ def look(
     """Write a page with the attention of a model to TEXT.
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. SECOND is
-    the target of an encoder–decoder, or the second sentence of a pair.
+    the target of an encoder–decoder, or the second sentence of a pair. A run that was trained on
+    questions reads a TEXT that ends with ? as regard ask does, before its answer.
     """
     from regard.errors import UserError
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
+    from regard.explorer.prediction import ANSWER
 
     this = _open(model, **loading)
     view = look_at(this, text, second)
@@ -91,6 +93,9 @@ def look(
         view.png(out, layer=layer, head=head, map=place)
     else:
         view.save(out)
+    for panel in view.panels:
+        if panel.prediction and panel.prediction.kind == ANSWER:
+            click.echo(f"{panel.name}: the text is read as a question, as by regard ask")
     click.echo(f"Look: {out.resolve()}")
 
 
@@ -107,7 +112,7 @@ def look(
 @click.option("--gradients", is_flag=True, help="Also report ‖∂L/∂A‖ per head.")
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.OutputFile(".png", ".svg"),
     default=Path("head-scores.png"),
     help="Figure to write, .png or .svg.",
 )

@@ -15,7 +15,10 @@ from regard import __version__
 from regard.errors import RegardError, UserError, alternatives
 
 _COMMANDS = {
-    "demo": ("regard.cli.demo", "Pretraining and recall on a fictional world, in 2 to 3 minutes."),
+    "demo": (
+        "regard.cli.demo",
+        "Pretraining and recall on a fictional world, in 1.5 to 4 minutes.",
+    ),
     "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birth places."),
     "world": ("regard.cli.data", "Write the fictional world to files."),
     "pack": ("regard.cli.pack", "Write a corpus as token files, for training on large texts."),

@@ -15,15 +15,20 @@ if TYPE_CHECKING:
 
 
 class OutputFile(click.Path):
-    """A file to write, checked before the work begins."""
+    """A file to write, of one of some endings if they are named; checked before the work begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, *endings: str) -> None:
         super().__init__(path_type=Path)
+        self.endings = endings
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         path = Path(value)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise UserError(f"{path}: can't be written; name a file in a folder that exists")
+        if self.endings and path.suffix not in self.endings:
+            *others, last = self.endings
+            named = f"{', '.join(others)} or {last}"
+            raise UserError(f"{path}: this format can't be written; choose a name with {named}")
         return path
 
 

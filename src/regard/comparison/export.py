@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from math import isinf
 
 from regard.comparison.grid import short_name
+from regard.comparison.statistics import SEEDS
 from regard.comparison.table import MEASURED, Comparison, Record
 from regard.files import write_file
 
 FILES = ("table.csv", "table.json", "table.md", "table.tex")
 SHORT = {
     "parameters": "parameters",
-    "operations": "operations",
-    "state_bytes": "state bytes",
+    "operations": "FLOPs/row",
+    "state_bytes": "state (bytes)",
     "seconds": "seconds",
     "tokens_per_second": "tokens/s",
     "peak_memory_mb": "memory (MB)",
@@ -75,7 +76,7 @@ def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def _windows(record: Record, tuned: Sequence[str]) -> str:
     found = [record[f"window of {path}"] or "–" for path in tuned]
-    return "; ".join(found) if {*found} != {"–"} else "–"
+    return "; ".join(found) if {*found} - {"–"} else "–"
 
 
 def _remarks(record: Record) -> str:
@@ -90,12 +91,14 @@ def _remarks(record: Record) -> str:
 
 
 def interval(record: Record, name: str, sign: str) -> str:
-    """Return a mean with its interval: 0.912 [0.873, 0.951]."""
+    """Return a mean with its interval, if seeds suffice for one: 0.912 [0.873, 0.951]."""
     value, low, high = (record[key] for key in (name, f"{name} low", f"{name} high"))
     if value is None:
         return "–"
-    text = f"{value:{sign}.3f}"
-    return text if low is None else f"{text} [{low:{sign}.3f}, {high:{sign}.3f}]"
+    text = f"{value:{sign}z.3f}"  # z: no minus zero
+    if low is None or record["seeds"] < SEEDS:
+        return text
+    return f"{text} [{low:{sign}z.3f}, {high:{sign}z.3f}]"
 
 
 def quantity(value: float | None) -> str:
@@ -108,7 +111,7 @@ def quantity(value: float | None) -> str:
 def to_markdown(comparison: Comparison) -> str:
     """Return the table as Markdown, and below it what was refused, diverged or failed."""
     lines = [*markdown_table(*readable(comparison)), ""]
-    lines += [f"- {line}" for line in failure_lines(comparison)]
+    lines += [f"- {line}" for line in [*seed_notes(comparison), *failure_lines(comparison)]]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -119,6 +122,12 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def seed_notes(comparison: Comparison) -> list[str]:
+    """Return a line that says why intervals are missing, if some are."""
+    few = any(0 < one["seeds"] < SEEDS for one in comparison.table())
+    return [f"intervals need {SEEDS} seeds; those of fewer are left out"] if few else []
 
 
 def failure_lines(comparison: Comparison) -> list[str]:

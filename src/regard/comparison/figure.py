@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.comparison.grid import short_name, sort_key
+from regard.comparison.statistics import SEEDS
 from regard.drawing import COLORS, panels
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _draw_scores(axes: Axes, rows: "list[Row]", records: "list[Record]") -> None
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record["test"] is None:
             continue
-        if record["test low"] is not None:
+        if record["test low"] is not None and record["seeds"] >= SEEDS:
             ends = [record["test low"], record["test high"]]
             axes.plot(ends, [place, place], color=_color(place), linestyle=_dash(place))
         filled = "none" if row.edges else _color(place)  # hollow: the best may lie beyond the grid

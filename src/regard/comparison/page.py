@@ -8,7 +8,7 @@ from statistics import fmean
 from string import Template
 from typing import Any
 
-from regard.comparison.export import SHORT, failure_lines, readable
+from regard.comparison.export import SHORT, failure_lines, readable, seed_notes
 from regard.comparison.folder import Cell
 from regard.comparison.grid import short_name
 from regard.comparison.table import Candidate, Comparison, Row
@@ -72,6 +72,7 @@ def _summary(comparison: Comparison) -> str:
     return (
         f"{ended} of {len(comparison.cells)} cells have ended. Scores are means over seeds with "
         f"95 % intervals of Student's t; differences to the baseline are paired by seed.{chosen}"
+        f"{''.join(f' {note.capitalize()}.' for note in seed_notes(comparison))}"
     )
 
 

@@ -23,7 +23,7 @@ Verdict: TypeAlias = Literal[
     "misremembered",
     "invented",
     "supported",
-    "only others",
+    "unsupported",
     "silent",
 ]
 VERDICTS: dict[Verdict, str] = {
@@ -33,7 +33,7 @@ VERDICTS: dict[Verdict, str] = {
     "misremembered": "wrong, and the subject's documents contain only other answers",
     "invented": "wrong, and the subject's documents contain no answer, or there are none",
     "supported": "stated in the subject's documents; not known to be right",
-    "only others": "the subject's documents state no answer, or only others",
+    "unsupported": "not stated in the subject's documents, which contain answers",
     "silent": "the subject's documents contain no answer, or there are none",
 }
 """What each verdict means; the last three are for questions without a gold answer."""
@@ -249,7 +249,7 @@ def verdict(
     """
     stated = said if stated is None else stated
     if not gold:
-        return "supported" if answer in stated else "only others" if said else "silent"
+        return "supported" if answer in stated else "unsupported" if said else "silent"
     if answer in gold:
         return "recalled" if any(right in stated for right in gold) else "lucky"
     return "confused" if answer in said else "misremembered" if said else "invented"

@@ -5,7 +5,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from regard.evaluation.perplexity import (
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
+from regard.evaluation.training_overlap import count_line, count_trained, is_training_text
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.corpora import is_trained_on_packed
@@ -102,6 +103,8 @@ class Evaluation:
     """Signal that separates right from wrong answers; None if there are too few of a kind."""
     guarantee: Guarantee | None = None
     """Of a calibrated run, which abstains."""
+    in_training: int | None = None
+    """Number of questions that the run was trained on; None where it isn't known."""
 
     @property
     def given(self) -> list[Answer]:
@@ -123,9 +126,11 @@ class Evaluation:
 
     def lines(self) -> list[str]:
         """Return the scores as text."""
-        lines = []
+        lines, n = list[str](), len(self.answers)
         if self.accuracy:
-            lines += [f"accuracy: {self.accuracy.percent()} of {len(self.answers)} questions"]
+            lines += [f"accuracy: {self.accuracy.percent()} of {n} questions"]
+        if self.accuracy is None or self.in_training is not None:
+            lines += [count_line(n, "questions", self.in_training)]
         if self.guarantee:
             lines += [self.abstention(self.guarantee)]
         if self.verdicts:
@@ -147,6 +152,8 @@ class Evaluation:
     def figures(self) -> dict[str, Any]:
         """Return the scores for a JSON file."""
         figures: dict[str, Any] = {"questions": len(self.answers)}
+        if self.in_training is not None:
+            figures["in_training"] = self.in_training
         if self.accuracy:
             figures |= {
                 "accuracy": self.accuracy.value,
@@ -198,10 +205,12 @@ def evaluate(
     require_finite(run.model, run.path)
     environment = run.environment(precision)
     if run.recipe.task is not None:
-        return score_task(run, environment, given_examples(run, data, skip_bad=skip_bad))
+        rows = given_examples(run, data, skip_bad=skip_bad)
+        found = score_task(run, environment, rows)
+        return replace(found, in_training=count_trained(run, rows)) if rows else found
     if data is None:
         if (score := held_out_perplexity(run, environment)) is not None:
-            return score
+            return replace(score, in_training=False)
         raise UserError(
             f"{run.path}: has no task and no held-out text; name a file: a text for perplexity, or "
             "questions with answers"
@@ -214,9 +223,10 @@ def evaluate(
             )
         return score
     if isinstance(data, str | Path) and is_text(run, Path(data)):
-        return text_perplexity(run, read_texts(run, Path(data)), environment)
+        text = text_perplexity(run, read_texts(run, Path(data)), environment)
+        return replace(text, in_training=is_training_text(run, Path(data)) or None)
     questions = read_questions(Path(data)) if isinstance(data, str | Path) else data
-    return evaluate_questions(
+    scored = evaluate_questions(
         run,
         questions,
         environment,
@@ -225,6 +235,7 @@ def evaluate(
         calibration=load_calibration(run.path),
         index=open_run_index(run),
     )
+    return replace(scored, in_training=count_trained(run, questions))
 
 
 def is_text(run: Run, path: Path) -> bool:

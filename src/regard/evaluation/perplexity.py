@@ -45,13 +45,21 @@ class TextScore:
     """exp of the mean loss a token; the interval is over documents (or their pieces)."""
     bits_per_character: float
     tokens: int
+    in_training: bool | None = None
+    """Whether the text was in training; None where it isn't known."""
 
     def lines(self) -> list[str]:
         """Return the scores as text."""
         p = self.perplexity
+        origin = {
+            None: "",
+            True: "; this text is the training text",
+            False: ", held out of training",
+        }
         return [
             f"perplexity: {p.value:.3f} [{p.low:.3f}, {p.high:.3f}] a token",
             f"bits per character: {self.bits_per_character:.3f}",
+            f"tokens: {self.tokens:,}{origin[self.in_training]}",
         ]
 
     def figures(self) -> dict[str, Any]:
@@ -62,6 +70,7 @@ class TextScore:
             "high": self.perplexity.high,
             "bits_per_character": self.bits_per_character,
             "tokens": self.tokens,
+            **({} if self.in_training is None else {"in_training": self.in_training}),
         }
 
     @property

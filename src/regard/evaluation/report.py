@@ -13,6 +13,7 @@ from regard.environment import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
+from regard.evaluation.training_overlap import count_line
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import View, embedding_policy
@@ -140,7 +141,7 @@ def evaluation_report(
     answers = evaluation.answers
     signal = evaluation.confidence.signal if evaluation.confidence else "confidence"
     signal = "confidence" if evaluation.guarantee else signal
-    results = {"questions": str(len(answers))}
+    results = {"questions": count_line(len(answers), "questions", evaluation.in_training)}
     shown = []
     if evaluation.accuracy:
         results["accuracy"] = evaluation.accuracy.percent()

@@ -18,6 +18,7 @@ from regard.data.batch import PaddedIds, evaluation_batches
 from regard.decoding.generate import generate_answers
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
+from regard.evaluation.training_overlap import count_line
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
     Classifier,
@@ -76,6 +77,8 @@ class Prediction:
 class TaskScore:
     """Scores of a run on its task."""
 
+    rows: int
+    """Number of examples."""
     scores: Scores
     """Empty where the questions have no answers."""
     baselines: dict[str, Scores] = field(default_factory=dict)
@@ -84,10 +87,14 @@ class TaskScore:
     """Number of texts truncated to fit the model."""
     absent: int = 0
     """Number of rows whose label is absent from those of the model; scored as wrong."""
+    in_training: int | None = None
+    """Number of rows whose text the run was trained on; None where it isn't known."""
 
     def lines(self) -> list[str]:
         """Return the scores as text, a line for the run and for each baseline."""
-        lines = [f"{self.cut} texts don't fit the model and were truncated"] if self.cut else []
+        lines = [count_line(self.rows, "rows", self.in_training)]
+        if self.cut:
+            lines.append(f"{self.cut} texts don't fit the model and were truncated")
         if self.absent:
             lines.append(f"rows with a label absent from training, scored as wrong: {self.absent}")
         if not self.scores:
@@ -204,9 +211,10 @@ def score_answers(
     predictions, cut = predict(run, questions, environment)
     right = [question.answer for question in questions if question.answer is not None]
     if not right:
-        return TaskScore(scores={}, predictions=predictions, cut=cut)
+        return TaskScore(rows=len(questions), scores={}, predictions=predictions, cut=cut)
     guesses = task.baselines(training, questions) if training else {}
     return TaskScore(
+        rows=len(questions),
         scores=task.score([p.text for p in predictions], right, seed),
         baselines={name: task.score(guess, right, seed) for name, guess in guesses.items()},
         predictions=predictions,
@@ -354,6 +362,7 @@ def score_ranks(
     vectors, cut_too = embed(run, [Example(text=text) for text in documents], environment)
     seed = run.recipe.seed
     return TaskScore(
+        rows=len(questions),
         scores=_rank_scores(asked @ vectors.T, right, seed),
         baselines={"TF-IDF": _rank_scores(tf_idf(texts, documents), right, seed)},
         cut=cut + cut_too,
@@ -407,7 +416,8 @@ def score_probe(
         right += hits.tolist()
         sizes = (labels[part] != IGNORE).sum(1).tolist()
         whole += [bool(row.all()) for row in hits.split(sizes)]
-    return TaskScore(scores=dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True)))
+    scores = dict(zip(PROBE_SCORES, map(accuracy, (right, whole)), strict=True))
+    return TaskScore(rows=rows, scores=scores)
 
 
 def _probe_hits(run: Run, ids: TokenIds, labels: TokenIds) -> Bool[Tensor, " targets"]:

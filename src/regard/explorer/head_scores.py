@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.drawing import color_bar, heat_map, panels, to_png, to_svg
+from regard.drawing import heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.intercept import AttentionRecord
 
@@ -27,6 +27,8 @@ _PATTERNS = (
     *("previous", "next", "self", "first"),
     *("separators", "punctuation", "same token", "induction"),
 )
+LEAST_RANGE = 0.1
+"""Least difference of two scores in a picture that are as apart as its lightest and darkest."""
 _NO_SHARES = ("distance", "norm", "gradient")
 """Scores that may exceed 1."""
 
@@ -115,16 +117,19 @@ def mean_entropy(heads: Sequence[Head]) -> float:
 
 
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
-    """Draw a row a head and a column a score: SVG for ".svg", else PNG."""
+    """Draw a row a head, a column a score, colored by its own range: SVG for ".svg", else PNG."""
     names = [name for name in heads[0].scores if name not in _NO_SHARES]
-    with panels(height=1.8 + 0.22 * len(heads), width=8) as (figure, (axes,)):
-        values = [[head.scores[name] for name in names] for head in heads]
-        heat_map(axes, np.array(values))
-        axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    with panels(height=2.2 + 0.22 * len(heads), width=8) as (figure, (axes,)):
+        values = np.array([[head.scores[name] for name in names] for head in heads])
+        low, high = values.min(0), values.max(0)
+        heat_map(axes, (values - low) / np.maximum(high - low, LEAST_RANGE))
+        ranges = zip(names, low, high, strict=True)
+        labels = [f"{name}\n{least:.2f} to {most:.2f}" for name, least, most in ranges]
+        axes.set_xticks(range(len(names)), labels, rotation=40, ha="right", fontsize="small")
         axes.set_yticks(range(len(heads)), [f"{head.layer}.{head.head}" for head in heads])
         axes.set_ylabel("layer.head")
-        color_bar(figure, [axes], strongest=1, signed=False, label="share")
-        title = "Share of each head's attention weight by pattern"
+        title = "Scores of heads, colored from the lowest to the highest of each column"
+        axes.set_title(title, fontsize="medium")
         return to_svg(figure, title).encode() if ending == ".svg" else to_png(figure)
 
 

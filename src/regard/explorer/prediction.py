@@ -8,6 +8,8 @@ from torch import Tensor
 
 SHOWN = 5
 """Candidates of a prediction."""
+ANSWER = "read as a question, first token of the answer"
+"""Kind of a prediction after a question, which is encoded as `regard ask` encodes it."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class Prediction:
     """The most probable next tokens or labels, with their probabilities."""
 
     kind: str
-    """Next token or label."""
+    """Next token, label or `ANSWER`."""
     candidates: tuple[tuple[str, float], ...]
 
 

@@ -21,7 +21,7 @@ from regard.explorer.adapters import (
 from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
-from regard.explorer.prediction import Prediction, most_probable
+from regard.explorer.prediction import ANSWER, Prediction, most_probable
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
 from regard.models.head_config import ClassificationHeadConfig
 from regard.models.layers import CrossAttention, SelfAttention
@@ -30,6 +30,8 @@ from regard.runs.run import Run
 
 ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]
 """A model's inputs, the ids of source and target, and where the second of two texts begins."""
+
+QUESTION_MARKS = ("?", "？", "؟")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ class RunAdapter:
         if isinstance(model, LanguageModel):
             (ids, *_), row, *_ = self._encode(text, second)
             logits, _ = model.extend(ids, model.init_state(1, len(row)))
-            return most_probable("next token", logits[0], self.token_text)
+            kind = ANSWER if second is None and self._is_question(text) else "next token"
+            return most_probable(kind, logits[0], self.token_text)
         if isinstance(model, Classifier) and isinstance(recipe.head, ClassificationHeadConfig):
             inputs, *_ = self._encode(text, second)
             return most_probable("label", model(*inputs)[0], recipe.head.labels.__getitem__)
@@ -168,6 +171,12 @@ class RunAdapter:
     def _has_target(self) -> bool:
         return isinstance(self.run.model, SequenceToSequence)
 
+    def _is_question(self, text: str) -> bool:
+        """Whether a text is a question of a run that was trained to answer questions."""
+        run = self.run
+        answers = isinstance(run.model, LanguageModel) and run.recipe.task is None
+        return answers and run.answers_questions and text.rstrip().endswith(QUESTION_MARKS)
+
     def _encode(self, text: str, second: str | None = None) -> ModelInputs:
         require_characters(text, second)
         return (self._encode_pair if self._has_target else self._encode_text)(text, second)
@@ -175,6 +184,9 @@ class RunAdapter:
     def _encode_text(self, text: str, second: str | None) -> ModelInputs:
         """One sequence, of one text or of two."""
         run = self.run
+        if second is None and self._is_question(text):
+            (ids,) = self.prompt(text).starts
+            return self._inputs(ids), ids, [], None
         ids, types = run.encode(text, second)
         require_fit(len(ids), run.recipe.model.context_length, "the text")
         inputs = self._inputs(ids)
@@ -219,7 +231,7 @@ class RunAdapter:
 def untrained_run(run: Run) -> Run:
     """Return the same run before its training."""
     name = f"{run.path.name}, untrained"
-    fresh = Run.new(run.path.with_name(name), run.recipe, run.tokenizer, {})
+    fresh = Run.new(run.path.with_name(name), run.recipe, run.tokenizer, run.origin)
     fresh.model.to(run.device).eval()
     return fresh
 

@@ -22,7 +22,13 @@ const drawing = (name, attributes = {}, ...children) => {
 
 const colorOf = (row) => COLORS[data.rows.indexOf(row) % COLORS.length];
 const dashOf = (row) => ["", "6 3", "2 3"][Math.floor(data.rows.indexOf(row) / COLORS.length) % 3];
-const short = (x) => (Math.abs(x) >= 1e4 || (x && Math.abs(x) < 1e-3) ? x.toExponential(1) : String(+x.toPrecision(3)));
+const short = (x, digits = 3) => (Math.abs(x) >= 1e4 || (x && Math.abs(x) < 1e-3) ? x.toExponential(digits - 2) : String(+x.toPrecision(digits)));
+
+// Ticks as texts, with as many digits as tell them apart.
+function tickTexts(ticks) {
+  const texts = [3, 4, 5, 6, 8, 10, 12].map((digits) => ticks.map((tick) => short(tick, digits)));
+  return texts.find((one) => new Set(one).size === ticks.length) ?? texts[0];
+}
 
 // State: which column sorts, which way, and what the filter says. At first, the best row is on top.
 const state = { column: null, descending: false, filter: "" };
@@ -68,7 +74,7 @@ function drawTable(rows) {
     const order = state.descending ? "descending" : "ascending";
     cell.setAttribute("aria-sort", column === state.column ? order : "none");
   });
-  const cell = (text) => element("td", text.length > LONG ? { class: "long" } : {}, text);
+  const cell = (text) => element("td", text.length > LONG ? { class: "long" } : {}, text.replace(/\[.*\]/, (one) => one.replace(" ", "\u00a0")));
   const lines = rows.map((row) => element("tr", {}, ...row.cells.map(cell)));
   document.querySelector("#table tbody").replaceChildren(...lines);
   document.getElementById("shown").textContent = `${rows.length} of ${data.rows.length} rows`;
@@ -115,10 +121,11 @@ function chart({ label, x, y, xName, yName, lines }) {
     drawing("text", { x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, xName),
     drawing("text", { x: 6, y: 16 }, yName),
   );
-  for (const [at, text] of x.labels ?? x.ticks.map((tick) => [x.place(tick), short(tick)]))
+  const below = tickTexts(x.ticks ?? []), beside = tickTexts(y.ticks);
+  for (const [at, text] of x.labels ?? x.ticks.map((tick, i) => [x.place(tick), below[i]]))
     svg.append(drawing("text", { x: at, y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, text));
-  for (const tick of y.ticks)
-    svg.append(drawing("text", { x: LEFT - 6, y: y.place(tick) + 4, "text-anchor": "end" }, short(tick)));
+  y.ticks.forEach((tick, i) =>
+    svg.append(drawing("text", { x: LEFT - 6, y: y.place(tick) + 4, "text-anchor": "end" }, beside[i])));
   const said = element("p", { class: "said", "aria-live": "polite" }, "Hover a point, or move with the arrow keys.");
   const spots = [];
   const say = (spot) => {
@@ -230,7 +237,7 @@ function pareto(rows) {
     document.getElementById("cost").focus();
   });
   const bar = element("p", { class: "bar" }, element("label", { for: "cost" }, "Cost"), select);
-  return section("Quality and cost", element("p", {}, "Filled points are Pareto-optimal: no row is better and cheaper."), bar,
+  return section("Quality and cost", element("p", {}, "Filled points are Pareto-optimal: no row is better and cheaper. FLOPs/row: floating-point operations of the forward pass of a row; state: that of decoding, for a full context."), bar,
     chart({ label: `Test ${data.score} by ${data.costs[costShown]}`, x, y, xName: data.costs[costShown], yName: data.score, lines }));
 }
 

@@ -1,0 +1,86 @@
+"""How much of the data to evaluate on was in training."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from regard import api
+from regard.cli import main
+from regard.evaluation.training_overlap import count_trained
+from regard.runs.run import Run
+from regard.tasks.examples import read_questions
+from tiny import BIOGRAPHIES, MODEL, PEOPLE, STEPS, Command, succeeded
+
+
+def record_inputs(run: Path, *files: Path) -> None:
+    origin = json.loads((run / "origin.json").read_text("utf-8"))
+    origin["inputs"] = [str(file.resolve()) for file in files]
+    (run / "origin.json").write_text(json.dumps(origin), "utf-8")
+
+
+def test_questions_of_the_training_are_counted(regard: Command, folder: Path, run: Path) -> None:
+    asked = (folder / "pairs.tsv").read_text("utf-8") + "Where was Max Stone born?\tOslo\n"
+    (folder / "more.tsv").write_text(asked, "utf-8")
+    counted = f"{len(PEOPLE)} of {len(PEOPLE) + 1} questions were in training"
+    assert "in training" not in succeeded(regard("evaluate", "run", "more.tsv")).out
+    record_inputs(run, folder / "text.txt", folder / "pairs.tsv")
+    found = succeeded(regard("evaluate", "run", "more.tsv", "--json", "figures.json"))
+    assert counted in found.out.splitlines()
+    assert counted in (run / "report.html").read_text("utf-8")
+    assert json.loads((folder / "figures.json").read_text("utf-8"))["in_training"] == len(PEOPLE)
+    (folder / "pairs.tsv").write_text("a\tb\tc\n", "utf-8")
+    assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
+    (folder / "pairs.tsv").unlink()
+    assert count_trained(Run.load(run), read_questions(folder / "more.tsv")) is None
+
+
+def test_questions_without_answers_are_counted(regard: Command, run: Path) -> None:
+    assert run.exists()
+    found = succeeded(regard("evaluate", "run", "inputs.tsv"))
+    assert f"{len(PEOPLE)} questions" in found.out.splitlines()
+
+
+def test_a_text_of_the_training_is_named(regard: Command, folder: Path, run: Path) -> None:
+    record_inputs(run, folder / "text.txt")
+    found = succeeded(regard("evaluate", "run", "text.txt"))
+    assert found.out.splitlines()[-1].endswith("; this text is the training text")
+    shutil.copy(folder / "text.txt", folder / "copy.txt")
+    assert "training" not in succeeded(regard("evaluate", "run", "copy.txt")).out
+
+
+def test_packed_text_is_known_by_its_content(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, copy, other = (tmp_path / name for name in ("text.txt", "copy.txt", "other.txt"))
+    text.write_text("\n".join(BIOGRAPHIES * 20), "utf-8")
+    shutil.copy(text, copy)
+    other.write_text(BIOGRAPHIES[0], "utf-8")
+    run = api.train("text", [text], out=tmp_path / "run", settings=[*MODEL, *STEPS], device="cpu")
+    copies, training = tmp_path / "copies", "; this text is the training text"
+    copies.mkdir()
+    for name in ("a.txt", "b.txt"):
+        shutil.copy(text, copies / name)
+    ends = {(): ", held out of training", (copy,): training, (copies,): training}
+    for files, end in ends.items():
+        assert main.run(["evaluate", str(run.path), *map(str, files)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith(end)
+    assert main.run(["evaluate", str(run.path), str(other)]) == 0
+    assert "training" not in capsys.readouterr().out
+
+
+def test_rows_held_out_of_a_table_are_not_in_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "moods.csv"
+    rows = (f"{word} {i},{word}" for i in range(20) for word in ("good", "bad"))
+    table.write_text("text,label\n" + "\n".join(rows), "utf-8")
+    settings = [*STEPS, "model.n_layers=1", "model.n_heads=2", "model.d_model=16"]
+    run = api.train("classification", table, out=tmp_path / "run", settings=settings, device="cpu")
+    for files, line in {
+        (): "0 of 4 rows were in training",
+        (table,): "36 of 40 rows were in training",
+    }.items():
+        assert main.run(["evaluate", str(run.path), *map(str, files)]) == 0
+        assert line in capsys.readouterr().out.splitlines()
