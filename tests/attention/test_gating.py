@@ -11,7 +11,7 @@ from torch import nn
 from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, config_type
 from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gate
-from regard.attention.gating import Gating, Steps
+from regard.attention.gating import Gating, OutputGate, Steps
 from regard.attention.registry import mechanisms
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
@@ -140,6 +140,17 @@ class Leaky(RecurrentAttention):
     def update(self, key, value, **gates):
         return Update(key, gates["strength"] * value, gates["kept"].log()[..., None])
 '''
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by", ["channel", "head"])
+def test_an_output_gate_multiplies_each_head(by: str) -> None:
+    config = config_type("gated-softmax")(gate=by)
+    gating = cast(AttentionConfig, config).build_gating((), 16, SHAPE)
+    assert isinstance(gating, OutputGate)
+    x, out = torch.randn(2, 5, 16), torch.randn(2, 4, 5, 8)
+    gate = torch.sigmoid(x @ gating.proj.weight.T).view(2, 5, 4, 8 if by == "channel" else 1)
+    torch.testing.assert_close(gating.finish(x, out), out * gate.transpose(1, 2))
 
 
 @torch.no_grad()

@@ -26,6 +26,8 @@ SUPPORTING = [
 ]
 BY_PLACE = {"bigbird"}
 """Mechanisms whose blocks lie at places of the row, so that a document's place matters."""
+SUMMED = {"forgetting"}
+"""Mechanisms of differences of sums over the row, in which other documents cancel to rounding."""
 SIGNED = {"fourier", "favor-trigonometric"}
 """Mechanisms whose features may be negative, so that normalizers of large queries may be too."""
 POSITIONS = (
@@ -81,8 +83,9 @@ def test_no_hidden_state_depends_on_another_document(kind: str) -> None:
         (gradient,) = torch.autograd.grad(
             hidden[0, inside].square().sum(), vectors[0], retain_graph=True
         )
-        assert gradient[0, ~inside].abs().max() == 0
-        assert gradient[0, inside].abs().max() > 0
+        largest = float(gradient[0, inside].abs().max())
+        assert largest > 0
+        assert gradient[0, ~inside].abs().max() <= (4 * EPS * largest if kind in SUMMED else 0)
 
 
 def batches(*, packing: bool) -> Batch:

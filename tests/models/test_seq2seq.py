@@ -25,6 +25,12 @@ from regard.attention.kernel_config import (
     FourierConfig,
     PolynomialConfig,
 )
+from regard.attention.score_config import (
+    GatedSoftmaxConfig,
+    SigmoidConfig,
+    SoftmaxOneConfig,
+    TopKConfig,
+)
 from regard.errors import UnsupportedError, UserError
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder
@@ -47,6 +53,10 @@ from tiny_recurrent import (
 ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax": SoftmaxConfig(),
     "argmax": ArgmaxConfig(),
+    "gated-softmax": GatedSoftmaxConfig(),
+    "softmax-one": SoftmaxOneConfig(learned=True),
+    "top-k": TopKConfig(k=3),
+    "sigmoid": SigmoidConfig(),
     "linformer": LinformerConfig(k=3),
     "elu": EluConfig(),
     "polynomial": PolynomialConfig(),
@@ -259,8 +269,9 @@ def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> T
     part = attention_of(made)
     source, _ = made.encoder.encode(ids, lengths)
     states, _ = made.decoder.extend(TARGETS, made.encode(ids, lengths).decoder)
-    gathered = made.attention_weights(ids, lengths, TARGETS)[:, 0] @ part.v_proj(source)
-    out: Tensor = part.o_proj(torch.cat([gathered, states], -1))
+    gathered = made.attention_weights(ids, lengths, TARGETS) @ part.v_proj(source)[:, None]
+    gathered = gathered if part.gating is None else part.gating.finish(states, gathered)
+    out: Tensor = part.o_proj(torch.cat([gathered[:, 0], states], -1))
     return out.tanh()
 
 

@@ -39,8 +39,8 @@ class SoftmaxOne(ScoreAttention):
         scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
         scores = scores if bias is None else scores + bias.double()
         kernel = torch.where(allowed, scores.exp(), 0.0)
-        sinks = torch.zeros(1) if self.sinks is None else self.sinks.detach()
-        return kernel / (sinks.double().exp()[:, None, None] + kernel.sum(-1, keepdim=True))
+        sinks = torch.zeros(1).double() if self.sinks is None else self.sinks.double()
+        return kernel / (sinks.exp()[:, None, None] + kernel.sum(-1, keepdim=True))
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         if allowed is not None:

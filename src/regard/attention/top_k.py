@@ -13,11 +13,15 @@ from regard.attention.score_config import TopKConfig
 from regard.attention.softmax import PositionedBias, ScoreAttention, softmax
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
+ROUNDINGS = 32
+"""Roundings by which equal scores may differ."""
+
 
 class TopK(ScoreAttention):
     """Softmax over the k allowed keys of each query that score highest, and those equal to them.
 
-    Gupta et al., 2021, arXiv:2106.06899. Other keys have weight and gradient 0.
+    Gupta et al., 2021, arXiv:2106.06899. Other keys have weight and gradient 0. Scores that differ
+    by no more than rounding are equal, such as those of equal tokens without positions.
     """
 
     name = "top-k"
@@ -48,5 +52,6 @@ class TopK(ScoreAttention):
         if self.k >= scores.shape[-1]:
             return softmax(scores, allowed)
         barred = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
-        kept = barred >= barred.topk(self.k).values[..., -1:]
+        least = barred.topk(self.k).values[..., -1:].clamp_min(torch.finfo(scores.dtype).min)
+        kept = barred >= least - ROUNDINGS * torch.finfo(scores.dtype).eps * (1 + least.abs())
         return softmax(scores, kept if allowed is None else kept & allowed)

@@ -241,7 +241,9 @@ class CrossAttention(nn.Module):
         heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
         self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
         self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
-        self.attention = config.cross.build(shape_of(config, layer))
+        shape = shape_of(config, layer)
+        self.attention = config.cross.build(shape)
+        self.gating = config.cross.build_gating((), config.d_model, shape)
         self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
 
     def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
@@ -253,7 +255,9 @@ class CrossAttention(nn.Module):
     def forward(self, x: Hidden, memory: State) -> Hidden:
         """Return the attention to an encoded source."""
         query = _heads(self.q_proj(x), self.d_head)
-        attended: Tensor = self.o_proj(_join(self.attention.attend_memory(query, memory)))
+        out = self.attention.attend_memory(query, memory)
+        out = out if self.gating is None else self.gating.finish(x, out)
+        attended: Tensor = self.o_proj(_join(out))
         return attended
 
 

@@ -95,6 +95,7 @@ class GlobalAttention(nn.Module):
             dropout=config.dropout,
         )
         self.mechanism = attention.build(shape)
+        self.gating = attention.build_gating((), d, shape)
         self.o_proj = nn.Linear(2 * d, d, bias=False)
 
     def encode_memory(
@@ -106,8 +107,10 @@ class GlobalAttention(nn.Module):
 
     def forward(self, hidden: Hidden, memory: State) -> Hidden:
         """Return decoder states combined with their attention to the source."""
-        gathered = self.mechanism.attend_memory(self.q_proj(hidden)[:, None], memory)[:, 0]
-        out: Tensor = self.o_proj(torch.cat([gathered, hidden], -1))
+        gathered = self.mechanism.attend_memory(self.q_proj(hidden)[:, None], memory)
+        if self.gating is not None:
+            gathered = self.gating.finish(hidden, gathered)
+        out: Tensor = self.o_proj(torch.cat([gathered[:, 0], hidden], -1))
         return out.tanh()
 
     def weights(
