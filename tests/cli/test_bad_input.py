@@ -526,6 +526,14 @@ def test_a_bad_prompt_is_named(regard: Command, prompts: Sequence[str], says: st
     refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
 
 
+@pytest.mark.parametrize("setting", ["tokenizer.unknown=bytes", "tokenizer.unknown=unk"])
+def test_unknown_characters_of_prompts_are_named_once(regard: Command, setting: str) -> None:
+    assert regard(*PRETRAIN, setting).code == 0
+    with pytest.warns(UserWarning, match="the tokenizer of new has no 'Ł', 'ź'; ") as warned:
+        assert regard("generate", "new", "Ł and ź", "Ł", "--max-new-tokens", 2).code == 0
+    assert len(warned) == 1
+
+
 @pytest.mark.parametrize("text", ["", "\n", "Ada\n\nMia\n"])
 def test_an_input_without_prompts_is_refused(
     regard: Command, monkeypatch: pytest.MonkeyPatch, text: str

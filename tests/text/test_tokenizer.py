@@ -300,6 +300,22 @@ def test_a_word_that_is_known_in_another_place_is_named_with_it(text: str, told:
     assert str(refused.value) == f"the vocabulary has no {told}"
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        CharactersConfig(unknown="bytes"),
+        CharactersConfig(unknown="unk"),
+        WordsConfig(unknown="unk"),
+        BytePairsConfig(size=300),
+    ],
+)
+def test_unknown_parts_are_listed_in_their_order(config: TokenizerConfig) -> None:
+    tokenizer = train_tokenizer(config, ["Ada was 0x41"])
+    assert tokenizer.unknown_parts("Ada was 0x41") == []
+    expected = [] if isinstance(config, BytePairsConfig) else ["é", "Ł"]
+    assert tokenizer.unknown_parts("é Ada Ł") == expected
+
+
 @pytest.mark.parametrize("space", ["\t", "\n", "\u3000"])
 def test_an_unknown_space_is_named(space: str) -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["Ada was", "\nwas"])

@@ -171,6 +171,20 @@ class Tokenizer:
         missing = self._describe(text, *encoding.offsets[place])
         raise OutOfVocabularyError(f"the vocabulary has no {missing}")
 
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the different parts of a text that are encoded as unk or, if unknown, as bytes.
+
+        Bytes of an imported tokenizer don't count, as its model was trained on them.
+        """
+        encoding, by_bytes = self._encode(text), self._unknown == "bytes"
+        tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+        parts = (
+            text[start:end].strip() or text[start:end]
+            for i, token, (start, end) in tokens
+            if i in self._reserved or (by_bytes and re.fullmatch("<0x..>", token))
+        )
+        return list(dict.fromkeys(parts))
+
     @cached_property
     def _continuing(self) -> tokenizers.Tokenizer:
         """The tokenizer of what doesn't begin a text, without the space before it."""
