@@ -128,7 +128,7 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
     if label_required or not config.label or config.label in table.columns:
         label = _column(table, config.label, "label")
     last = len(table.columns) - 1
-    if label_required and (text is None or label is None):
+    if label_required and (config.text or text is None or label is None):
         text, label = _find_columns(table, text, label)
     columns = {"text": 0 if text is None else text}
     second = _column(table, config.second, "second")
