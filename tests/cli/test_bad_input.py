@@ -431,6 +431,15 @@ def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folde
     refused(regard("train", "text", "a.txt", "--out", "new"), "a.txt: is too short")
 
 
+def test_a_text_shorter_than_the_context_is_trained_with_a_warning(
+    regard: Command, folder: Path
+) -> None:
+    put(folder, "abc.txt", "abc")
+    says = f"the text has 3 training tokens, fewer than model.context_length={BLOCK}; "
+    with pytest.warns(UserWarning, match=says):
+        assert regard("train", "text", "abc.txt", "--out", "new", *MODEL, *STEPS).code == 0
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [

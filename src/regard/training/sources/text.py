@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from math import exp
@@ -223,6 +224,12 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
         raise UserError(f"{text.training.path}: is too short to learn from")
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
+    if len(training) < n:
+        warnings.warn(
+            f"the text has {len(training):,} training tokens, fewer than model.context_length={n}; "
+            "give a longer text, or set a smaller context_length",
+            stacklevel=2,
+        )
     prompt = (held_out if len(held_out) else training).read(0, max(n // 8, 1))
 
     def report(validated: Record) -> Record:
