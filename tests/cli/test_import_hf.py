@@ -110,8 +110,8 @@ def test_its_tokens_serve_other_models_and_are_not_trained(
     settings = ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", *STEPS)
     flags = ("--tokenizer", "gpt2", "--out", "new")
     succeeded(regard("pretrain", "text.txt", *flags, *settings))
-    flags = ("--tokenizer", f"hf:{models / 'gpt2'}", "--out", "text", "model.context_length=16")
-    succeeded(regard("train", "text", "text.txt", *flags, *settings))
+    flags = ("--tokenizer", f"hf:{models / 'gpt2'}", "--out", "text")
+    succeeded(regard("train", "text", "text.txt", *flags, *settings, "model.context_length=16"))
     ours, theirs = (Run.load(imported / name).tokenizer for name in ("text", "gpt2"))
     assert ours.fingerprint == theirs.fingerprint
     kind = "tokenizer.kind=hugging-face"
