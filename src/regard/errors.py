@@ -38,19 +38,22 @@ def require_list(texts: Iterable[object], name: str) -> None:
         raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
 
 
-SHOWN = 20
-"""Names of a long list that an error message shows."""
+MOST = 24
+"""Names that an error message lists in full."""
+SHOWN = 8
+"""Names that it shows of a longer list."""
 
 
 def alternatives(name: str, known: Iterable[str]) -> str:
     """Return the known names for an error message, and the nearest to an unknown name.
 
-    Of a long list the nearest come first, and the others are counted.
+    Of a long list only some are shown, the nearest first.
     """
     names = list(known)
-    near = get_close_matches(name.lower(), names, n=SHOWN) if len(names) > SHOWN else []
-    listed = some(dict.fromkeys([*near, *names]))
-    return f"there are: {listed}{suggestion(name, names)}"
+    if len(names) <= MOST:
+        return f"there are: {', '.join(names)}{suggestion(name, names)}"
+    near = get_close_matches(name.lower(), names, n=SHOWN)
+    return f"there are: {some(dict.fromkeys([*near, *names]))}{suggestion(name, names)}"
 
 
 def some(names: Collection[str], most: int = SHOWN) -> str:
