@@ -418,7 +418,8 @@ def test_a_tokenizer_that_comes_with_a_model_is_not_trained() -> None:
 
 def test_a_document_that_cannot_be_encoded_is_named_by_its_place() -> None:
     documents = [Document("abba", "a.txt:1"), Document("abc", "a.txt:7")]
-    with pytest.raises(OutOfVocabularyError, match=r"^a\.txt:7: the vocabulary has no 'c'"):
+    says = r"^a\.txt:7: the vocabulary has no 'c'; it has 2 tokens, such as 'a', 'b'; remove it, "
+    with pytest.raises(OutOfVocabularyError, match=says):
         encode_documents(train_tokenizer(CharactersConfig(), ["ab"]), documents)
 
 

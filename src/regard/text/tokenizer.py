@@ -136,6 +136,13 @@ class Tokenizer:
         """The ids of all tokens except the special ones."""
         return sorted(set(self.native.get_vocab().values()) - self._reserved)
 
+    @property
+    def summary(self) -> str:
+        """The number of tokens that aren't special, and some of them."""
+        ids = self.regular_ids
+        shown = [repr(self.decode([i])) for i in dict.fromkeys([*ids[:3], *ids[-1:]])]
+        return f"{len(ids):,} tokens, such as {', '.join(shown)}"
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text alone.
 
@@ -411,18 +418,18 @@ def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> lis
     """
     encoded = []
     for document in documents:
-        with locate_unknown(document.where):
+        with locate_unknown(document.where, tokenizer):
             encoded.append(tokenizer.encode(document.text))
     return encoded
 
 
 @contextmanager
-def locate_unknown(where: str) -> Iterator[None]:
-    """Add the place of a text to what the vocabulary lacks."""
+def locate_unknown(where: str, tokenizer: Tokenizer) -> Iterator[None]:
+    """Add the place of a text to what the vocabulary lacks, and what it has."""
     try:
         yield
     except OutOfVocabularyError as error:
         raise OutOfVocabularyError(
-            f"{where}: {error}; remove it, set tokenizer.unknown=unk, or train with "
-            "tokenizer.kind=byte-pairs, which knows all"
+            f"{where}: {error}; it has {tokenizer.summary}; remove it, set tokenizer.unknown=unk, "
+            "or train with tokenizer.kind=byte-pairs, which knows all"
         ) from None
