@@ -292,9 +292,12 @@ def _column(table: Table, chosen: str, usual: str) -> int | None:
         return columns.index(chosen)
     if chosen.isdecimal() and 1 <= int(chosen) <= len(columns):
         return int(chosen) - 1
+    named = f"its columns: {', '.join(columns)}{suggestion(chosen, columns)}"
+    if table.format.endswith("no header"):
+        last = f" to {columns[-1]}" if len(columns) > 1 else ""
+        named = f"it has no header, so name a column by number (1{last}), or add a header"
     raise UserError(
-        f"{table.path}: has no column {chosen!r}; its columns: {', '.join(columns)}"
-        f"{suggestion(chosen, columns)}; it was read as {table.format}"
+        f"{table.path}: has no column {chosen!r}; {named}; it was read as {table.format}"
     )
 
 
