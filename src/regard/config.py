@@ -9,6 +9,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
@@ -115,7 +116,9 @@ def _decode(type_: type, value: Any) -> Any:
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = field.split(".") if field else []
-    message = message[0].lower() + message[1:].replace("| null`", "| none`")  # as in a setting
+    message = message[0].lower() + message[1:]
+    if message.startswith("expected"):
+        return _explain(message, type_, values, path)
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)
     elif message.startswith(("invalid value", "invalid enum value")):
@@ -125,6 +128,47 @@ def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     name = re.search("[`'](.*)[`']", message)
     near = suggestion(name[1], allowed) if name else ""
     return f"{message}; allowed: {', '.join(allowed)}{near}"
+
+
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a section",
+    "null": "none",
+}
+"""Types in the words of messages."""
+
+
+def _explain(message: str, type_: type[Config], values: Any, path: Sequence[str]) -> str:
+    """Return a message of msgspec about a type or a bound in plain words, with the value."""
+    expected, _, got = message.partition(", got ")
+    bound = value = ""
+    with suppress(LookupError, TypeError):  # of a part of a list
+        *sections, field = path
+        table: dict[str, Any] = reduce(lambda table, name: table[name], sections, values)
+        value = "none" if table[field] is None else f"{table[field]!r:.40}"
+        if got.startswith("`") and re.match("expected `(int|float)", message):
+            owners = _chosen(type_, values, sections)
+            bound = _bound([get_type_hints(owner, include_extras=True)[field] for owner in owners])
+
+    def name(kinds: re.Match[str]) -> str:
+        first, *others = (_TYPES.get(kind, kind) for kind in kinds[1].split(" | "))
+        return " or ".join([first + bound, *others])
+
+    return re.sub("`(.*?)`", name, expected) + (f", not {value}" if value else "")
+
+
+def _bound(hints: Sequence[Any]) -> str:
+    """Return the lower bound in annotations, the first if there are several."""
+    for hint in hints:
+        if isinstance(hint, Meta) and (hint.ge, hint.gt) != (None, None):
+            return f" >= {hint.ge:g}" if hint.gt is None else f" > {hint.gt:g}"
+        if found := _bound(get_args(hint)):
+            return found
+    return ""
 
 
 def map_kinds(values: Any, change: Callable[[str], str]) -> Any:
@@ -302,11 +346,16 @@ def _own_docs(type_: type) -> dict[str, str]:
 
 def allowed_fields(type_: type[Config], values: Any, path: Sequence[str]) -> list[str]:
     """Return the fields of the section at a path, of the kind chosen there by the values."""
-    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
-    sections = _structs_at(type_, path, table.get("kind"))
-    chosen = [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
+    chosen = _chosen(type_, values, path)
     names = dict.fromkeys(name for section in chosen for name in section.__struct_fields__)
     return list(names) or ["none but kind"]
+
+
+def _chosen(type_: type[Config], values: Any, path: Sequence[str]) -> list[type[Config]]:
+    """Return the structs that may stand at a path, of the kind chosen there by the values."""
+    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
+    sections = _structs_at(type_, path, table.get("kind"))
+    return [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
 
 
 def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:

@@ -110,7 +110,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_configured_by_its_kind() -> None:
     recipe = override(Recipe(), ["model.attention.kind=sigmoid", "model.attention.shift=1"])
     assert '[model.attention]\nkind = "sigmoid"\nshift = 1.0\n' in to_toml(recipe)
-    with pytest.raises(UserError, match=r"model\.attention\.shift: expected `float` >= 0\.0"):
+    with pytest.raises(UserError, match=r"model\.attention\.shift: expected a number >= 0\.0"):
         override(recipe, ["model.attention.shift=-1"])
 
 
