@@ -478,6 +478,35 @@ def test_an_out_that_holds_a_run_is_left_alone(regard: Command, command: Sequenc
     refused(regard(*command, "--out", "run"), "run: ", "choose another --out")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain nowhere.txt --out run",
+        "train text nowhere.txt --out run",
+        "train questions nowhere.tsv --out run",
+        "train classification nowhere.tsv --out full",
+        "finetune nowhere.tsv --from nowhere --out full",
+        "convert nowhere --out run",
+        "export-hf nowhere --out full",
+        "import-hf nowhere --out full",
+        "pack nowhere.txt --out full",
+        "index nowhere.txt --out text.txt",
+        "book --only nowhere --out text.txt",
+        "study run nowhere --out text.txt",
+        "look nowhere Ada --out full",
+        "head-scores nowhere Ada --out full",
+        "birthplaces --data nowhere --out text.txt",
+    ],
+)
+def test_a_place_that_is_taken_is_named_before_anything_is_read(
+    regard: Command, folder: Path, command: str
+) -> None:
+    (folder / "full").mkdir()
+    put(folder / "full", "mine.txt", "mine")
+    refused(regard(*command.split()), command.split()[-1])
+    assert "nowhere" not in regard(*command.split()).err
+
+
 def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
     refused(regard(*PRETRAIN, "--out", "run", "--resume", "seed=9"), "another recipe")
 

@@ -97,7 +97,11 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
         (("training.lora.rank=2",), "training.lora: adapts trained weights"),
         (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
         (("--from", "run", "training.lora.rank=999"), "training.lora.rank=999: exceeds"),
-        (("--from", "run", "--steps", "+2", "--out", "run"), "--out run: is the run to continue"),
+        (("--from", "run", "--steps", "+2", "--out", "run"), "run: holds a run; choose another"),
+        (
+            ("--from", "run", "--steps", "+2", "--out", "run", "--resume"),
+            "--out run: is the run to continue",
+        ),
         (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
         (("--tokenizer", "byte-pairs:abc"), "--tokenizer byte-pairs:abc: takes no such size"),
     ],

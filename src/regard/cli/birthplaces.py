@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.FOLDER,
     default=Path("runs/birthplaces"),
     help="Folder for the runs, one subfolder per seed.",
 )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--out", type=options.PATH, required=True, help="Output folder.")
+@click.option("--out", type=options.FOLDER, required=True, help="Output folder.")
 @click.option(
     "--only",
     metavar="NAME",

@@ -85,7 +85,7 @@ def info(run: Path, trust_code: bool) -> None:
 
 @click.command("import-hf")
 @click.argument("folder", type=options.PATH)
-@options.OUT
+@options.NEW
 def import_hf(folder: Path, out: Path) -> None:
     """Convert the Hugging Face model in FOLDER to a run.
 
@@ -109,7 +109,7 @@ def import_hf(folder: Path, out: Path) -> None:
 @click.command("export-hf")
 @options.TRUST_CODE
 @options.RUN
-@options.OUT
+@options.NEW
 def export_hf(run: Path, out: Path, trust_code: bool) -> None:
     """Convert RUN to a folder that Hugging Face transformers loads.
 

@@ -107,7 +107,7 @@ def look(
 @click.option("--gradients", is_flag=True, help="Also report ‖∂L/∂A‖ per head.")
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.OutputFile(),
     default=Path("head-scores.png"),
     help="Figure to write, .png or .svg.",
 )

@@ -60,7 +60,7 @@ def list_(as_json: bool, course: str | None) -> None:
 @click.argument("parameters", nargs=-1, metavar="[PARAMETER=VALUE]...")
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.FOLDER,
     default=Path("runs/studies"),
     help="Folder for figure and measurements.",
 )
