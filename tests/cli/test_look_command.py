@@ -16,7 +16,7 @@ OTHER = BIOGRAPHIES[1][:20]
 def test_a_page_is_written(regard: Command, folder: Path) -> None:
     outcome = succeeded(regard("look", "run", TEXT))
     assert outcome.new == ["look.html"]
-    assert outcome.out.startswith("Look: ")
+    assert outcome.out == "Look: look.html\n", "a path is printed as it was typed"
     assert "<!doctype html>" in (folder / "look.html").read_text(encoding="utf-8")
 
 
@@ -65,6 +65,12 @@ def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     assert {"layer", "head", "pattern", "previous", "sink", "entropy"} <= set(found[0])
     assert outcome.new == ["found.json", "head-scores.png"]
     assert (folder / "head-scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_text_too_short_for_sinks_has_no_share_of_them(regard: Command) -> None:
+    """Uniform attention to few tokens gave the first more than 0.3, and so 100% of the heads a sink."""
+    assert "4 tokens are too few to tell a sink" in regard("head-scores", "run", "Ada").out
+    assert "% of the heads use the first token as a sink" in regard("head-scores", "run", TEXT).out
 
 
 def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:

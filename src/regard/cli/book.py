@@ -37,7 +37,7 @@ def book(out: Path, only: tuple[str, ...], slides: bool, hide_answers: bool, tra
 
     made = make_book(only, train=train, track=_tracked)
     for page in write_book(out, made, hide_answers=hide_answers, slides=slides):
-        click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page.resolve()}")
+        click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page}")
 
 
 def _tracked(studies: "list[Study[Any]]") -> "Iterable[Study[Any]]":

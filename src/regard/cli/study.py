@@ -99,7 +99,7 @@ def run(
     click.echo("\nFigure and measurements: " + ", ".join(files))
     for place in places:
         if place.suffix == ".html":
-            click.echo(f"Look inside: {place.resolve()}")
+            click.echo(f"Look inside: {place}")
 
 
 def _described(theme: str, study: "Study[Any]") -> dict[str, object]:
