@@ -68,7 +68,7 @@ def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
 
 
 def test_a_text_too_short_for_sinks_has_no_share_of_them(regard: Command) -> None:
-    """Uniform attention to few tokens gave the first more than 0.3, and so 100% of the heads a sink."""
+    """Uniform attention to few tokens gave the first more than 0.3."""
     assert "4 tokens are too few to tell a sink" in regard("head-scores", "run", "Ada").out
     assert "% of the heads use the first token as a sink" in regard("head-scores", "run", TEXT).out
 
