@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.cli import config
 from regard.runs.run import Run
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from tiny import BIOGRAPHIES, QUESTIONS, STEPS, Command, Outcome
@@ -165,3 +166,11 @@ def test_it_tells_what_is_dropped(regard: Command, folder: Path, models: Path) -
     edit(own / "generation_config.json", num_beams=4)
     outcome = succeeded(regard("import-hf", own, "--out", "run"))
     assert "dropped: num_beams = 4\n" in outcome.out
+
+
+def test_a_long_list_of_what_is_dropped_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"encoder.layer.{i}.pooler.weight" for i in range(9)]
+    config._show_dropped(names)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert " ".join(out.split()) == f"dropped: {', '.join(names)}"

@@ -1,6 +1,7 @@
 """regard config, regard info, regard import-hf and regard export-hf"""
 
 from pathlib import Path
+from textwrap import fill
 
 import click
 
@@ -126,4 +127,5 @@ def export_hf(run: Path, out: Path, trust_code: bool) -> None:
 
 def _show_dropped(dropped: list[str]) -> None:
     if dropped:
-        click.echo(f"dropped: {', '.join(dropped)}")
+        text = f"dropped: {', '.join(dropped)}"
+        click.echo(fill(text, 80, subsequent_indent="  ", break_long_words=False))
