@@ -328,7 +328,12 @@ def _execute(
     if json_file:
         options.write_json(json_file, facts | done | best)
     if progress.best_loss is not None:
-        click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
+        click.echo(f"validation loss: {progress.best_loss:.4f}")
+        click.echo(f"weights: of step {progress.best_step:,}, with the lowest validation loss")
+    else:
+        click.echo(f"weights: of the last step, {progress.step:,}; no validation loss is measured")
+    if plan.run.recipe.task is not None:
+        click.echo(f"To score it: regard evaluate {plan.run.path}")
     click.echo(f"Run: {plan.run.path}")
     return True
 

@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,10 @@ def stored_text(run: Run) -> Splits:
 
 
 def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: int) -> str:
-    """Return a prompt with its continuation, sampled at temperature 0.8."""
+    """Return a prompt with its continuation, sampled at temperature 0.8.
+
+    Special tokens, such as those between documents, are line ends.
+    """
     training, ids = run.model.training, prompt.tolist()
     run.model.eval()
     (sample,) = generate_ids(
@@ -280,4 +284,6 @@ def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: i
         device=run.device,
     )
     run.model.train(training)
-    return run.tokenizer.decode([*ids, *sample.ids])
+    special, tokenizer = run.tokenizer.special.ids, run.tokenizer
+    parts = groupby([*ids, *sample.ids], special.__contains__)
+    return "\n".join(tokenizer.decode(list(part)) for is_special, part in parts if not is_special)
