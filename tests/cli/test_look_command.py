@@ -58,6 +58,11 @@ def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: 
     refused(regard("look", "run", TEXT, *flags), message)
 
 
+def test_unknown_text_is_refused_with_some_of_the_tokens(regard: Command) -> None:
+    says = "the text: the vocabulary has no 'Ł'; it has "
+    refused(regard("look", "run", "Łódź"), says, " tokens, such as ")
+
+
 def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     (folder / "texts.txt").write_text(f"{TEXT}\n{OTHER}\n", encoding="utf-8")
     outcome = succeeded(regard("head-scores", "run", "texts.txt", "--json", "found.json"))

@@ -46,7 +46,7 @@ from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, locate_unknown
 
 
 @dataclass(eq=False)
@@ -135,7 +135,9 @@ class Run:
         Raises:
             UserError: a text can't be encoded.
         """
-        first, *other = (self.tokenizer.encode(part) for part in (text, second) if part is not None)
+        with locate_unknown("the text", self.tokenizer):
+            parts = [self.tokenizer.encode(part) for part in (text, second) if part is not None]
+        first, *other = parts
         return self.template.join(self.text_affixes, first, *other)
 
     @property

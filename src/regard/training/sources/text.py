@@ -225,7 +225,7 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
         raise UserError(f"{text.training.path}: is too short to learn from")
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
-    if len(training) < n:
+    if len(training) < n and "parent" not in run.origin:  # of whose model the context is a part
         warnings.warn(
             f"the text has {len(training):,} training tokens, fewer than model.context_length={n}; "
             "give a longer text, or set a smaller context_length",
