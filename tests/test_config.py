@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import convert, override, to_commented_toml, to_toml
+from regard.config import (
+    convert,
+    override,
+)
 from regard.errors import UserError
 from regard.models.config import (
     DecoderConfig,
@@ -25,6 +28,10 @@ from regard.runs.recipe import Recipe, read_recipe
 from regard.runs.recipes import RECIPES
 from regard.tasks.casing import CasingConfig
 from regard.tasks.world import WorldConfig
+from regard.toml import (
+    to_commented_toml,
+    to_toml,
+)
 
 DEFAULT = RECIPES["default"]
 
@@ -235,15 +242,15 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
         ("model.activation=tanh", "model.activation", "gelu, gelu-tanh, relu, relu2"),
         ("data.documents=words", "data.documents", "lines, files"),
         ("model.n_layers=0", "model.n_layers", ">= 1"),
-        ("model.n_layers=two", "model.n_layers", "int"),
-        ("model.n_layers=1.5", "model.n_layers", "int"),
-        ("model.n_layers=none", "model.n_layers", "int"),
-        ("model.n_layers", "model.n_layers", "int"),
+        ("model.n_layers=two", "model.n_layers", "expected an integer >= 1, not 'two'"),
+        ("model.n_layers=1.5", "model.n_layers", "an integer >= 1, not 1.5"),
+        ("model.n_layers=none", "model.n_layers", "an integer >= 1, not none"),
+        ("model.n_layers", "model.n_layers", "an integer >= 1, not ''"),
         ("model.context_length=7", "model.context_length", ">= 8"),
         ("model.dropout=1", "model.dropout", "< 1"),
         ("model.dropout=-0.1", "model.dropout", ">= 0"),
         ("model.dropout=nan", "model.dropout", ">= 0"),
-        ("model.tie_head=1", "model.tie_head", "bool"),
+        ("model.tie_head=1", "model.tie_head", "expected true or false, not 1"),
         ("model.n_heads=3", "model", "divisor of d_model"),
         ("model.n_kv_heads=3", "model", "divisor of n_heads"),
         ("model.n_heads=256", "model", "even"),
@@ -255,7 +262,8 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
         ("training.lr=inf", "training.lr", "<= 1000"),
         ("training.lr=nan", "training.lr", "> 0"),
         ("training.steps=none", "training", "either epochs or steps"),
-        ("training.steps=null", "training.steps", "`int | none`"),
+        ("training.steps=abc", "training.steps", "an integer >= 1 or none, not 'abc'"),
+        ("training.optimizer.betas=3", "training.optimizer.betas", "a list, not 3"),
         ("training.optimizer.betas=[0.9]", "training.optimizer.betas", "length 2"),
         ("training.optimizer.betas=[0.9, 2]", "training.optimizer.betas[1]", "< 1"),
         ("data.validation=1", "data.validation", "< 1"),

@@ -1,7 +1,7 @@
-"""Configuration: structs, their fields' documentation, and their form as TOML.
+"""Configuration: structs with documented fields, read from plain values and changed by settings.
 
 A configuration is a frozen struct, with a docstring under each field. It is read from TOML, changed
-by `section.field=value` assignments, and written as TOML with its documentation.
+by `section.field=value` assignments, and written as TOML by `toml.py`.
 """
 
 import ast
@@ -9,13 +9,13 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-import tomli_w
 from msgspec import Meta
 
 from regard.errors import UserError, alternatives, suggestion
@@ -128,7 +128,9 @@ def _decode(type_: type, value: Any) -> Any:
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = re.sub(r"\[\d+\]", "", field).split(".") if field else []
-    message = message[0].lower() + message[1:].replace("| null`", "| none`")  # as in a setting
+    message = message[0].lower() + message[1:]
+    if message.startswith("expected"):
+        return _explain(message, type_, values, path)
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)
     elif message.startswith(("invalid value", "invalid enum value")):
@@ -138,6 +140,47 @@ def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     name = re.search("[`'](.*)[`']", message)
     near = suggestion(name[1], allowed) if name else ""
     return f"{message}; allowed: {', '.join(allowed)}{near}"
+
+
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a section",
+    "null": "none",
+}
+"""Types in the words of messages."""
+
+
+def _explain(message: str, type_: type[Config], values: Any, path: Sequence[str]) -> str:
+    """Return a message of msgspec about a type or a bound in plain words, with the value."""
+    expected, _, got = message.partition(", got ")
+    bound = value = ""
+    with suppress(LookupError, TypeError):  # of a part of a list
+        *sections, field = path
+        table: dict[str, Any] = reduce(lambda table, name: table[name], sections, values)
+        value = "none" if table[field] is None else f"{table[field]!r:.40}"
+        if got.startswith("`") and re.match("expected `(int|float)", message):
+            owners = _chosen(type_, values, sections)
+            bound = _bound([get_type_hints(owner, include_extras=True)[field] for owner in owners])
+
+    def name(kinds: re.Match[str]) -> str:
+        first, *others = (_TYPES.get(kind, kind) for kind in kinds[1].split(" | "))
+        return " or ".join([first + bound, *others])
+
+    return re.sub("`(.*?)`", name, expected) + (f", not {value}" if value else "")
+
+
+def _bound(hints: Sequence[Any]) -> str:
+    """Return the lower bound in annotations, the first if there are several."""
+    for hint in hints:
+        if isinstance(hint, Meta) and (hint.ge, hint.gt) != (None, None):
+            return f" >= {hint.ge:g}" if hint.gt is None else f" > {hint.gt:g}"
+        if found := _bound(get_args(hint)):
+            return found
+    return ""
 
 
 def map_kinds(values: Any, change: Callable[[str], str]) -> Any:
@@ -277,59 +320,6 @@ def _parse(text: str) -> Any:
         return text
 
 
-# Writing
-
-
-def to_toml(config: Config) -> str:
-    """Return the configuration as TOML; files of code are named without their folder."""
-    values = map_kinds(msgspec.to_builtins(config), file_name)
-    return tomli_w.dumps(without_none(values))
-
-
-def to_commented_toml(config: Config) -> str:
-    """Return the configuration as TOML, with the documentation of each field."""
-    return "\n".join(_commented(config, ())).strip() + "\n"
-
-
-def without_none(values: Any) -> Any:
-    """Return plain values without the fields that are None, which TOML can't write."""
-    if isinstance(values, dict):
-        return {name: without_none(x) for name, x in values.items() if x is not None}
-    if isinstance(values, list | tuple):
-        return [without_none(value) for value in values]
-    return values
-
-
-def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
-    """TOML lines: the plain fields of this table first, then its tables."""
-    docs, lines, tables = field_docs(type(config)), [], []
-    tag = config.__struct_config__.tag
-    if tag is not None:
-        lines += [f'kind = "{tag}"']
-    for name in config.__struct_fields__:
-        value = getattr(config, name)
-        doc = [f"# {docs[name]}"] if name in docs else []  # custom structs may have none
-        if isinstance(value, Config):
-            tables += ["", *doc, f"[{'.'.join((*path, name))}]"]
-            tables += _commented(value, (*path, name))
-        elif value is None:
-            lines += [*doc, f"# {name} ="]
-        elif value and isinstance(value, tuple) and isinstance(value[0], Config):
-            for entry in without_none(msgspec.to_builtins(value)):
-                tables += ["", *doc, *_entry_lines(entry, ".".join((*path, name)))]
-        else:
-            lines += [*doc, tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
-    return lines + tables
-
-
-def _entry_lines(values: dict[str, Any], path: str, header: str = "[[{}]]") -> list[str]:
-    """TOML lines of an entry of a list at a path, and of the tables in it."""
-    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
-    plain = tomli_w.dumps({name: value for name, value in values.items() if name not in tables})
-    inner = (_entry_lines(table, f"{path}.{name}", "[{}]") for name, table in tables.items())
-    return [header.format(path), plain.strip(), *(line for lines in inner for line in lines)]
-
-
 # Fields
 
 
@@ -362,11 +352,16 @@ def _own_docs(type_: type) -> dict[str, str]:
 
 def allowed_fields(type_: type[Config], values: Any, path: Sequence[str]) -> list[str]:
     """Return the fields of the section at a path, of the kind chosen there by the values."""
-    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
-    sections = _structs_at(type_, path, table.get("kind"))
-    chosen = [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
+    chosen = _chosen(type_, values, path)
     names = dict.fromkeys(name for section in chosen for name in section.__struct_fields__)
     return list(names) or ["none but kind"]
+
+
+def _chosen(type_: type[Config], values: Any, path: Sequence[str]) -> list[type[Config]]:
+    """Return the structs that may stand at a path, of the kind chosen there by the values."""
+    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
+    sections = _structs_at(type_, path, table.get("kind"))
+    return [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
 
 
 def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:

@@ -38,13 +38,36 @@ def require_list(texts: Iterable[object], name: str) -> None:
         raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
 
 
+MOST = 24
+"""Names that an error message lists in full."""
+SHOWN = 8
+"""Names that it shows of a longer list."""
+
+
 def alternatives(name: str, known: Iterable[str]) -> str:
-    """Return the known names for an error message, and the nearest to an unknown name."""
+    """Return the known names for an error message, and the nearest to an unknown name.
+
+    Of a long list only some are shown, the nearest first.
+    """
     names = list(known)
-    return f"there are: {', '.join(names)}{suggestion(name, names)}"
+    if len(names) <= MOST:
+        return f"there are: {', '.join(names)}{suggestion(name, names)}"
+    near = get_close_matches(name.lower(), names, n=SHOWN)
+    return f"there are: {some(dict.fromkeys([*near, *names]))}{suggestion(name, names)}"
+
+
+def some(names: Collection[str], most: int = SHOWN) -> str:
+    """Return names for an error message: the first, and the number of the others."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(list(names)[:most]) + more
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """Return the end of an error message: the nearest known name, or nothing."""
-    nearest = get_close_matches(name.lower(), list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that is nearest to another, if one is near."""
+    return next(iter(get_close_matches(name.lower(), list(known), n=1)), None)

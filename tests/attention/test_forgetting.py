@@ -41,7 +41,7 @@ def test_a_constant_gate_is_alibi() -> None:
 
 
 def test_a_closed_gate_hides_all_that_came_before() -> None:
-    query, key, value, log_forget = inputs(9)
+    query, key, _, log_forget = inputs(9)
     log_forget[:, :, 5] = -torch.inf
     attend = Forgetting(heads=4)
     weights = attend.weights(query, key, mask=CAUSAL, gates={"log_forget": log_forget})
@@ -77,10 +77,9 @@ def test_sums_are_kept_in_float32_beside_a_cache_in_bfloat16() -> None:
     outputs = []
     for i in range(400):
         here = slice(i, i + 1)
-        parts = (x[:, :, here] for x in (query, key, value))
-        out, state = attend.extend(
-            *parts, state, gates={"log_forget": gates["log_forget"][:, :, here]}
-        )
+        q, k, v = (x[:, :, here] for x in (query, key, value))
+        new = {"log_forget": gates["log_forget"][:, :, here]}
+        out, state = attend.extend(q, k, v, state, gates=new)
         outputs.append(out)
     whole = attend(query, key, value, mask=CAUSAL, gates=gates)
     error = (torch.cat(outputs, 2).double() - whole.double()).abs().max()

@@ -143,7 +143,7 @@ def test_kernel_attention_has_an_entry_for_each_map() -> None:
     assert len(maps) == 6
 
 
-@pytest.mark.parametrize("name", ["", "Softmax", "soft max", "linear", "kernel", "mine.py", ":x"])
+@pytest.mark.parametrize("name", ["", "Softmax", "soft max", "linear", "kernel", ":x"])
 def test_another_name_is_answered_with_all_there_are(name: str) -> None:
     said = complaint(name)
     assert said.startswith(f"{name}: no such mechanism; there are: ")
@@ -244,11 +244,27 @@ def test_a_file_without_a_mechanism_is_told_in_one_line(
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("name", ["nowhere.py:Own", "folder.py:Own"])
+@pytest.mark.parametrize("name", ["nowhere.py:Own", "nowhere.py", "folder.py:Own"])
 def test_a_missing_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.py").mkdir()
     assert complaint(name) == f"{name.partition(':')[0]}: no such file"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("class Helper: ...\nclass Own(Attention): ...\n", "names no class; write {}:Own"),
+        ("class A(B): ...\nclass C(A): ...\n", "names no class; write {}:A or {}:C"),
+        ("raise SystemExit\n", "names no class; write FILE.py:CLASS"),
+        ("class\n", "can't be loaded: SyntaxError: "),
+    ],
+)
+def test_a_file_without_a_class_is_completed_and_not_run(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (path := tmp_path / "mine.py").write_text(text, "utf-8")
+    assert complaint(str(path)).startswith(f"{path}: {says.format(path, path)}")
 
 
 def test_a_class_that_needs_arguments_is_told_before_it_is_made(tmp_path: Path) -> None:

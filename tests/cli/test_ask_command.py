@@ -110,7 +110,7 @@ def test_verdicts_need_the_expected_answer(regard: Command) -> None:
 
 @pytest.mark.parametrize(
     "question",
-    ["", " ", "Ωραίος", "他在哪里出生？", "x" * 10_000, "no question", "\x1b[31m", "\udcff"],
+    ["Ωραίος", "他在哪里出生？", "x" * 10_000, "no question", "\x1b[31m", "\udcff"],
 )
 def test_any_text_gets_a_reply(regard: Command, question: str) -> None:
     asked = ["--json", "run", "--", question, "Where was Mia Bell born?"]
@@ -121,6 +121,11 @@ def test_any_text_gets_a_reply(regard: Command, question: str) -> None:
     shown = succeeded(regard("ask", "run", "--", question)).out
     assert "\x1b" not in shown
     assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.parametrize("question", ["", " "])
+def test_an_empty_question_is_refused(regard: Command, question: str) -> None:
+    refused(regard("ask", "run", "Where was Mia Bell born?", question), "question 2 is empty")
 
 
 def test_with_an_unknown_name_there_is_a_best_guess(regard: Command) -> None:

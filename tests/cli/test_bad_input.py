@@ -431,6 +431,15 @@ def test_a_text_of_one_character_is_too_short_for_windows(regard: Command, folde
     refused(regard("train", "text", "a.txt", "--out", "new"), "a.txt: is too short")
 
 
+def test_a_text_shorter_than_the_context_is_trained_with_a_warning(
+    regard: Command, folder: Path
+) -> None:
+    put(folder, "abc.txt", "abc")
+    says = f"the text has 3 training tokens, fewer than model.context_length={BLOCK}; "
+    with pytest.warns(UserWarning, match=says):
+        assert regard("train", "text", "abc.txt", "--out", "new", *MODEL, *STEPS).code == 0
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -467,6 +476,35 @@ def test_an_out_that_cannot_be_made_is_named(
 @pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("world",)])
 def test_an_out_that_holds_a_run_is_left_alone(regard: Command, command: Sequence[str]) -> None:
     refused(regard(*command, "--out", "run"), "run: ", "choose another --out")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain nowhere.txt --out run",
+        "train text nowhere.txt --out run",
+        "train questions nowhere.tsv --out run",
+        "train classification nowhere.tsv --out full",
+        "finetune nowhere.tsv --from nowhere --out full",
+        "convert nowhere --out run",
+        "export-hf nowhere --out full",
+        "import-hf nowhere --out full",
+        "pack nowhere.txt --out full",
+        "index nowhere.txt --out text.txt",
+        "book --only nowhere --out text.txt",
+        "study run nowhere --out text.txt",
+        "look nowhere Ada --out full",
+        "head-scores nowhere Ada --out full",
+        "birthplaces --data nowhere --out text.txt",
+    ],
+)
+def test_a_place_that_is_taken_is_named_before_anything_is_read(
+    regard: Command, folder: Path, command: str
+) -> None:
+    (folder / "full").mkdir()
+    put(folder / "full", "mine.txt", "mine")
+    refused(regard(*command.split()), command.split()[-1])
+    assert "nowhere" not in regard(*command.split()).err
 
 
 def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
@@ -524,6 +562,14 @@ def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) ->
 )
 def test_a_bad_prompt_is_named(regard: Command, prompts: Sequence[str], says: str) -> None:
     refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
+
+
+@pytest.mark.parametrize("setting", ["tokenizer.unknown=bytes", "tokenizer.unknown=unk"])
+def test_unknown_characters_of_prompts_are_named_once(regard: Command, setting: str) -> None:
+    assert regard(*PRETRAIN, setting).code == 0
+    with pytest.warns(UserWarning, match="the tokenizer of new has no 'Ł', 'ź'; ") as warned:
+        assert regard("generate", "new", "Ł and ź", "Ł", "--max-new-tokens", 2).code == 0
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize("text", ["", "\n", "Ada\n\nMia\n"])

@@ -111,9 +111,9 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
     ("text", "says"),
     [
         ("", "bad.tsv: is empty"),
-        ("fine\tgood\nbad\t\n", "bad.tsv:2: the answer is empty"),
-        ("fine\tgood\n\tpoor\n", "bad.tsv:2: the question is empty"),
-        ("fine\tgood\nbad\n", "bad.tsv:2: has no answer"),
+        ("fine\tgood\nbad\t\n", "bad.tsv:2: the label is empty; a line holds a text, a tab, and"),
+        ("fine\tgood\n\tpoor\n", "bad.tsv:2: the text is empty"),
+        ("fine\tgood\nbad\n", "bad.tsv:2: has no label, but other lines have: put a tab and the"),
         ("fine\tso\tgood\tpoor\n", "bad.tsv:1: has 3 tabs"),
         ("fine\tso\tgood\nbad\tpoor\n", "bad.tsv:2: has one text, but other lines have two"),
     ],
@@ -152,7 +152,7 @@ def test_words_without_a_tag_each_are_named(
     [
         ("a\n", "bad.tsv:1: has 0 tabs; a line holds a text, a tab, a second text"),
         ("a\t\tyes\n", "bad.tsv:1: the second text is empty"),
-        ("a\tb\tyes\na\tb\n", "bad.tsv:2: has no answer"),
+        ("a\tb\tyes\na\tb\n", "bad.tsv:2: has no label"),
     ],
 )
 def test_statements_without_texts_are_named(
@@ -167,7 +167,7 @@ def test_statements_without_texts_are_named(
 
 def test_examples_to_train_on_have_answers(regard: Command, folder: Path) -> None:
     (folder / "bad.tsv").write_text("fine\nbad\n", "utf-8")
-    refused(regard(*CLASSIFY, "bad.tsv", *CLASSES), "bad.tsv:1: has no answer")
+    refused(regard(*CLASSIFY, "bad.tsv", *CLASSES), "bad.tsv:1: has no label: put a tab")
 
 
 def test_questions_without_documents_cannot_be_ranked(regard: Command, folder: Path) -> None:

@@ -17,7 +17,10 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
-from regard.config import convert, override, to_commented_toml
+from regard.config import (
+    convert,
+    override,
+)
 from regard.errors import UserError
 from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe
@@ -25,6 +28,7 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig
+from regard.toml import to_commented_toml
 from regard.training import plan
 from regard.training.validation import mean_loss
 from tiny import (
@@ -147,6 +151,7 @@ def test_training_lowers_the_loss_below_that_of_the_letters_frequencies(
     assert facts["validation_loss"] < entropy < facts["uniform_loss"]
     assert metrics(folder / "new")[-1]["loss"] < entropy
     assert f"validation loss: {facts['validation_loss']:.4f}" in outcome.out
+    assert f"weights: of step {facts['best_step']}, with the lowest validation" in outcome.out
 
 
 def test_the_text_of_a_pretraining_is_indexed(regard: Command, folder: Path) -> None:
@@ -353,7 +358,8 @@ def test_a_sample_begins_like_the_text(regard: Command, folder: Path) -> None:
     outcome = succeeded(regard("train", "text", "any.txt", "--out", "new", *settings))
     sample = outcome.err.partition("\nsample: ")[2].rstrip("\n")
     assert sample[:8] in "abcdefghijklmnopqrstuvwxyz" * 2
-    assert len(re.findall("<sep>|<pad>|.", sample)) == 64
+    assert re.fullmatch("[a-z⏎]{8,64}", sample), "special tokens are line ends"
+    assert "weights: of the last step, 3; no validation loss is measured\n" in outcome.out
 
 
 # evaluate

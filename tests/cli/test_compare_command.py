@@ -65,7 +65,7 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
         ("mqar --over model.n_layer=1,2 --out new", "did you mean n_layers"),
         ("mqar --over model.n_layers --out new", "--over model.n_layers: write FIELD=VALUE"),
         ("mqar --over model.n_layers= --out new", "has an empty value"),
-        ("mqar --over training.lr=fast --out new", "--over training.lr=fast: expected `float`"),
+        ("mqar --over training.lr=fast --out new", "--over training.lr=fast: expected a number"),
         ("mqar --over training.lr=1 --tune training.lr=2 --out new", "is compared and tuned"),
         ("mqar --over training.lr=1 --over training.lr=2 --out new", "is given twice"),
         ("mqar --over training.lr=1e-3,1e-2", "add --out FOLDER"),

@@ -37,6 +37,14 @@ def test_the_table_has_a_row_for_each_part_of_a_course() -> None:
     assert "derivation products-by-hand" in table
 
 
+def test_no_path_is_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "80"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    table = listed("--course", "practical-4")
+    assert max(map(len, table.splitlines())) <= 100, "a terminal of 80 columns, with escapes"
+    assert "…" not in table
+
+
 def test_an_unknown_course_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["courses", "--course", "practical-5"]) == 2
     message = capsys.readouterr().err

@@ -31,6 +31,7 @@ def test_new_writes_a_notebook_per_course(regard: Command, folder: Path) -> None
     outcome = succeeded(regard("exercises", "new", "new", "--seed", 5))
     assert sorted(outcome.new) == ["new", *(f"new/{name}.ipynb" for name in sorted(EXERCISES))]
     assert "seed 5" in outcome.out
+    assert "To grade them: regard exercises check new\n" in outcome.out
     again = {path.name: path.read_bytes() for path in (folder / "new").iterdir()}
     succeeded(regard("exercises", "new", "again", "--seed", 5))
     assert {path.name: path.read_bytes() for path in (folder / "again").iterdir()} == again

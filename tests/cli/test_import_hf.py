@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.cli import config
 from regard.runs.run import Run
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
 from tiny import BIOGRAPHIES, QUESTIONS, STEPS, Command, Outcome
@@ -111,7 +112,7 @@ def test_its_tokens_serve_other_models_and_are_not_trained(
     flags = ("--tokenizer", "gpt2", "--out", "new")
     succeeded(regard("pretrain", "text.txt", *flags, *settings))
     flags = ("--tokenizer", f"hf:{models / 'gpt2'}", "--out", "text")
-    succeeded(regard("train", "text", "text.txt", *flags, *settings))
+    succeeded(regard("train", "text", "text.txt", *flags, *settings, "model.context_length=16"))
     ours, theirs = (Run.load(imported / name).tokenizer for name in ("text", "gpt2"))
     assert ours.fingerprint == theirs.fingerprint
     kind = "tokenizer.kind=hugging-face"
@@ -165,3 +166,11 @@ def test_it_tells_what_is_dropped(regard: Command, folder: Path, models: Path) -
     edit(own / "generation_config.json", num_beams=4)
     outcome = succeeded(regard("import-hf", own, "--out", "run"))
     assert "dropped: num_beams = 4\n" in outcome.out
+
+
+def test_a_long_list_of_what_is_dropped_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"encoder.layer.{i}.pooler.weight" for i in range(9)]
+    config._show_dropped(names)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert " ".join(out.split()) == f"dropped: {', '.join(names)}"

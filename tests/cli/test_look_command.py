@@ -16,7 +16,7 @@ OTHER = BIOGRAPHIES[1][:20]
 def test_a_page_is_written(regard: Command, folder: Path) -> None:
     outcome = succeeded(regard("look", "run", TEXT))
     assert outcome.new == ["look.html"]
-    assert outcome.out.startswith("Look: ")
+    assert outcome.out == "Look: look.html\n", "a path is printed as it was typed"
     assert "<!doctype html>" in (folder / "look.html").read_text(encoding="utf-8")
 
 
@@ -70,6 +70,11 @@ def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: 
     refused(regard("look", "run", TEXT, *flags), message)
 
 
+def test_unknown_text_is_refused_with_some_of_the_tokens(regard: Command) -> None:
+    says = "the text: the vocabulary has no 'Ł'; it has "
+    refused(regard("look", "run", "Łódź"), says, " tokens, such as ")
+
+
 def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     (folder / "texts.txt").write_text(f"{TEXT}\n{OTHER}\n", encoding="utf-8")
     outcome = succeeded(regard("head-scores", "run", "texts.txt", "--json", "found.json"))
@@ -77,6 +82,12 @@ def test_patterns_are_listed_and_drawn(regard: Command, folder: Path) -> None:
     assert {"layer", "head", "pattern", "previous", "sink", "entropy"} <= set(found[0])
     assert outcome.new == ["found.json", "head-scores.png"]
     assert (folder / "head-scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_text_too_short_for_sinks_has_no_share_of_them(regard: Command) -> None:
+    """Uniform attention to few tokens gave the first more than 0.3."""
+    assert "4 tokens are too few to tell a sink" in regard("head-scores", "run", "Ada").out
+    assert "% of the heads use the first token as a sink" in regard("head-scores", "run", TEXT).out
 
 
 def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:

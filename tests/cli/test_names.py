@@ -47,6 +47,55 @@ def test_a_run_that_is_not_there_suggests_the_nearest(
     refused(regard(*command.split()), "rum: is not a run folder", f"did you mean {run.name}?")
 
 
+def test_a_name_that_is_not_near_lists_the_runs_there(
+    regard: Command, run: Path, folder: Path
+) -> None:
+    """Equal folders made unlike names near."""
+    shutil.copytree(run, folder / "runs" / "mine")
+    refused(
+        regard("info", "runs/nope"), "runs/nope: is not a run", f"; runs there: {Path('runs/mine')}"
+    )
+    refused(regard("info", "runs"), "; runs there: ")
+    refused(regard("info", "runs/mime"), f"did you mean {Path('runs/mine')}?")
+
+
+@pytest.mark.parametrize("command", ["info {}", "generate {} Ada", "evaluate {} pairs.tsv"])
+@pytest.mark.parametrize("prefix", ["", "hf:"])
+@pytest.mark.usefixtures("run")
+def test_a_hugging_face_folder_where_a_run_is_needed_is_imported(
+    regard: Command, command: str, prefix: str
+) -> None:
+    succeeded(regard("export-hf", "run", "--out", "run-hf"))
+    outcome = regard(*command.format(f"{prefix}run-hf").split())
+    refused(outcome, mend := "regard import-hf run-hf --out NEW")
+    succeeded(regard(*mend.split()[1:]))
+    succeeded(regard("generate", "NEW", "Ada", "--max-new-tokens", 2))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["look hf:run Ada", "import-hf run --out new", "finetune pairs.tsv --from hf:run --out new"],
+)
+@pytest.mark.usefixtures("run")
+def test_a_run_where_a_hugging_face_folder_is_needed_is_used_as_it_is(
+    regard: Command, command: str
+) -> None:
+    refused(
+        regard(*command.split()), "run: is a Regard run already; use it without", "generate run"
+    )
+
+
+@pytest.mark.usefixtures("run")
+def test_a_run_after_hf_is_given_without_it(regard: Command) -> None:
+    refused(regard("info", "hf:run"), "hf:run: is not a run folder: write run, without hf:")
+
+
+def test_of_many_names_the_nearest_come_first_and_the_others_are_counted(regard: Command) -> None:
+    outcome = regard("study", "run", "averging")
+    refused(outcome, "there are: averaging, ", " more; did you mean averaging?")
+    assert len(outcome.err) < 400
+
+
 def test_a_bare_model_name_suggests_hugging_face(regard: Command) -> None:
     refused(regard("look", "gpt2", "text"), "for a Hugging Face model, write hf:gpt2")
 

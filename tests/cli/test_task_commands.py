@@ -112,7 +112,8 @@ def test_the_seed_decides_examples_and_weights(regard: Command, folder: Path) ->
 def test_a_finished_task_is_resumed_without_change(regard: Command, folder: Path) -> None:
     train(regard, "classification")
     before = (folder / "new/model.safetensors").read_bytes()
-    train(regard, "classification", "--resume")
+    resumed = train(regard, "classification", "--resume")
+    assert "To score it: regard evaluate new\n" in resumed
     assert (folder / "new/model.safetensors").read_bytes() == before
 
 

@@ -65,7 +65,7 @@ def test_a_finished_run_gets_more_steps(regard: Command, folder: Path) -> None:
         (("--steps", "+0"), "--steps +0: expected"),
         (("--steps", "+nan"), "--steps +nan: expected"),
         (("--steps", "+2", "--recipe", "demo"), "leave --recipe out"),
-        (("--steps", "+99999999"), "training.steps: expected `int` <= 100000000"),
+        (("--steps", "+99999999"), "training.steps: expected an integer <= 100000000"),
         (("--steps", "+2", "--seed", "1"), "seed=1: --steps continues"),
     ):
         refused(regard(*flags, "new", "--from", "first", *arguments), says)
@@ -87,7 +87,7 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--from", "nowhere"), "it doesn't exist; give a run folder or, for a Hugging Face model"),
+        (("--from", "nowhere"), "give a run folder or, for a Hugging Face model"),
         (("--from", "hf:nowhere"), "it doesn't exist"),
         (("--from", "run", "--tokenizer", "run"), "comes with --from"),
         (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
@@ -97,7 +97,11 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
         (("training.lora.rank=2",), "training.lora: adapts trained weights"),
         (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
         (("--from", "run", "training.lora.rank=999"), "training.lora.rank=999: exceeds"),
-        (("--from", "run", "--steps", "+2", "--out", "run"), "--out run: is the run to continue"),
+        (("--from", "run", "--steps", "+2", "--out", "run"), "run: holds a run; choose another"),
+        (
+            ("--from", "run", "--steps", "+2", "--out", "run", "--resume"),
+            "--out run: is the run to continue",
+        ),
         (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
         (("--tokenizer", "byte-pairs:abc"), "--tokenizer byte-pairs:abc: takes no such size"),
     ],

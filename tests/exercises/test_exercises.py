@@ -27,6 +27,9 @@ def test_there_are_enough_exercises_of_each_course() -> None:
     }
     assert len(ALL) == sum(map(len, EXERCISES.values())) >= 24
     assert set(MUTANTS) == set(ALL)
+    for group in EXERCISES.values():
+        parts = [exercise.part for exercise in group]
+        assert len(set(parts)) == len(parts), "rows of one course are told apart by their parts"
 
 
 @EACH

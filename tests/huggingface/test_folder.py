@@ -482,8 +482,8 @@ def test_a_config_json_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"n_layer": 10**12}, "n_layers: expected `int` <="),
-        ({"n_positions": 10**12}, "context_length: expected `int` <="),
+        ({"n_layer": 10**12}, "n_layers: expected an integer <="),
+        ({"n_positions": 10**12}, "context_length: expected an integer <="),
         ({"eos_token_id": [10**12]}, "its special id 1000000000000 is none of a vocabulary"),
         ({"decoder_start_token_id": -3}, "its special id -3 is none of a vocabulary"),
     ],

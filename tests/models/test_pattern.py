@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from regard.attention.config import BUILT_IN, SoftmaxConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
-from regard.config import convert, override, parse_toml, to_commented_toml, to_toml
+from regard.config import (
+    convert,
+    override,
+    parse_toml,
+)
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
+from regard.toml import (
+    to_commented_toml,
+    to_toml,
+)
 
 ROTARY = "model.positions.kind=rotary"
 KINDS = st.lists(st.tuples(st.sampled_from(sorted(BUILT_IN)), st.integers(1, 3)), min_size=1)
@@ -123,14 +131,17 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["pattern=+elu"], "model.pattern: +elu: has an entry without a kind"),
         (["pattern=softmax*9"], "model: pattern has 9 layers, and n_layers = 6"),
         (["pattern=softmax*999999999"], "model: pattern has 999999999 layers"),
-        (["pattern=3"], "model.pattern: expected `array`"),
+        (["pattern=3"], "model.pattern: expected a list"),
         (["layers.6.window=1"], "model.layers.6.window: the last entry is layers.5"),
         (["layers.99999999999.window=1"], "the last entry is layers.5"),
         (["layers.2=elu"], "model.layers.2: is a section, not a value"),
         (["layers.2.windo=1"], "did you mean window?"),
         (["pattern.0.window=1"], "model.pattern.0.window: pattern has no entries"),
         (["n_heads.0.window=1"], "n_heads has no entries; leave out .0"),
-        (["pattern=elu", "pattern.0.window=-1"], "model.pattern[0].window: expected `int` >= 0"),
+        (
+            ["pattern=elu", "pattern.0.window=-1"],
+            "model.pattern[0].window: expected an integer >= 0",
+        ),
         (["pattern=elu", "pattern.0.n_kv_heads=3"], "model: pattern[0]: n_kv_heads = 3"),
         (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
         (["pattern=elu", "pattern.0.positions.kind=alibi"], "allowed: rotary, none"),

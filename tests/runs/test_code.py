@@ -218,6 +218,7 @@ NAMED = f"{PATH}stranger/evil.py:Mine"
             "--dry-run",
             "--out",
             "r",
+            "model.context_length=32",
         ),
         ("compare", "stranger/grid.toml", "--dry-run"),
         ("compare", "stranger/outer.toml", "--dry-run"),

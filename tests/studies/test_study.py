@@ -77,7 +77,7 @@ def test_a_parameter_out_of_range_is_refused_in_one_line(wrong: str) -> None:
 
 
 def test_a_parameter_out_of_range_is_refused_in_python() -> None:
-    with pytest.raises(UserError, match=r"how-big: n: expected `int` <= 9"):
+    with pytest.raises(UserError, match=r"how-big: n: expected an integer <= 9"):
         how_big(n=10)
 
 
@@ -148,7 +148,7 @@ def test_seeds_are_given_as_text() -> None:
         (["seeds=0"], "luck: seeds: expected a number from 1 to 1000, not '0'"),
         (["seeds=x"], "luck: seeds: expected a number from 1 to 1000, not 'x'"),
         (["seeds=1001"], "luck: seeds: expected a number from 1 to 1000, not '1001'"),
-        (["seeds=2", "seed=4294967295"], "luck: seed: expected `int` <= 4294967295"),
+        (["seeds=2", "seed=4294967295"], "luck: seed: expected an integer <= 4294967295"),
         (["seeds=2", "limits=1"], "luck: limits: no such field"),
     ],
 )

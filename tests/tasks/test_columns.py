@@ -94,3 +94,12 @@ def test_usual_names_prevail_and_a_doubt_is_told(tmp_path: Path) -> None:
     path = write(tmp_path / "b.csv", review=REVIEWS, mood=MOODS, stars=STARS)
     with pytest.warns(UserWarning, match=r"column review for the text and stars .* mood too: "):
         read_table_rows(path, TableConfig())
+
+
+def test_a_chosen_column_of_ids_is_doubtful_where_there_are_texts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", id=IDS, review=REVIEWS, stars=STARS)
+    for label in ("", "stars"):
+        with pytest.warns(UserWarning, match="takes column id for the text .* be review too: "):
+            read_table_rows(path, TableConfig(text="id", label=label))
+    names = write(tmp_path / "b.csv", name=NAMES, mood=MOODS)
+    read_table_rows(names, TableConfig(text="name", label="mood"))

@@ -64,7 +64,7 @@ def test_two_columns_are_a_text_and_its_label(
     ("text", "says"),
     [
         ("", "is empty"),
-        ("a\tb\tx\na\tb", ":2: has no answer, but other lines have"),
+        ("a\tb\tx\na\tb", ":2: has no label, but other lines have"),
         ("a", ":1: has 0 tabs; a line holds a text, a tab, a second text"),
         ("a\tb\tx\ty", ":1: has 3 tabs"),
         ("\tb\tx", ":1: the text is empty"),

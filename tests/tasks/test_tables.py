@@ -136,6 +136,8 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
         ("review,stars\n", NAMED, "has a header but no rows; add rows"),
         ("review,stars\ngood,5\n", TableConfig(text="reviews"), "did you mean review?"),
         ("review,stars\ngood,5\n", TableConfig(text="3"), "has no column '3'; its columns: review"),
+        ("a b c d\n", TableConfig(text="x"), "so name a column by number (1), or add a header"),
+        ("1,2\n", TableConfig(text="x"), "it has no header, so name a column by number (1 to 2)"),
         ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no good row"),
     ],
 )

@@ -300,6 +300,22 @@ def test_a_word_that_is_known_in_another_place_is_named_with_it(text: str, told:
     assert str(refused.value) == f"the vocabulary has no {told}"
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        CharactersConfig(unknown="bytes"),
+        CharactersConfig(unknown="unk"),
+        WordsConfig(unknown="unk"),
+        BytePairsConfig(size=300),
+    ],
+)
+def test_unknown_parts_are_listed_in_their_order(config: TokenizerConfig) -> None:
+    tokenizer = train_tokenizer(config, ["Ada was 0x41"])
+    assert tokenizer.unknown_parts("Ada was 0x41") == []
+    expected = [] if isinstance(config, BytePairsConfig) else ["é", "Ł"]
+    assert tokenizer.unknown_parts("é Ada Ł") == expected
+
+
 @pytest.mark.parametrize("space", ["\t", "\n", "\u3000"])
 def test_an_unknown_space_is_named(space: str) -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["Ada was", "\nwas"])
@@ -402,7 +418,8 @@ def test_a_tokenizer_that_comes_with_a_model_is_not_trained() -> None:
 
 def test_a_document_that_cannot_be_encoded_is_named_by_its_place() -> None:
     documents = [Document("abba", "a.txt:1"), Document("abc", "a.txt:7")]
-    with pytest.raises(OutOfVocabularyError, match=r"^a\.txt:7: the vocabulary has no 'c'"):
+    says = r"^a\.txt:7: the vocabulary has no 'c'; it has 2 tokens, such as 'a', 'b'; remove it, "
+    with pytest.raises(OutOfVocabularyError, match=says):
         encode_documents(train_tokenizer(CharactersConfig(), ["ab"]), documents)
 
 

@@ -1,6 +1,7 @@
 """What people, files and TensorBoard are told."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def test_lines_come_at_tenths_and_with_validation(capsys: pytest.CaptureFixture[
         lines.log({"step": step, **RECORD} | ({"validation_loss": 2.0} if step == 35 else {}))
     shown = capsys.readouterr().err.splitlines()
     assert 10 <= len(shown) <= 13
-    assert "35/100 loss 1.500 · 1,234 tokens/s · validation 2.000 7 s left" in "\n".join(shown)
+    assert "11/100 loss 1.500 · 1,234 tokens/s · 7 s left" in "\n".join(shown)
+    assert "35/100 loss 1.500 · validation 2.000 · 7 s left" in "\n".join(shown)
 
 
 def test_without_a_terminal_there_is_no_bar(tmp_path: Path) -> None:
@@ -68,6 +70,24 @@ def test_a_terminal_gets_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for logger in loggers:
         logger.log({"step": 1, **RECORD})
         logger.close()
+
+
+@pytest.mark.parametrize("logger", [Lines, Bar])
+def test_progress_fits_80_columns(
+    logger: type[Lines | Bar], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "80"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    measured = RECORD | {"memory_mb": 1361, "tokens_per_second": 123456}
+    validated = measured | {"validation_loss": 5.535, "perplexity": 253.47}
+    made = logger("training", 2000, 0)
+    made.log({"step": 1000, **measured})
+    made.log({"step": 2000, **validated})
+    made.close()
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    lines = re.split(r"[\r\n]", shown)
+    assert max(map(len, lines)) <= 80
+    assert "2000/2000 loss 1.500 · validation 5.535 · perplexity 253.47" in shown
 
 
 def test_quiet_means_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,13 @@ import msgspec
 
 from regard.attention import custom
 from regard.attention.support import FEATURE_NAMES, LINEAR_MASKS, SCORES, Support
-from regard.config import Config, Count, OpenConfig, Positive, Seed
+from regard.config import (
+    Config,
+    Count,
+    OpenConfig,
+    Positive,
+    Seed,
+)
 from regard.errors import UnsupportedError, UserError, alternatives
 
 if TYPE_CHECKING:
@@ -314,6 +320,9 @@ def config_type(kind: str) -> type[Config]:
     path, _, name = kind.rpartition(":")
     if path.endswith(".py"):
         return _config_of(kind, custom.load(path, name))
+    if kind.endswith(".py"):
+        found = " or ".join(custom.kinds_in(kind)) or "FILE.py:CLASS"
+        raise UserError(f"{kind}: names no class; write {found}")
     try:
         found = locate(BUILT_IN[kind]) if kind in BUILT_IN else _installed(kind)
     except UserError:

@@ -1,5 +1,6 @@
 """Mechanisms in a user's file, which is self-contained and identified by its sha256."""
 
+import ast
 import sys
 from functools import cache
 from hashlib import sha256
@@ -20,14 +21,31 @@ def load(path: str, name: str) -> Any:
     Raises:
         UserError: there is none, or the file can't be loaded.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError:
-        raise UserError(f"{path}: no such file") from None
-    module = _module(path, content)
+    module = _module(path, _read(path))
     if not hasattr(module, name):
         raise UserError(f"{path}: has no class {name!r}; name it as FILE.py:CLASS")
     return getattr(module, name)
+
+
+def kinds_in(path: str) -> list[str]:
+    """Return FILE.py:CLASS for each class of a file that has a base; the file isn't run.
+
+    Raises:
+        UserError: there is no such file, or it isn't Python.
+    """
+    try:
+        code = ast.parse(_read(path), path)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{path}: can't be loaded: {type(error).__name__}: {error}") from None
+    classes = (each for each in code.body if isinstance(each, ast.ClassDef) and each.bases)
+    return [f"{path}:{each.name}" for each in classes]
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        raise UserError(f"{path}: no such file") from None
 
 
 @cache

@@ -97,6 +97,8 @@ def ask(
 
 def _lines(questions: tuple[str, ...]) -> list[str]:
     if questions != ("-",):
+        if empty := [i for i, text in enumerate(questions, 1) if not text.strip()]:
+            raise UserError(f"ask: question {empty[0]} is empty; write a question")
         return list(questions)
     return sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.FOLDER,
     default=Path("runs/birthplaces"),
     help="Folder for the runs, one subfolder per seed.",
 )
@@ -82,7 +82,7 @@ def birthplaces(
                 f"stopped and saved in {folder}; repeat the command to resume"
             ) from None
         birthplaces_report(found, read, chosen.environment).save(folder / "report.html")
-        click.echo(f"Report: {(folder / 'report.html').resolve()}")
+        click.echo(f"Report: {folder / 'report.html'}")
         scores += [arm.score for arm in found.values()]
     _print_table(scores)
     _print_aurocs(scores)

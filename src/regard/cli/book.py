@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--out", type=options.PATH, required=True, help="Output folder.")
+@click.option("--out", type=options.FOLDER, required=True, help="Output folder.")
 @click.option(
     "--only",
     metavar="NAME",
@@ -38,7 +38,7 @@ def book(out: Path, only: tuple[str, ...], slides: bool, hide_answers: bool, tra
     require_book_folder(out)
     made = make_book(only, train=train, track=_tracked)
     for page in write_book(out, made, hide_answers=hide_answers, slides=slides):
-        click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page.resolve()}")
+        click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page}")
 
 
 def _tracked(studies: "list[Study[Any]]") -> "Iterable[Study[Any]]":

@@ -1,6 +1,7 @@
 """regard config, regard info, regard import-hf and regard export-hf"""
 
 from pathlib import Path
+from textwrap import fill
 
 import click
 
@@ -19,8 +20,8 @@ def config(trust_code: bool, recipe: str | None, overrides: tuple[str, ...]) -> 
 
     OVERRIDES are settings such as model.n_layers=6.
     """
-    from regard.config import to_commented_toml
     from regard.runs.recipes import find_recipe
+    from regard.toml import to_commented_toml
 
     options.trust_named(recipe, trust=trust_code)
     click.echo(to_commented_toml(find_recipe(recipe or "default", overrides)), nl=False)
@@ -85,7 +86,7 @@ def info(run: Path, trust_code: bool) -> None:
 
 @click.command("import-hf")
 @click.argument("folder", type=options.PATH)
-@options.OUT
+@options.NEW
 def import_hf(folder: Path, out: Path) -> None:
     """Convert the Hugging Face model in FOLDER to a run.
 
@@ -109,7 +110,7 @@ def import_hf(folder: Path, out: Path) -> None:
 @click.command("export-hf")
 @options.TRUST_CODE
 @options.RUN
-@options.OUT
+@options.NEW
 def export_hf(run: Path, out: Path, trust_code: bool) -> None:
     """Convert RUN to a folder that Hugging Face transformers loads.
 
@@ -126,4 +127,5 @@ def export_hf(run: Path, out: Path, trust_code: bool) -> None:
 
 def _show_dropped(dropped: list[str]) -> None:
     if dropped:
-        click.echo(f"dropped: {', '.join(dropped)}")
+        text = f"dropped: {', '.join(dropped)}"
+        click.echo(fill(text, 80, subsequent_indent="  ", break_long_words=False))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @options.TRUST_CODE
 @options.RUN
 @click.argument("settings", nargs=-1)
-@options.OUT
+@options.NEW
 @click.option("--text", type=options.PATH, help="Text to report the perplexity of.")
 @click.option(
     "--steps",

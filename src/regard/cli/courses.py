@@ -51,7 +51,7 @@ def _print(parts: "list[Part]") -> None:
         table = Table(box=None, pad_edge=False, title=title, title_justify="left")
         table.add_column("part", no_wrap=True)
         table.add_column("problem", ratio=3)
-        table.add_column("answered by", ratio=2)
+        table.add_column("answered by", ratio=2, overflow="fold")
         for part in parts:
             if part.course == course:
                 row = (part.number, with_formulas(part.question), ", ".join(_answers(part)))

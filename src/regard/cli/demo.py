@@ -64,7 +64,7 @@ def demo(
     if json_file:
         options.write_json(json_file, found.figures())
     _print_table(found)
-    click.echo(f"Report: {page.resolve()}")
+    click.echo(f"Report: {page}")
 
 
 def _unused(path: Path) -> Path:

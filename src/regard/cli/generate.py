@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ def generate(
         records = (_beams if beams else _samples)(loaded, texts, settings)
     for record in records:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
+    _warn_unknown(loaded, texts)
 
 
 @click.command()
@@ -139,6 +141,18 @@ def compile(
 
     loaded = api.load(run, device=device, threads=threads, trust_code=trust_code)
     print(api.compile(loaded, batch=batch, precision=precision))
+
+
+def _warn_unknown(run: "Run", texts: list[str]) -> None:
+    """Warn of what the vocabulary lacks, where that is no error."""
+    parts = [part for text in texts for part in text.split("\t")]
+    unknown = dict.fromkeys(one for part in parts for one in run.tokenizer.unknown_parts(part))
+    if unknown:
+        warnings.warn(
+            f"the tokenizer of {run.path} has no {', '.join(map(repr, unknown))}; the model hasn't "
+            "learned them",
+            stacklevel=2,
+        )
 
 
 def _labels(run: "Run", texts: list[str], precision: "Precision") -> Iterator[dict[str, Any]]:

@@ -96,7 +96,7 @@ def look(
     for panel in view.panels:
         if panel.prediction and panel.prediction.kind == ANSWER:
             click.echo(f"{panel.name}: the text is read as a question, as by regard ask")
-    click.echo(f"Look: {out.resolve()}")
+    click.echo(f"Look: {out}")
 
 
 @click.command()
@@ -140,7 +140,7 @@ def head_scores(
     from rich.table import Column, Table
 
     from regard.errors import UserError
-    from regard.explorer.head_scores import draw_head_scores, mean_entropy, sink_share
+    from regard.explorer.head_scores import SINK_TOKENS, draw_head_scores, mean_entropy, sink_share
     from regard.explorer.look import untrained
     from regard.files import write_file
 
@@ -148,7 +148,7 @@ def head_scores(
         raise UserError("--gradients: needs TEXTS for the loss")
     named = _open(model, **loading)
     adapter = untrained(named) if fresh else named
-    heads = _measured(adapter, _lines(texts), random, gradients, seed or 0)
+    heads, shortest = _measured(adapter, _lines(texts), random, gradients, seed or 0)
     scores = (Column(name, justify="right") for name in heads[0].scores)
     table = Table("head", "pattern", *scores, box=None, pad_edge=False)
     for head in heads:
@@ -159,9 +159,12 @@ def head_scores(
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
     if json_file:
         options.write_json(json_file, found)
-    click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
+    if shortest < SINK_TOKENS:
+        click.echo(f"{shortest} tokens are too few to tell a sink from uniform attention.")
+    else:
+        click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
-    click.echo(f"Picture: {out.resolve()}")
+    click.echo(f"Picture: {out}")
 
 
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
@@ -175,8 +178,11 @@ def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
 
 def _measured(
     model: "Run | Adapter", lines: list[str], random: int | None, gradients: bool, seed: int
-) -> "list[Head]":
-    """Return all scores of all heads, on texts and on a repeated random sequence."""
+) -> "tuple[list[Head], int]":
+    """Return all scores of all heads, on texts and on a repeated random sequence.
+
+    The second value is the number of tokens of the shortest text, or else of the sequence.
+    """
     from regard.explorer.gradients import gradient_norms
     from regard.explorer.head_scores import head_scores, with_scores
     from regard.explorer.induction import attend_repeated_sequence, induction_scores
@@ -186,13 +192,14 @@ def _measured(
     maps = [adapter.attention_maps(text)[0] for text in lines]
     if random or not lines:
         twice = attend_repeated_sequence(adapter, random, seed=seed)
-        heads = with_scores(head_scores(maps or [twice.map]), induction_scores(twice))
+        maps = maps or [twice.map]
+        heads = with_scores(head_scores(maps), induction_scores(twice))
     else:
         heads = head_scores(maps)
     if gradients:
         norms = gradient_norms([adapter.gradients(line) for line in lines], maps[0])
         heads = with_scores(heads, {"gradient": norms})
-    return heads
+    return heads, min(len(one.keys) for one in maps)
 
 
 def _shown(name: str, score: float) -> str:

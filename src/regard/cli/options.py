@@ -32,6 +32,19 @@ class OutputFile(click.Path):
         return path
 
 
+class NewFolder(click.Path):
+    """A folder to create, which doesn't exist before."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if path.exists():
+            raise UserError(f"{path}: exists; choose another --out")
+        return path
+
+
 class Choice(click.Choice[str]):
     """A choice that suggests the nearest value."""
 
@@ -51,7 +64,9 @@ HISTORY = click.option(
     help="File with the earlier turns of the conversation, one record of JSONL.",
 )
 RUN = click.argument("run", type=PATH)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 OUT = click.option("--out", type=PATH, required=True, help="Folder to create.")
+NEW = click.option("--out", type=NewFolder(), required=True, help="Folder to create.")
 JSON = click.option("--json", "json_file", type=OutputFile(), help="File to write the results to.")
 RECIPE = click.option("--recipe", help="Name of a recipe, or a TOML file.")
 SEED = click.option("--seed", type=SEEDS, help="Random seed.")

@@ -60,7 +60,7 @@ def list_(as_json: bool, course: str | None) -> None:
 @click.argument("parameters", nargs=-1, metavar="[PARAMETER=VALUE]...")
 @click.option(
     "--out",
-    type=options.PATH,
+    type=options.FOLDER,
     default=Path("runs/studies"),
     help="Folder for figure and measurements.",
 )
@@ -99,7 +99,7 @@ def run(
     click.echo("\nFigure and measurements: " + ", ".join(files))
     for place in places:
         if place.suffix == ".html":
-            click.echo(f"Look inside: {place.resolve()}")
+            click.echo(f"Look inside: {place}")
 
 
 def _described(theme: str, study: "Study[Any]") -> dict[str, object]:

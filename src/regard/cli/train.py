@@ -74,6 +74,7 @@ def pretrain(
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
 
+    _check_out(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     files, settings = _split(corpus, seed)
     if not files:
@@ -118,6 +119,7 @@ def finetune(
     from regard.training.plan import plan_training
     from regard.training.sources.questions import QuestionSource
 
+    _check_out(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     loaded = load_start(parent, trust_code=trust_code)
     source, overrides = QuestionSource(pairs, "finetuning"), [*settings, *_seed_setting(seed)]
@@ -186,6 +188,7 @@ def train(
     from regard.training.plan import plan_more_steps, plan_training
     from regard.training.sources.choose import choose_source
 
+    _check_out(out, **flags)
     options.trust_named(recipe, trust=trust_code)
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
@@ -275,6 +278,15 @@ def _seed_setting(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
 
 
+def _check_out(out: Path, *, resume: bool, dry_run: bool, **_: Any) -> None:
+    """Raise for a folder that can't be trained to, before the data are read."""
+    from regard.training.plan import require_out
+    from regard.training.processes import is_restart
+
+    if not dry_run:
+        require_out(out, resume=resume or is_restart())
+
+
 def _execute(
     plan: "Plan",
     *,
@@ -316,7 +328,12 @@ def _execute(
     if json_file:
         options.write_json(json_file, facts | done | best)
     if progress.best_loss is not None:
-        click.echo(f"validation loss: {progress.best_loss:.4f} (step {progress.best_step})")
+        click.echo(f"validation loss: {progress.best_loss:.4f}")
+        click.echo(f"weights: of step {progress.best_step:,}, with the lowest validation loss")
+    else:
+        click.echo(f"weights: of the last step, {progress.step:,}; no validation loss is measured")
+    if plan.run.recipe.task is not None:
+        click.echo(f"To score it: regard evaluate {plan.run.path}")
     click.echo(f"Run: {plan.run.path}")
     return True
 

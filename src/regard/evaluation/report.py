@@ -7,7 +7,6 @@ from pathlib import Path
 import jinja2
 import torch
 
-from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage
 from regard.environment import ExecutionEnvironment
 from regard.evaluation import figures
@@ -20,6 +19,7 @@ from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
+from regard.toml import to_toml
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
 

@@ -296,7 +296,7 @@ def _block(
 
 @exercise(
     _COURSE,
-    "4",
+    "4.2",
     title="A Transformer block",
     problem=r"""Write one block of a decoder with layer normalization before each layer:
 $a = x + \mathrm{MHA}(\mathrm{LN}(x))$ and $y = a + \mathrm{relu}(\mathrm{LN}(a) W_1) W_2$.

@@ -268,7 +268,7 @@ def _greedy(
 
 @exercise(
     _COURSE,
-    "4",
+    "4.1",
     title="Sequence to sequence: greedy translation",
     problem=r"""An encoder reads the source: $h_t = \tanh(U_{enc} h_{t-1} + W_{enc} e(x_t))$ from
 $h_0 = 0$, where $e(x)$ is row $x$ of the embedding. The decoder starts with the

@@ -23,6 +23,8 @@ SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "<sep>", "⁇", "\n"})
 """Separator tokens of common vocabularies."""
 SINK = 0.3
 """A head that gives the first token more than this on average uses it as a sink."""
+SINK_TOKENS = 10
+"""Fewest tokens of a text of which uniform causal attention gives the first no more than that."""
 _PATTERNS = (
     *("previous", "next", "self", "first"),
     *("separators", "punctuation", "same token", "induction"),

@@ -17,9 +17,8 @@ from regard.config import (
     code_paths,
     convert,
     parse_toml,
-    to_toml,
 )
-from regard.errors import UserError, suggestion
+from regard.errors import UserError, nearest, some
 from regard.files import decode_json, read_text
 from regard.models.config import (
     CausalConfig,
@@ -41,6 +40,7 @@ from regard.tasks.tables import TableConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import Affixes, Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer
+from regard.toml import to_toml
 
 FORMAT = 2
 """Version of the configuration in run folders; incremented when older ones can't be read."""
@@ -408,14 +408,28 @@ def require_run(run: Path, *, or_hugging_face: bool = False) -> Path:
         UserError: it isn't one; suggests the nearest run, and `hf:` if that is possible too.
     """
     if not (run / "config.toml").is_file():
-        known = [str(config.parent) for config in run.parent.glob("*/config.toml")]
-        near = suggestion(str(run), known)
-        reason = "it has no config.toml" if run.exists() else "it doesn't exist"
-        hint = ""
-        if or_hugging_face and (not run.exists() or (run / "config.json").is_file()):
-            hint = f"; give a run folder or, for a Hugging Face model, write hf:{run}"
-        raise UserError(f"{run}: is not a run folder: {reason}{near or hint}")
+        raise UserError(f"{run}: is not a run folder: {_what_is_there(run, or_hugging_face)}")
     return run
+
+
+def _what_is_there(place: Path, or_hugging_face: bool) -> str:
+    """Return why a place is no run, and what to give instead."""
+    folder = Path(str(place).removeprefix("hf:"))
+    if folder != place and (folder / "config.toml").is_file():
+        return f"write {folder}, without hf:"
+    is_theirs = (folder / "config.json").is_file()
+    reason = "it has no config.toml" if folder.exists() else "it doesn't exist"
+    if is_theirs and not or_hugging_face:
+        return f"{reason}; import a Hugging Face model by regard import-hf {folder} --out NEW"
+    around = place if place.is_dir() else place.parent
+    runs = {found.parent.name: found.parent for found in around.glob("*/config.toml")}
+    if (near := nearest(place.name, runs)) and not is_theirs:
+        return f"{reason}; did you mean {runs[near]}?"
+    if runs and not is_theirs:
+        reason += f"; runs there: {some(sorted(map(str, runs.values())), 5)}"
+    if or_hugging_face and (is_theirs or not place.exists()):
+        reason += f"; give a run folder or, for a Hugging Face model, write hf:{place}"
+    return reason
 
 
 def recipe_to_toml(recipe: Recipe) -> str:

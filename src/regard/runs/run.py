@@ -28,7 +28,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 import regard
-from regard.config import code_paths, file_name, map_kinds
+from regard.config import (
+    code_paths,
+    file_name,
+    map_kinds,
+)
 from regard.data.batch import RowFormat
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
@@ -46,7 +50,7 @@ from regard.tasks.rows import HELD_OUT
 from regard.text.corpus import Document
 from regard.text.template import Affixes, Template
 from regard.text.tokenizer import FILES as TOKENIZER_FILES
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, locate_unknown
 
 
 @dataclass(eq=False)
@@ -135,7 +139,9 @@ class Run:
         Raises:
             UserError: a text can't be encoded.
         """
-        first, *other = (self.tokenizer.encode(part) for part in (text, second) if part is not None)
+        with locate_unknown("the text", self.tokenizer):
+            parts = [self.tokenizer.encode(part) for part in (text, second) if part is not None]
+        first, *other = parts
         return self.template.join(self.text_affixes, first, *other)
 
     @property

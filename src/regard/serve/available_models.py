@@ -135,7 +135,7 @@ def _hugging_face(name: str) -> tuple[str, Path]:
             f"fetch it first: regard look hf:{name} TEXT --download"
         ) from None
     read_config(folder)
-    return own.name if own else name, folder
+    return own.absolute().name if own else name, folder
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -31,7 +31,7 @@ def find_columns(
 
     Labels are few and short, and repeat. Beside them, the longest cells are the texts; without
     them, texts come first and what is to be learned last. Numbers are no text, and single words
-    that never repeat, such as ids, are neither.
+    that never repeat, such as ids, are neither; a known column of texts that has them is doubtful.
     """
     usable = [i for i in range(len(columns)) if i not in (text, label)]
     named = [i for i in usable if not _is_id(columns[i])]
@@ -40,6 +40,8 @@ def find_columns(
     labels = [i for i in usable if _repeats(columns[i])] if label is None else [label]
     texts = [i for i in usable if i not in labels and not _is_number(columns[i])]
     doubtful: list[int] = []
+    if text is not None and _is_id(columns[text]):
+        doubtful += [i for i in texts if i in named]
     if text is None:
         text = next(chain(texts, usable, [0]))
         if labels and texts:
@@ -50,7 +52,7 @@ def find_columns(
         others = [i for i in labels or usable if i != text]
         label = others[-1] if others else len(columns) - 1
         doubtful += [i for i in labels if i not in (text, label)]
-    return Found(text, label, tuple(doubtful))
+    return Found(text, label, tuple(i for i in doubtful if i != label))
 
 
 def _is_id(cells: Column) -> bool:

@@ -44,7 +44,7 @@ def encode_texts(
     """
     joined, cut = [], 0
     for example in examples:
-        with locate_unknown(example.where):
+        with locate_unknown(example.where, template.tokenizer):
             first = template.tokenizer.encode(example.text)
             second = None if example.second is None else template.tokenizer.encode(example.second)
         empty, _ = template.join(affixes, [], None if second is None else [])
@@ -65,7 +65,7 @@ def encode_words(
     rows, ends, cut = [], [], 0
     max_tokens, begin = longest - len(affixes), len(affixes.prefix)
     for example in examples:
-        with locate_unknown(example.where):
+        with locate_unknown(example.where, template.tokenizer):
             ids, words = template.tokenizer.encode_words(example.text)
         last = {word: place for place, word in enumerate(words)}
         for number, word in enumerate(example.text.split()):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -60,6 +60,23 @@ Parse: TypeAlias = Callable[[Document], Example]
 """Parser of a line of a file."""
 
 
+class Words(NamedTuple):
+    """Names of the parts of an example, for error messages."""
+
+    text: str
+    answer: str
+
+    @property
+    def form(self) -> str:
+        """A description of a line of TSV."""
+        return f"a {self.text}, a tab, and the {self.answer}"
+
+
+QUESTIONS = Words("question", "answer")
+TEXTS = Words("text", "answer")
+LABELS = Words("text", "label")
+
+
 def read_questions(path: Path) -> list[Example]:
     """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
 
@@ -85,7 +102,9 @@ def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
     return questions
 
 
-def parse_lines(path: Path, of_tsv: Parse, of_json: Parse) -> tuple[list[Example], list[str]]:
+def parse_lines(
+    path: Path, of_tsv: Parse, of_json: Parse, words: Words = QUESTIONS
+) -> tuple[list[Example], list[str]]:
     """Return the questions of a TSV or JSONL file, and an error for each line that is none.
 
     Where some have answers, a question without one is an error.
@@ -97,7 +116,7 @@ def parse_lines(path: Path, of_tsv: Parse, of_json: Parse) -> tuple[list[Example
     questions, bad = list[Example](), list[str]()
     lines = read_lines(path)
     if not lines:
-        raise UserError(f"{path}: is empty; each line holds a question, a tab and an answer")
+        raise UserError(f"{path}: is empty; each line holds {words.form}")
     for line in lines:
         try:
             questions.append(parse(line))
@@ -107,8 +126,8 @@ def parse_lines(path: Path, of_tsv: Parse, of_json: Parse) -> tuple[list[Example
     if not answered:
         return questions, bad
     return answered, bad + [
-        f"{question.where}: has no answer, but other lines have: put a tab and the answer "
-        "behind the question, or take all answers away to have them predicted"
+        f"{question.where}: has no {words.answer}, but other lines have: put a tab and the "
+        f"{words.answer} behind the {words.text}, or take all away to have them predicted"
         for question in questions
         if question.answer is None
     ]
@@ -132,7 +151,7 @@ def answered_examples(questions: Examples) -> Sequence[Example]:
     return read_answered(Path(questions)) if isinstance(questions, str | Path) else questions
 
 
-def require_answers(questions: list[Example]) -> list[Example]:
+def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[Example]:
     """The questions of a file, which must have answers.
 
     Raises:
@@ -140,7 +159,8 @@ def require_answers(questions: list[Example]) -> list[Example]:
     """
     if questions[0].answer is None:
         raise UserError(
-            f"{questions[0].where}: has no answer: put a tab and the answer behind the question"
+            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} behind "
+            f"the {words.text}"
         )
     return questions
 
@@ -167,7 +187,7 @@ def majority_answer(questions: Sequence[Example]) -> str:
     return min(counts, key=lambda answer: (-counts[answer], answer))
 
 
-def parse_tsv(line: Document) -> Example:
+def parse_tsv(line: Document, words: Words = QUESTIONS) -> Example:
     """A question, and behind a tab its answer.
 
     Raises:
@@ -176,18 +196,16 @@ def parse_tsv(line: Document) -> Example:
     fields = line.text.split("\t")
     if len(fields) > 2:
         raise UserError(
-            f"{line.where}: has {len(fields) - 1} tabs; a line holds a question, one tab, an answer"
+            f"{line.where}: has {len(fields) - 1} tabs, not one; a line holds {words.form}"
         )
     text, answer = fields[0].strip(), fields[1].strip() if len(fields) == 2 else None
     if not text or answer == "":
-        side = "answer" if text else "question"
-        raise UserError(
-            f"{line.where}: the {side} is empty; a line holds a question, a tab, an answer"
-        )
+        side = words.answer if text else words.text
+        raise UserError(f"{line.where}: the {side} is empty; a line holds {words.form}")
     return Example(text=text, answer=answer, where=line.where)
 
 
-def parse_json(line: Document) -> Example:
+def parse_json(line: Document, words: Words = QUESTIONS) -> Example:
     """The fields of a question and its answer.
 
     Raises:
@@ -207,7 +225,7 @@ def parse_json(line: Document) -> Example:
         ) from None
     text, answer = read.text.strip(), read.answer and read.answer.strip()
     if not text or answer == "":
-        raise UserError(f"{line.where}: the question or the answer is empty")
+        raise UserError(f"{line.where}: the {words.text} or the {words.answer} is empty")
     return Example(text=text, answer=answer, where=line.where)
 
 

@@ -12,7 +12,14 @@ from regard.errors import UserError
 from regard.files import decode_json
 from regard.metrics import macro_f1
 from regard.tasks.bag_of_words import naive_bayes
-from regard.tasks.examples import Example, majority_answer, parse_json, parse_lines, parse_tsv
+from regard.tasks.examples import (
+    LABELS,
+    Example,
+    majority_answer,
+    parse_json,
+    parse_lines,
+    parse_tsv,
+)
 from regard.tasks.rows import LINES, Rows
 from regard.tasks.split import Answers, Scores, TextTaskConfig, exact_matches
 from regard.text.corpus import Document
@@ -22,6 +29,8 @@ _FORM = "a line holds a text, a tab, a second text, and behind another tab the l
 
 class LabelTaskConfig(TextTaskConfig, frozen=True):
     """Base of tasks whose answers are labels."""
+
+    words = LABELS
 
     def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
         return {
@@ -58,7 +67,7 @@ def read_text_pairs(path: Path) -> Rows:
     Raises:
         UserError: there are no lines.
     """
-    return Rows(*parse_lines(path, _pair_of_tsv, _pair_of_json), LINES)
+    return Rows(*parse_lines(path, _pair_of_tsv, _pair_of_json, LABELS), LINES)
 
 
 def read_labeled(path: Path) -> Rows:
@@ -67,7 +76,7 @@ def read_labeled(path: Path) -> Rows:
     Raises:
         UserError: there are no lines.
     """
-    questions, bad = parse_lines(path, _labeled_of_tsv, _labeled_of_json)
+    questions, bad = parse_lines(path, _labeled_of_tsv, _labeled_of_json, LABELS)
     pairs = [question for question in questions if question.second is not None]
     if not pairs:
         return Rows(questions, bad, LINES)
@@ -90,11 +99,11 @@ def require_second(question: Example) -> None:
 
 
 def _labeled_of_tsv(line: Document) -> Example:
-    return _pair_of_tsv(line) if line.text.count("\t") == 2 else parse_tsv(line)
+    return _pair_of_tsv(line) if line.text.count("\t") == 2 else parse_tsv(line, LABELS)
 
 
 def _labeled_of_json(line: Document) -> Example:
-    return _pair_of_json(line) if '"second"' in line.text else parse_json(line)
+    return _pair_of_json(line) if '"second"' in line.text else parse_json(line, LABELS)
 
 
 def _pair_of_tsv(line: Document) -> Example:

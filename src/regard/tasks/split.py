@@ -1,16 +1,21 @@
 """Tasks of texts: their base, and examples for training and for testing, with none in both."""
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
-from regard.config import Config, Positive, Seed
+from regard.config import (
+    Config,
+    Positive,
+    Seed,
+)
 from regard.errors import UserError
 from regard.metrics import Interval, accuracy, exact_match
-from regard.tasks.examples import Example, parse_json, parse_lines, parse_tsv
+from regard.tasks.examples import TEXTS, Example, Words, parse_json, parse_lines, parse_tsv
 from regard.tasks.rng import shuffled
 from regard.tasks.rows import LINES, Rows
 from regard.tasks.tables import TableConfig, is_table, read_table_rows
@@ -36,6 +41,8 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 class TextTaskConfig(Config, frozen=True):
     """Base of tasks whose examples are texts with answers."""
 
+    words: ClassVar[Words] = TEXTS
+    """Names of text and answer in error messages."""
     training: Positive = 8000
     """Number of training examples."""
     test: Positive = 500
@@ -79,7 +86,8 @@ class TextTaskConfig(Config, frozen=True):
         Raises:
             UserError: the file can't be read or is empty.
         """
-        return Rows(*parse_lines(path, parse_tsv, parse_json), LINES)
+        of_tsv, of_json = (partial(parse, words=self.words) for parse in (parse_tsv, parse_json))
+        return Rows(*parse_lines(path, of_tsv, of_json, self.words), LINES)
 
     def stratum(self, example: Example) -> str:
         """Return the group of an example; a share of each group is held out. Default: one group."""

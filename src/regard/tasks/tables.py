@@ -128,7 +128,7 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
     if label_required or not config.label or config.label in table.columns:
         label = _column(table, config.label, "label")
     last = len(table.columns) - 1
-    if label_required and (text is None or label is None):
+    if label_required and (config.text or text is None or label is None):
         text, label = _find_columns(table, text, label)
     columns = {"text": 0 if text is None else text}
     second = _column(table, config.second, "second")
@@ -292,9 +292,12 @@ def _column(table: Table, chosen: str, usual: str) -> int | None:
         return columns.index(chosen)
     if chosen.isdecimal() and 1 <= int(chosen) <= len(columns):
         return int(chosen) - 1
+    named = f"its columns: {', '.join(columns)}{suggestion(chosen, columns)}"
+    if table.format.endswith("no header"):
+        last = f" to {columns[-1]}" if len(columns) > 1 else ""
+        named = f"it has no header, so name a column by number (1{last}), or add a header"
     raise UserError(
-        f"{table.path}: has no column {chosen!r}; its columns: {', '.join(columns)}"
-        f"{suggestion(chosen, columns)}; it was read as {table.format}"
+        f"{table.path}: has no column {chosen!r}; {named}; it was read as {table.format}"
     )
 
 

@@ -151,6 +151,6 @@ def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
         return tokenizer.encode_batch(texts, continuing=not pieces[0].begins)
     except UserError:
         for piece in pieces:
-            with locate_unknown(piece.where):
+            with locate_unknown(piece.where, tokenizer):
                 tokenizer.encode(piece.text)
         raise

@@ -136,6 +136,13 @@ class Tokenizer:
         """The ids of all tokens except the special ones."""
         return sorted(set(self.native.get_vocab().values()) - self._reserved)
 
+    @property
+    def summary(self) -> str:
+        """The number of tokens that aren't special, and some of them."""
+        ids = self.regular_ids
+        shown = [repr(self.decode([i])) for i in dict.fromkeys([*ids[:3], *ids[-1:]])]
+        return f"{len(ids):,} tokens, such as {', '.join(shown)}"
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text alone.
 
@@ -170,6 +177,20 @@ class Tokenizer:
         place = next((p for p, i in enumerate(encoding.ids) if i in self._reserved), 0)
         missing = self._describe(text, *encoding.offsets[place])
         raise OutOfVocabularyError(f"the vocabulary has no {missing}")
+
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the different parts of a text that are encoded as unk or, if unknown, as bytes.
+
+        Bytes of an imported tokenizer don't count, as its model was trained on them.
+        """
+        encoding, by_bytes = self._encode(text), self._unknown == "bytes"
+        tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+        parts = (
+            text[start:end].strip() or text[start:end]
+            for i, token, (start, end) in tokens
+            if i in self._reserved or (by_bytes and re.fullmatch("<0x..>", token))
+        )
+        return list(dict.fromkeys(parts))
 
     @cached_property
     def _continuing(self) -> tokenizers.Tokenizer:
@@ -397,18 +418,18 @@ def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> lis
     """
     encoded = []
     for document in documents:
-        with locate_unknown(document.where):
+        with locate_unknown(document.where, tokenizer):
             encoded.append(tokenizer.encode(document.text))
     return encoded
 
 
 @contextmanager
-def locate_unknown(where: str) -> Iterator[None]:
-    """Add the place of a text to what the vocabulary lacks."""
+def locate_unknown(where: str, tokenizer: Tokenizer) -> Iterator[None]:
+    """Add the place of a text to what the vocabulary lacks, and what it has."""
     try:
         yield
     except OutOfVocabularyError as error:
         raise OutOfVocabularyError(
-            f"{where}: {error}; remove it, set tokenizer.unknown=unk, or train with "
-            "tokenizer.kind=byte-pairs, which knows all"
+            f"{where}: {error}; it has {tokenizer.summary}; remove it, set tokenizer.unknown=unk, "
+            "or train with tokenizer.kind=byte-pairs, which knows all"
         ) from None

@@ -94,11 +94,12 @@ class Bar(Logger):
     def __init__(self, title: str, steps: int, step: int) -> None:
         self._progress = ProgressBar(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None),  # as wide as the others allow
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
+            expand=True,
         )
         self._task = self._progress.add_task(title, total=steps, completed=step, state="")
         self._progress.start()
@@ -122,7 +123,7 @@ class Lines(Logger):
         if record["step"] >= min(self._next, self._steps) or "validation_loss" in record:
             self._next = record["step"] + max(1, self._steps // 10)
             left = f"{record['seconds_left']:.0f} s left"
-            line = f"{self._title} {record['step']}/{self._steps} {describe(record)} {left}"
+            line = f"{self._title} {record['step']}/{self._steps} {describe(record)} · {left}"
             print(line, file=sys.stderr, flush=True)
         if "sample" in record:
             print(sample_line(record), file=sys.stderr, flush=True)
@@ -147,17 +148,19 @@ class TensorBoard(Logger):
 
 
 def describe(record: Record) -> str:
-    """Return loss, speed and memory of a record as text."""
-    text = f"loss {record['loss']:.3f} · {record['tokens_per_second']:,.0f} tokens/s"
-    if "mfu" in record:
-        text += f" · MFU {record['mfu']:.0%}"
-    if "memory_mb" in record:
-        text += f" · {record['memory_mb']:,.0f} MB"
+    """Return the loss of a record as text, with validation or else with speed and memory."""
+    parts = [f"loss {record['loss']:.3f}"]
     if "validation_loss" in record:
-        text += f" · validation {record['validation_loss']:.3f}"
-    if "perplexity" in record:
-        text += f" · perplexity {record['perplexity']:.2f}"
-    return text
+        parts.append(f"validation {record['validation_loss']:.3f}")
+        if "perplexity" in record:
+            parts.append(f"perplexity {record['perplexity']:.2f}")
+        return " · ".join(parts)
+    parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+    if "mfu" in record:
+        parts.append(f"MFU {record['mfu']:.0%}")
+    if "memory_mb" in record:
+        parts.append(f"{record['memory_mb']:,.0f} MB")
+    return " · ".join(parts)
 
 
 def sample_line(record: Record) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
-from regard.config import override, to_toml
+from regard.config import override
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
@@ -25,6 +25,7 @@ from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
 from regard.runs.training_text import KnownAnswers, open_run_index
 from regard.text.tokenizer import Tokenizer
+from regard.toml import to_toml
 from regard.training.adaptation import prepare_model
 from regard.training.checkpoint import (
     Checkpoint,
@@ -143,10 +144,10 @@ class Plan:
 
     def _prepare_folder(self, *, resume: bool) -> None:
         path = self.run.path
+        require_out(path, resume=resume)
         if (path / "config.toml").exists():
-            check_resumable(self.run, resume=resume)
+            check_resumable(self.run)
         else:
-            require_free(path)
             path.mkdir(parents=True, exist_ok=True)
             for name, content in self.data.files.items():
                 write_file(path / name, content)
@@ -316,15 +317,25 @@ def _require_unchanged(start: Run, settings: Sequence[str]) -> None:
             )
 
 
-def check_resumable(run: Run, *, resume: bool) -> None:
-    """Raise unless the run's folder holds the same run, and it is to be resumed.
+def require_out(path: Path, *, resume: bool) -> None:
+    """Raise unless a folder is free for a run, or holds one that is to be resumed.
 
     Raises:
-        UserError: another run is there, or the same and `resume` is off.
+        UserError: it holds something else, or a run and `resume` is off.
+    """
+    if not (path / "config.toml").exists():
+        require_free(path)
+    elif not resume:
+        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
+
+
+def check_resumable(run: Run) -> None:
+    """Raise unless the run's folder holds the same run.
+
+    Raises:
+        UserError: another run is there.
     """
     path = run.path
-    if not resume:
-        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
     here, there = to_toml(run.recipe), to_toml(load_recipe(path))
     if here != there:
         changed = sorted(set(here.splitlines()) ^ set(there.splitlines()))

@@ -59,7 +59,9 @@ class HuggingFaceModel:
         local = local_folder(name)
         folder = local or cached_folder(str(name), download=download)
         model = load_model(folder, device=torch.device(device))
-        return HuggingFaceModel(local.name if local else str(name), model, load_tokenizer(folder))
+        return HuggingFaceModel(
+            local.absolute().name if local else str(name), model, load_tokenizer(folder)
+        )
 
     def untrained(self, seed: int = 0) -> "HuggingFaceModel":
         """Return the same model before its training: its configuration with random weights."""

@@ -46,7 +46,7 @@ def local_folder(name: str | Path) -> Path | None:
     place = Path(name)
     with suppress(RuntimeError):  # "~nobody" has no home folder
         place = place.expanduser()
-    return place.absolute() if str(name) and place.is_dir() else None
+    return place if str(name) and place.is_dir() else None
 
 
 def cached_folder(name: str, *, download: bool) -> Path:

@@ -17,6 +17,9 @@ from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids
 
+SHOWN = 3
+"""Reasons against an export that the error lists."""
+
 
 @dataclass(frozen=True)
 class Exported:
@@ -76,7 +79,8 @@ def _family(run: Run) -> tuple[Family, dict[str, Any], list[str]]:
             f"{run.path}: head.kind = {run.recipe.head.__struct_config__.tag!r}: only models with "
             "head lm or masked-lm can be exported"
         )
-    reason = reasons.get(str(first)) or "; ".join(dict.fromkeys(reasons.values()))
+    some = list(dict.fromkeys(reasons.values()))[:SHOWN]
+    reason = reasons.get(str(first)) or "; ".join(some)
     raise UserError(f"{run.path}: no Hugging Face model is like this: {reason}")
 
 

@@ -196,9 +196,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: there is none, it is damaged, or the folder holds a run.
     """
     path = folder / "config.json"
+    if (folder / "config.toml").is_file():
+        raise UserError(
+            f"{folder}: is a Regard run already; use it without hf: or import-hf, as in "
+            f"regard generate {folder} TEXT"
+        )
     if not path.is_file():
         reason = "it has no config.json" if folder.exists() else "it doesn't exist"
         raise UserError(f"{folder}: is no folder of a Hugging Face model: {reason}")

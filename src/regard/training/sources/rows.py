@@ -43,7 +43,7 @@ class RowSource(TaskSource):
         task, table = self.task_of(recipe), recipe.data.table
         assert isinstance(task, TextTaskConfig)
         rows = read_rows(task, self._path, table)
-        require_answers(rows.examples)
+        require_answers(rows.examples, task.words)
         found = {name: rows.columns[name] for name in ("text", "label") if name in rows.columns}
         table = replace(table, **found)
         recipe = replace(recipe, data=replace(recipe.data, table=table))  # for later files too
@@ -51,7 +51,7 @@ class RowSource(TaskSource):
             training, held_out = split_rows(rows.examples, table.test, recipe.seed, task.stratum)
         else:
             training = rows.examples
-            held_out = require_answers(read_rows(task, self._test, table).examples)
+            held_out = require_answers(read_rows(task, self._test, table).examples, task.words)
         facts: dict[str, Any] = {
             "table": rows.format,
             "skipped_rows": len(rows.bad),

@@ -2,8 +2,10 @@
 
 import dataclasses
 import shutil
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -223,6 +225,12 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
         raise UserError(f"{text.training.path}: is too short to learn from")
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
+    if len(training) < n and "parent" not in run.origin:  # of whose model the context is a part
+        warnings.warn(
+            f"the text has {len(training):,} training tokens, fewer than model.context_length={n}; "
+            "give a longer text, or set a smaller context_length",
+            stacklevel=2,
+        )
     prompt = (held_out if len(held_out) else training).read(0, max(n // 8, 1))
 
     def report(validated: Record) -> Record:
@@ -262,7 +270,10 @@ def stored_text(run: Run) -> Splits:
 
 
 def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: int) -> str:
-    """Return a prompt with its continuation, sampled at temperature 0.8."""
+    """Return a prompt with its continuation, sampled at temperature 0.8.
+
+    Special tokens, such as those between documents, are line ends.
+    """
     training, ids = run.model.training, prompt.tolist()
     run.model.eval()
     (sample,) = generate_ids(
@@ -273,4 +284,6 @@ def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: i
         device=run.device,
     )
     run.model.train(training)
-    return run.tokenizer.decode([*ids, *sample.ids])
+    special, tokenizer = run.tokenizer.special.ids, run.tokenizer
+    parts = groupby([*ids, *sample.ids], special.__contains__)
+    return "\n".join(tokenizer.decode(list(part)) for is_special, part in parts if not is_special)

@@ -1,0 +1,58 @@
+"""Configurations as TOML, with or without the documentation of their fields."""
+
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from regard.config import Config, field_docs, file_name, map_kinds
+
+
+def to_toml(config: Config) -> str:
+    """Return the configuration as TOML; files of code are named without their folder."""
+    values = map_kinds(msgspec.to_builtins(config), file_name)
+    return tomli_w.dumps(without_none(values))
+
+
+def to_commented_toml(config: Config) -> str:
+    """Return the configuration as TOML, with the documentation of each field."""
+    return "\n".join(_commented(config, ())).strip() + "\n"
+
+
+def without_none(values: Any) -> Any:
+    """Return plain values without the fields that are None, which TOML can't write."""
+    if isinstance(values, dict):
+        return {name: without_none(x) for name, x in values.items() if x is not None}
+    if isinstance(values, list | tuple):
+        return [without_none(value) for value in values]
+    return values
+
+
+def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
+    """TOML lines: the plain fields of this table first, then its tables."""
+    docs, lines, tables = field_docs(type(config)), [], []
+    tag = config.__struct_config__.tag
+    if tag is not None:
+        lines += [f'kind = "{tag}"']
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        doc = [f"# {docs[name]}"] if name in docs else []  # custom structs may have none
+        if isinstance(value, Config):
+            tables += ["", *doc, f"[{'.'.join((*path, name))}]"]
+            tables += _commented(value, (*path, name))
+        elif value is None:
+            lines += [*doc, f"# {name} ="]
+        elif value and isinstance(value, tuple) and isinstance(value[0], Config):
+            for entry in without_none(msgspec.to_builtins(value)):
+                tables += ["", *doc, *_entry_lines(entry, ".".join((*path, name)))]
+        else:
+            lines += [*doc, tomli_w.dumps({name: msgspec.to_builtins(value)}).strip()]
+    return lines + tables
+
+
+def _entry_lines(values: dict[str, Any], path: str, header: str = "[[{}]]") -> list[str]:
+    """TOML lines of an entry of a list at a path, and of the tables in it."""
+    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
+    plain = tomli_w.dumps({name: value for name, value in values.items() if name not in tables})
+    inner = (_entry_lines(table, f"{path}.{name}", "[{}]") for name, table in tables.items())
+    return [header.format(path), plain.strip(), *(line for lines in inner for line in lines)]
