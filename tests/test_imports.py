@@ -25,6 +25,7 @@ RANKS = {
     "environment": 0,
     "operating_system": 0,
     "config": 1,
+    "toml": 1,
     "attention": 2,
     "courses": 2,
     "data": 2,
@@ -127,6 +128,10 @@ BACK = {
         f"regard.attention.{name}" for name in ("block_sparse", "gating", "linformer", "softmax")
     },
     "regard.attention.kernel_config": {"regard.attention.kernel"},
+    "regard.attention.score_config": {
+        f"regard.attention.{name}"
+        for name in ("forgetting", "sigmoid", "softmax_one", "stick_breaking", "top_k")
+    },
     "regard.studies.finding": {"regard.book.page"},
 }
 """Imports inside functions that lead back to the module.

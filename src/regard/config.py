@@ -129,7 +129,7 @@ def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
     path = re.sub(r"\[\d+\]", "", field).split(".") if field else []
     message = message[0].lower() + message[1:]
-    if message.startswith("expected"):
+    if message.startswith("expected `"):
         return _explain(message, type_, values, path)
     if message.startswith("object contains unknown field"):
         allowed = allowed_fields(type_, values, path)

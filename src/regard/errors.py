@@ -38,7 +38,7 @@ def require_list(texts: Iterable[object], name: str) -> None:
         raise UserError(f"{name}: expected a list of texts, not a single one; write [text]")
 
 
-MOST = 24
+MOST = 32
 """Names that an error message lists in full."""
 SHOWN = 8
 """Names that it shows of a longer list."""

@@ -294,7 +294,7 @@ def test_augmentation_varies_order_and_sentences(world: World) -> None:
         ("seed=1.5", "int"),
         ("people=many", "int"),
         ("people=none", "int"),
-        ("augment=maybe", "bool"),
+        ("augment=maybe", "true or false"),
         ("order=random", "permuted"),
         ("persons=100", "absent, augment, biographies, correlation, order, people, places, "),
     ],
