@@ -43,6 +43,7 @@ from regard.attention.recurrent_config import (
 from regard.attention.score_config import (
     ForgettingConfig,
     GatedSoftmaxConfig,
+    MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
@@ -74,6 +75,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
     "top-k": TopKConfig(k=3),
+    "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
     "bigbird": BigBirdConfig(block_size=2),

@@ -38,6 +38,7 @@ from regard.attention.recurrent_config import (
 from regard.attention.score_config import (
     ForgettingConfig,
     GatedSoftmaxConfig,
+    MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
@@ -69,6 +70,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
     "top-k": TopKConfig(k=3),
+    "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
     "linformer": LinformerConfig(k=3, shared=False),
@@ -160,7 +162,7 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
         *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
-    assert len(ONLY_CAUSAL) == 9
+    assert len(ONLY_CAUSAL) == 10
 
 
 @pytest.mark.parametrize(("attention", "place"), ABLE)

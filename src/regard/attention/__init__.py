@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regard.attention.low_rank import LowRank as LowRank
     from regard.attention.low_rank import truncate as truncate
     from regard.attention.mask import Mask as Mask
+    from regard.attention.moba import MoBA as MoBA
     from regard.attention.sigmoid import Sigmoid as Sigmoid
     from regard.attention.softmax import Argmax as Argmax
     from regard.attention.softmax import Softmax as Softmax
@@ -60,6 +61,7 @@ _NAMES = {
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),
+    "moba": ("MoBA",),
     "sigmoid": ("Sigmoid",),
     "softmax": ("Argmax", "Softmax"),
     "softmax_one": ("SoftmaxOne",),

@@ -263,6 +263,7 @@ BUILT_IN = {
     "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
     "forgetting": "regard.attention.score_config:ForgettingConfig",
     "top-k": "regard.attention.score_config:TopKConfig",
+    "moba": "regard.attention.score_config:MobaConfig",
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",
     "sigmoid": "regard.attention.score_config:SigmoidConfig",
     "linformer": "regard.attention.config:LinformerConfig",

@@ -6,7 +6,7 @@ from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
-from regard.attention.support import SCORES, Support
+from regard.attention.support import LINEAR_MASKS, SCORES, Support
 from regard.config import (
     Config,
     Positive,
@@ -101,6 +101,31 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
         from regard.attention.top_k import TopK
 
         return TopK(k=self.k, dropout=shape.dropout)
+
+
+class MobaConfig(ScoreConfig, frozen=True, tag_field="kind", tag="moba"):
+    """Softmax over a query's own block and the earlier blocks with the most similar mean key."""
+
+    supports: ClassVar = Support(
+        masks=LINEAR_MASKS,
+        bias=True,
+        dropout=True,
+        decoding=True,
+        bidirectional=False,
+        differentiable=False,
+    )
+    paper: ClassVar = "Lu et al., 2025"
+    check_options: ClassVar[Mapping[str, Any]] = {"block_size": 2, "blocks": 3}
+
+    block_size: Positive = 16
+    """Tokens per block."""
+    blocks: Positive = 4
+    """Blocks that a query attends to, its own among them."""
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.moba import MoBA
+
+        return MoBA(block_size=self.block_size, blocks=self.blocks, dropout=shape.dropout)
 
 
 class ForgettingConfig(ScoreConfig, frozen=True, tag_field="kind", tag="forgetting"):

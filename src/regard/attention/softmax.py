@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import flex, reference
@@ -333,6 +334,23 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     alive = allowed.any(-1, keepdim=True)
     # A dead row is neutralized before the softmax, where it would be NaN.
     return (scores + bars(allowed | ~alive, scores.dtype)).softmax(-1).masked_fill(~alive, 0.0)
+
+
+ROUNDINGS = 32
+"""Roundings by which equal scores may differ."""
+
+
+def highest(
+    scores: Float[Tensor, "*rows keys"], allowed: Bool[Tensor, "*#rows keys"] | None, k: int
+) -> Bool[Tensor, "*rows keys"]:
+    """Return which scores are no less than the k-th highest of the allowed ones, up to rounding."""
+    if k >= scores.shape[-1]:
+        return torch.ones_like(scores, dtype=torch.bool)
+    numbers = torch.finfo(scores.dtype)
+    barred = scores if allowed is None else scores.masked_fill(~allowed, numbers.min)
+    least = barred.topk(k).values[..., -1:]
+    kept: Tensor = barred >= least - ROUNDINGS * numbers.eps * (1 + least.abs())
+    return kept
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -10,11 +10,8 @@ from regard.attention import reference
 from regard.attention.base import at_least_float32
 from regard.attention.mask import Mask
 from regard.attention.score_config import TopKConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, softmax
+from regard.attention.softmax import PositionedBias, ScoreAttention, highest, softmax
 from regard.attention.types import DenseBias, Keys, Queries, Weights
-
-ROUNDINGS = 32
-"""Roundings by which equal scores may differ."""
 
 
 class TopK(ScoreAttention):
@@ -49,9 +46,5 @@ class TopK(ScoreAttention):
         return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        if self.k >= scores.shape[-1]:
-            return softmax(scores, allowed)
-        barred = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
-        least = barred.topk(self.k).values[..., -1:].clamp_min(torch.finfo(scores.dtype).min)
-        kept = barred >= least - ROUNDINGS * torch.finfo(scores.dtype).eps * (1 + least.abs())
+        kept = highest(scores, allowed, self.k)
         return softmax(scores, kept if allowed is None else kept & allowed)
