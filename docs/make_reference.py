@@ -12,12 +12,7 @@ import msgspec
 from regard.attention.config import BUILT_IN
 from regard.attention.registry import FEATURES, find
 from regard.cli.main import regard
-from regard.config import (
-    LARGEST,
-    Config,
-    OpenConfig,
-    field_docs,
-)
+from regard.config import LARGEST, Config, OpenConfig, field_docs
 from regard.exercises.registry import EXERCISES
 from regard.runs.recipe import Recipe
 

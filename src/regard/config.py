@@ -127,7 +127,7 @@ def _decode(type_: type, value: Any) -> Any:
 
 def _mend(message: str, type_: type[Config], values: Any, field: str) -> str:
     """Complete a message of msgspec with the allowed fields or values where it lacks them."""
-    path = re.sub(r"\[\d+\]", "", field).split(".") if field else []
+    path = re.sub(r"\[(\d+)\]", r".\1", field).split(".") if field else []
     message = message[0].lower() + message[1:]
     if message.startswith("expected `"):
         return _explain(message, type_, values, path)
@@ -160,7 +160,7 @@ def _explain(message: str, type_: type[Config], values: Any, path: Sequence[str]
     bound = value = ""
     with suppress(LookupError, TypeError):  # of a part of a list
         *sections, field = path
-        table: dict[str, Any] = reduce(lambda table, name: table[name], sections, values)
+        table: dict[str, Any] = reduce(_inside, sections, values)
         value = "none" if table[field] is None else f"{table[field]!r:.40}"
         if got.startswith("`") and re.match("expected `(int|float)", message):
             owners = _chosen(type_, values, sections)
@@ -359,7 +359,7 @@ def allowed_fields(type_: type[Config], values: Any, path: Sequence[str]) -> lis
 
 def _chosen(type_: type[Config], values: Any, path: Sequence[str]) -> list[type[Config]]:
     """Return the structs that may stand at a path, of the kind chosen there by the values."""
-    table: dict[str, Any] = reduce(lambda table, name: table[name], path, values)
+    table: dict[str, Any] = reduce(_inside, path, values)
     sections = _structs_at(type_, path, table.get("kind"))
     return [s for s in sections if s.__struct_config__.tag == table.get("kind")] or sections
 
@@ -384,6 +384,11 @@ def _choices(hint: Any) -> list[str]:
     ]
 
 
+def _inside(values: Any, name: str) -> Any:
+    """Return a field of a table, or an entry of a list."""
+    return values[int(name)] if isinstance(values, list | tuple) else values[name]
+
+
 def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:
     """Whether a struct may stand at a path, given the kinds chosen on the way."""
     *sections, name = path
@@ -402,6 +407,8 @@ def _structs_at(
     """
     members: list[Any] = [type_]
     for name in path:
+        if name.isdecimal():  # of an entry of a list
+            continue
         fields = [get_type_hints(m) for m in members if isinstance(m, type)]
         hints = [each[name] for each in fields if name in each]
         members = [m for hint in hints for m in (get_args(hint) or (hint,))]

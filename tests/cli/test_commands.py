@@ -17,10 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import api
-from regard.config import (
-    convert,
-    override,
-)
+from regard.config import convert, override
 from regard.errors import UserError
 from regard.evaluation.evaluate import save_predictions
 from regard.runs.recipe import Recipe

@@ -30,10 +30,7 @@ from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import _tensors
 from regard.models.builders import LanguageModel, SequenceToSequence, make_model
-from regard.models.config import (
-    EncoderConfig,
-    RecurrentConfig,
-)
+from regard.models.config import EncoderConfig, RecurrentConfig
 from regard.models.head_config import LMHeadConfig
 from regard.models.layers import Layer
 from regard.models.short_convolution import ShortConvolution

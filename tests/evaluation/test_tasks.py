@@ -29,10 +29,7 @@ from regard.evaluation.tasks import (
 )
 from regard.metrics import HIGHEST
 from regard.models.builders import Reconstructor, SequenceToSequence
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    TokenClassificationHeadConfig,
-)
+from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf

@@ -18,11 +18,7 @@ from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weigh
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept, mechanisms
 from regard.explorer.look import adapter_of, look
 from regard.models.builders import Model, make_model
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    LMHeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.head_config import ClassificationHeadConfig, LMHeadConfig, MaskedLMHeadConfig
 from regard.positions.config import RotaryConfig, ShawVectorsConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model

@@ -12,11 +12,7 @@ from regard.attention.config import SoftmaxConfig
 from regard.attention.gates import NO_GATES, Gates
 from regard.explorer.intercept import MismatchError, capture_attention
 from regard.models.builders import LanguageModel, make_model
-from regard.models.config import (
-    DecoderConfig,
-    ModelConfig,
-    RecurrentEncoderDecoderConfig,
-)
+from regard.models.config import DecoderConfig, ModelConfig, RecurrentEncoderDecoderConfig
 from regard.models.head_config import LMHeadConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import RotaryConfig

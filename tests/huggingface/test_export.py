@@ -24,10 +24,7 @@ from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES

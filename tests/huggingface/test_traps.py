@@ -24,10 +24,7 @@ from regard.evaluation.tasks import embed
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder, load_start
 from regard.models.builders import MaskedLanguageModel, SequenceToSequence
-from regard.models.config import (
-    DecoderConfig,
-    EncoderDecoderConfig,
-)
+from regard.models.config import DecoderConfig, EncoderDecoderConfig
 from regard.models.head_config import EmbeddingHeadConfig
 from regard.models.seq2seq import EncoderDecoder
 from regard.positions.config import (

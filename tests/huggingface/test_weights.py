@@ -11,10 +11,7 @@ from torch import Tensor
 from regard.attention.config import SoftmaxConfig
 from regard.errors import UserError
 from regard.huggingface.convert.families import FAMILIES as ALL
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig
 from tiny_hugging_face import tensors_of, tiny_bert, tiny_gpt2
 
 FAMILIES = pytest.mark.parametrize("family", ["gpt2", "bert"])

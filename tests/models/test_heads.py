@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from regard.errors import UserError
 from regard.models.builders import make_model
 from regard.models.config import RecurrentConfig
-from regard.models.head_config import (
-    Pool,
-    ReconstructionHeadConfig,
-)
+from regard.models.head_config import Pool, ReconstructionHeadConfig
 from regard.models.heads import (
     ClassificationHead,
     EmbeddingHead,

@@ -6,10 +6,7 @@ import msgspec
 import pytest
 
 from regard.attention.config import SoftmaxConfig
-from regard.config import (
-    Config,
-    convert,
-)
+from regard.config import Config, convert
 from regard.errors import UserError
 from regard.models.config import (
     DecoderConfig,

@@ -17,10 +17,7 @@ from regard.attention.state import Memory
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
-from regard.models.config import (
-    EncoderConfig,
-    TargetConfig,
-)
+from regard.models.config import EncoderConfig, TargetConfig
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from tiny_models import BLOCK, VOCABULARY, tiny_model

@@ -8,21 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.config import BUILT_IN, SoftmaxConfig
-from regard.attention.recurrent_config import GatedDeltaNetConfig
-from regard.config import (
-    convert,
-    override,
-    parse_toml,
-)
+from regard.attention.kernel_config import EluConfig
+from regard.attention.recurrent_config import DeltaNetConfig, GatedDeltaNetConfig
+from regard.attention.score_config import SigmoidConfig
+from regard.config import convert, override, parse_toml
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
-from regard.toml import (
-    to_commented_toml,
-    to_toml,
-)
+from regard.toml import to_commented_toml, to_toml
 
 ROTARY = "model.positions.kind=rotary"
 KINDS = st.lists(st.tuples(st.sampled_from(sorted(BUILT_IN)), st.integers(1, 3)), min_size=1)
@@ -53,6 +48,17 @@ def test_folding_undoes_expanding(windows: list[int]) -> None:
     assert period(pattern) == len(windows)
     for layer in range(2 * len(windows)):
         assert entry_of(pattern, layer).window == windows[layer % len(windows)]
+
+
+def test_a_text_may_have_options() -> None:
+    text = "deltanet{output_gate=true,negative_eigenvalues=true}*2+sigmoid{bias=1e+1}+elu"
+    first, _, second, third, *_ = changed(f"model.pattern={text}").layers
+    assert first.attention == DeltaNetConfig(output_gate=True, negative_eigenvalues=True)
+    assert second.attention == SigmoidConfig(bias=10.0)
+    assert third.attention == EluConfig()
+    entries = from_text(text)
+    assert to_text(entries) == text.replace("1e+1", "10.0")
+    assert to_text(from_text("sigmoid{bias=10.0}")) == "sigmoid{bias=10.0}"
 
 
 def test_a_pattern_is_repeated_and_cut() -> None:
@@ -128,7 +134,11 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["pattern=softmax*0"], "model.pattern: softmax*0: '0' is no number of layers"),
         (["pattern=softmax*x"], "model.pattern: softmax*x: 'x' is no number of layers"),
         (["pattern=softmax*" + "9" * 5000], "is no number of layers"),
-        (["pattern=+elu"], "model.pattern: +elu: has an entry without a kind"),
+        (["pattern=+elu"], "model.pattern: +elu: '' is no entry; write KIND, KIND*3 or KIND{OPT"),
+        (["pattern=elu{x=1"], "'elu{x=1' is no entry"),
+        (["pattern=top-k{k=}"], "isn't TOML"),
+        (["pattern=top-k{k=0}"], "model.pattern[0].attention.k: expected an integer >= 1, not 0"),
+        (["pattern=top-k{z=1}"], "model.pattern[0].attention: object contains unknown field `z`"),
         (["pattern=softmax*9"], "model: pattern has 9 layers, and n_layers = 6"),
         (["pattern=softmax*999999999"], "model: pattern has 999999999 layers"),
         (["pattern=3"], "model.pattern: expected a list"),

@@ -55,11 +55,7 @@ from regard.models.config import (
     TargetConfig,
     TransformerConfig,
 )
-from regard.models.head_config import (
-    HeadConfig,
-    LMHeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.head_config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig
 from tiny_families import SIZES, WIDE, Row, results, tiny, writer
 from tiny_recurrent import BLOCK, TINY, VOCABULARY, close, padded
 

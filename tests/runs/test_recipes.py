@@ -11,10 +11,7 @@ import torch
 from regard.cli import main
 from regard.config import override
 from regard.models.builders import make_model
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    TokenClassificationHeadConfig,
-)
+from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import PURPOSES, RECIPES, TASKS
 from regard.runs.run import Run

@@ -15,10 +15,7 @@ from regard.config import override
 from regard.data import IGNORE
 from regard.errors import UserError
 from regard.models.builders import Reconstructor
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    TokenClassificationHeadConfig,
-)
+from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.tasks.examples import Example

@@ -11,16 +11,8 @@ from regard.attention.kernel_config import EluConfig
 from regard.data.batch import Batch, PaddedIds
 from regard.environment import ExecutionEnvironment
 from regard.models.builders import LanguageModel, make_model
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    ModelConfig,
-    RecurrentConfig,
-)
-from regard.models.head_config import (
-    LMHeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
+from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
 from regard.models.pattern import LayerConfig
 from regard.training import throughput
 from regard.training.throughput import Throughput, TrainingCost, peak_of

@@ -15,13 +15,7 @@ import msgspec
 
 from regard.attention import custom
 from regard.attention.support import FEATURE_NAMES, LINEAR_MASKS, SCORES, Support
-from regard.config import (
-    Config,
-    Count,
-    OpenConfig,
-    Positive,
-    Seed,
-)
+from regard.config import Config, Count, OpenConfig, Positive, Seed
 from regard.errors import UnsupportedError, UserError, alternatives
 
 if TYPE_CHECKING:

@@ -8,10 +8,7 @@ from msgspec import Meta
 
 from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape
 from regard.attention.support import LINEAR_MASKS, Support
-from regard.config import (
-    Config,
-    Positive,
-)
+from regard.config import Config, Positive
 
 if TYPE_CHECKING:
     from regard.attention.feature_maps import FeatureMap

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
 from regard.attention.support import LINEAR_MASKS, SCORES, Support
-from regard.config import (
-    Config,
-    Positive,
-)
+from regard.config import Config, Positive
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention

@@ -5,11 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from regard.config import (
-    Config,
-    Count,
-    Positive,
-)
+from regard.config import Config, Count, Positive
 
 
 class LocalConfig(Config, frozen=True, tag_field="kind", tag="local"):

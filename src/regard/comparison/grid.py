@@ -18,13 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from regard.comparison.config import ExecutorConfig, LocalConfig
-from regard.config import (
-    Config,
-    Positive,
-    convert,
-    override,
-    parse_toml,
-)
+from regard.config import Config, Positive, convert, override, parse_toml
 from regard.errors import UserError, alternatives
 from regard.files import read_text
 from regard.runs.code import require_trusted

@@ -13,11 +13,7 @@ from regard.comparison.plan import PlannedComparison, plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.summary import save_index
 from regard.comparison.table import Comparison
-from regard.config import (
-    Config,
-    convert,
-    parse_toml,
-)
+from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
 
 _FOLDER = files("regard.comparison") / "suites"

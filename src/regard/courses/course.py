@@ -11,11 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
-from regard.config import (
-    Config,
-    convert,
-    parse_toml,
-)
+from regard.config import Config, convert, parse_toml
 from regard.errors import UserError, alternatives
 
 T = TypeVar("T")

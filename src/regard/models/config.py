@@ -5,13 +5,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from msgspec import Meta, structs
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
-from regard.config import (
-    LONGEST,
-    Config,
-    Count,
-    Positive,
-    Probability,
-)
+from regard.config import LONGEST, Config, Count, Positive, Probability
 from regard.models.pattern import (
     Activation,
     LayerConfig,

@@ -4,10 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.config import (
-    Config,
-    Count,
-)
+from regard.config import Config, Count
 
 Pool = Literal["first", "mean", "last"]
 """Which hidden states stand for a whole text: the first, the mean of all, or the last."""

@@ -1,10 +1,13 @@
 """Layers of different kinds in one stack: entries, repeated over its layers.
 
-In an assignment, `gated-deltanet*3+softmax` stands for two entries, the first of three layers.
+In an assignment, `gated-deltanet*3+softmax` stands for two entries, the first of three layers;
+`deltanet{output_gate=true}` sets options of a mechanism.
 Imports no torch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import accumulate
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -13,11 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
-from regard.config import (
-    Config,
-    Count,
-    Positive,
-)
+from regard.config import Config, Count, Positive, parse_toml
 from regard.errors import UserError
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.toml import without_none
@@ -108,38 +107,49 @@ def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return entries
 
 
+_ENTRY = re.compile(r"(?P<kind>[^{}*]+)(?P<options>\{[^{}]*\})?(?P<times>\*(?P<number>.*))?")
+_PLUS = re.compile(r"\+(?![^{}]*\})")
+"""A plus outside of options."""
+
+
 def from_text(text: str) -> list[dict[str, Any]]:
-    """Return the entries of a text such as gated-deltanet*3+softmax, as plain values.
+    """Return the entries of a text such as deltanet{output_gate=true}*3+softmax, as plain values.
 
     Raises:
-        UserError: a number of layers isn't one.
+        UserError: an entry isn't KIND, KIND{OPTION=VALUE}, or one of these times a number.
     """
-    return [_entry(part.strip(), text) for part in text.split("+")]
+    return [_entry(part.strip(), text) for part in _PLUS.split(text)]
 
 
 def _entry(part: str, text: str) -> dict[str, Any]:
-    kind, times, number = part.partition("*")
-    if times and not (number.isdecimal() and len(number) < 10 and int(number)):
+    found = _ENTRY.fullmatch(part)
+    if found is None:
+        raise UserError(
+            f"{text}: {part!r} is no entry; write KIND, KIND*3 or KIND{{OPTION=VALUE}}, and + "
+            "between entries"
+        )
+    options = parse_toml(f"options = {found['options'] or '{}'}", where=text)["options"]
+    entry = {"attention": {"kind": found["kind"], **options}}
+    number = found["number"]
+    if not found["times"]:
+        return entry
+    if not (number.isdecimal() and len(number) < 10 and int(number)):
         raise UserError(f"{text}: {number!r} is no number of layers; write KIND*3")
-    if not kind:
-        raise UserError(f"{text}: has an entry without a kind; write KIND*3+KIND")
-    return {"attention": {"kind": kind}} | ({"repeat": int(number)} if times else {})
+    return entry | {"repeat": int(number)}
 
 
 def to_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the text of plain entries; None if they set more than built-in kinds."""
-    parts = list(_parts(entries))
+    """Return the text of plain entries; None if they set more than built-in mechanisms."""
+    parts = [_part(without_none(dict(entry))) for entry in entries]
     return None if None in parts else "+".join(cast("list[str]", parts))
 
 
-def _parts(entries: Sequence[Mapping[str, Any]]) -> Iterator[str | None]:
-    for entry in entries:
-        rest = without_none(dict(entry))
-        repeat, attention = rest.pop("repeat", 1), rest.pop("attention", {})
-        kind = attention.get("kind")
-        if rest or kind not in BUILT_IN:
-            yield None
-        else:
-            usual = without_none(msgspec.to_builtins(config_type(kind)()))
-            plain = attention in ({"kind": kind}, usual)
-            yield f"{kind}*{repeat}" if plain and repeat > 1 else kind if plain else None
+def _part(entry: dict[str, Any]) -> str | None:
+    repeat, attention = entry.pop("repeat", 1), entry.pop("attention", {})
+    kind: str = attention.get("kind", "")
+    if entry or kind not in BUILT_IN:
+        return None
+    usual = msgspec.to_builtins(config_type(kind)())
+    own = {name: value for name, value in attention.items() if usual[name] != value}
+    options = ",".join(f"{name}={json.dumps(value)}" for name, value in own.items())
+    return kind + (f"{{{options}}}" if own else "") + (f"*{repeat}" if repeat > 1 else "")

@@ -16,10 +16,7 @@ from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
-from regard.models.config import (
-    EncoderConfig,
-    TransformerConfig,
-)
+from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask

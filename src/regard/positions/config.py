@@ -4,11 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from regard.config import (
-    Config,
-    Count,
-    Positive,
-)
+from regard.config import Config, Count, Positive
 
 
 class InputPositionsConfig(Config, frozen=True):

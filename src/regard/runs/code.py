@@ -14,12 +14,7 @@ from typing import Any
 
 import msgspec
 
-from regard.config import (
-    Config,
-    code_paths,
-    map_kinds,
-    parse_toml,
-)
+from regard.config import Config, code_paths, map_kinds, parse_toml
 from regard.errors import UserError
 from regard.files import read_text, write_file
 

@@ -28,11 +28,7 @@ from regard.models.config import (
     ModelConfig,
     RecurrentEncoderDecoderConfig,
 )
-from regard.models.head_config import (
-    HeadConfig,
-    LMHeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.head_config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig
 from regard.runs import code
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig

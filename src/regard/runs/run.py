@@ -28,11 +28,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 import regard
-from regard.config import (
-    code_paths,
-    file_name,
-    map_kinds,
-)
+from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError

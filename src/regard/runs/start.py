@@ -13,17 +13,10 @@ import torch
 from torch import Tensor
 
 from regard.attention import Attention
-from regard.config import (
-    Config,
-    override,
-)
+from regard.config import Config, override
 from regard.errors import UserError
 from regard.models.builders import saved_tensors
-from regard.models.config import (
-    EncoderDecoderConfig,
-    ModelConfig,
-    TransformerConfig,
-)
+from regard.models.config import EncoderDecoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import (
     ClassificationHeadConfig,
     HeadConfig,

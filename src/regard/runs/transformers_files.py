@@ -6,10 +6,7 @@ Regard itself never reads them.
 from typing import Any
 
 from regard.files import to_json
-from regard.models.config import (
-    EncoderDecoderConfig,
-    TransformerConfig,
-)
+from regard.models.config import EncoderDecoderConfig, TransformerConfig
 from regard.models.head_config import LMHeadConfig
 from regard.runs.recipe import Recipe
 from regard.text.template import Template

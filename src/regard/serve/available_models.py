@@ -10,10 +10,7 @@ from regard.errors import RegardError, UserError
 from regard.explorer.adapters import HUGGING_FACE
 from regard.files import read_table
 from regard.huggingface.convert.folder import read_config
-from regard.models.config import (
-    EncoderDecoderConfig,
-    RecurrentEncoderDecoderConfig,
-)
+from regard.models.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.models.head_config import LMHeadConfig
 from regard.runs.recipe import answers_questions, load_recipe, require_run
 from regard.serve.errors import public_message

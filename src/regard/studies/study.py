@@ -12,11 +12,7 @@ from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
 
 import msgspec
 
-from regard.config import (
-    Config,
-    convert,
-    override,
-)
+from regard.config import Config, convert, override
 from regard.courses import COURSES, Correction, all_corrections, all_parts
 from regard.errors import UserError
 from regard.studies.finding import EvidenceParts, Finding, Replication, evidence_of

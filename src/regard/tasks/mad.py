@@ -11,12 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from msgspec import Meta
 
-from regard.config import (
-    LONGEST,
-    Positive,
-    Probability,
-    Seed,
-)
+from regard.config import LONGEST, Positive, Probability, Seed
 from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where, require_even
 

@@ -10,11 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from msgspec import Meta
 
-from regard.config import (
-    LONGEST,
-    Count,
-    Positive,
-)
+from regard.config import LONGEST, Count, Positive
 from regard.data import IGNORE
 from regard.tasks.mad import (
     CompressionConfig,

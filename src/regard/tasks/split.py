@@ -8,11 +8,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
-from regard.config import (
-    Config,
-    Positive,
-    Seed,
-)
+from regard.config import Config, Positive, Seed
 from regard.errors import UserError
 from regard.metrics import Interval, accuracy, exact_match
 from regard.tasks.examples import TEXTS, Example, Words, parse_json, parse_lines, parse_tsv

@@ -14,10 +14,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from regard.config import (
-    Count,
-    Positive,
-)
+from regard.config import Count, Positive
 from regard.metrics import rouge
 from regard.tasks.examples import Example
 from regard.tasks.people import PeopleTaskConfig, split_by_people

@@ -10,10 +10,7 @@ from torch.nn.utils import parametrize
 
 from regard.errors import UserError, alternatives
 from regard.models.builders import Model
-from regard.models.head_config import (
-    LMHeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
 from regard.models.layers import CheckpointedModule
 from regard.positions import Learned
 from regard.runs.recipe import LoRAConfig, TrainingConfig, require_parent

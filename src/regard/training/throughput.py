@@ -24,11 +24,7 @@ from regard.data.batch import Batch
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.models.builders import Model
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    ModelConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from regard.training.checkpoint import Progress, Publishing
 from regard.training.loggers import Logger, Record
 

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.metrics import Interval
-from regard.models.config import (
-    DecoderConfig,
-    EncoderConfig,
-    EncoderDecoderConfig,
-)
+from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.architectures import (
     FAMILIES,

@@ -24,15 +24,8 @@ from regard.huggingface.convert.fields import (
     nested,
 )
 from regard.models.builders import make_model, saved_tensors
-from regard.models.config import (
-    ModelConfig,
-    TransformerConfig,
-)
-from regard.models.head_config import (
-    EmbeddingHeadConfig,
-    HeadConfig,
-    MaskedLMHeadConfig,
-)
+from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.head_config import EmbeddingHeadConfig, HeadConfig, MaskedLMHeadConfig
 from regard.models.layers import SelfAttention
 from regard.models.pattern import fold
 

@@ -20,10 +20,7 @@ from regard.models.config import (
     TargetConfig,
     TransformerConfig,
 )
-from regard.models.head_config import (
-    HeadConfig,
-    LMHeadConfig,
-)
+from regard.models.head_config import HeadConfig, LMHeadConfig
 from regard.positions.config import RotaryConfig
 from regard.studies.finding import Measurement
 from regard.studies.study import paragraphs

@@ -3,14 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from regard.models.config import (
-    ModelConfig,
-    RecurrentConfig,
-)
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    TokenClassificationHeadConfig,
-)
+from regard.models.config import ModelConfig, RecurrentConfig
+from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
 from regard.studies.finding import at_least, at_most, equal
 from regard.studies.quiz.checked import (

@@ -12,12 +12,7 @@ from msgspec import Meta
 
 from regard.config import override
 from regard.data import IGNORE
-from regard.models.config import (
-    CausalConfig,
-    DecoderConfig,
-    FixedWindowConfig,
-    RecurrentConfig,
-)
+from regard.models.config import CausalConfig, DecoderConfig, FixedWindowConfig, RecurrentConfig
 from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
