@@ -409,13 +409,13 @@ def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, A
 
 
 def _gates(record: AttentionRecord, head: int) -> list[dict[str, str]]:
-    """The gates of each key: a number, or one per channel. Decays as factors."""
+    """The gates of each key: a number, or one per channel. Logarithms as factors."""
     found = []
     for name, gate in record.gates.items():
         states = gate[0, head * gate.shape[1] // record.weights.shape[1]]
-        decays = name == "log_decay"
-        values = _base64(_array(states.exp() if decays else states))
-        found.append({"name": "decay" if decays else name, "values": values})
+        factor = name.removeprefix("log_")
+        values = _base64(_array(states if factor == name else states.exp()))
+        found.append({"name": factor, "values": values})
     return found
 
 
