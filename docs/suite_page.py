@@ -25,13 +25,14 @@ from regard.runs.recipes import TASKS
 DOCS = Path(__file__).parent
 TITLES = {
     "families": "Families of models, compared",
+    "hybrids": "Layers of different kinds, compared",
     "mechanisms": "Mechanisms, compared",
     "recurrences": "Gated linear recurrences, compared",
     "world": "Ways to learn a world, compared",
 }
 """Titles of pages; others have the suite's name."""
 NOTES = {
-    "mechanisms": "These are the ten decoder mechanisms without gates. Those with gates are on the "
+    "mechanisms": "These are ten decoder mechanisms without gates. Recurrences with gates are on the "
     "page on [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
     "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
