@@ -56,6 +56,16 @@ def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) 
     assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
 
 
+def test_another_cross_attention_gets_its_own_draws(tmp_path: Path) -> None:
+    """Its features have the names of those before."""
+    cross = "model.decoder.cross_attention.kind"
+    parent = parent_run("casing", "encoder-decoder", f"{cross}=fourier")
+    names = {name for name in saved_tensors(parent.model) if "cross_attention.attention" in name}
+    assert names
+    made = convert(parent, tmp_path / "run", [f"{cross}=favor-positive"])
+    assert names <= set(made.origin["new_tensors"])
+
+
 def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:
     parent = parent_run("casing", "decoder", "model.n_layers=3")
     setting = "model.layers.1.attention.kind=gated-deltanet"

@@ -224,8 +224,13 @@ def _changed_layers(config: object, old: object) -> list[str]:
     """Return the beginnings of names, after that of the stack, where mechanisms differ."""
     if isinstance(config, TransformerConfig) and isinstance(old, TransformerConfig):
         pairs = enumerate(zip(config.layers, old.layers, strict=False))
-        return [f"layers.{i}." for i, (new, old) in pairs if new.attention != old.attention]
-    return [] if getattr(config, "attention", None) == getattr(old, "attention", None) else [""]
+        return [f"layers.{i}." for i, (new, was) in pairs if _mechanisms(new) != _mechanisms(was)]
+    return [] if _mechanisms(config) == _mechanisms(old) else [""]
+
+
+def _mechanisms(config: object) -> list[object]:
+    """Return the mechanisms of a layer or a body, of cross-attention too."""
+    return [getattr(config, name, None) for name in ("attention", "cross")]
 
 
 def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:
