@@ -32,8 +32,8 @@ TITLES = {
 }
 """Titles of pages; others have the suite's name."""
 NOTES = {
-    "mechanisms": "These are ten decoder mechanisms without gates. Recurrences with gates are on the "
-    "page on [gated linear recurrences](recurrences.md).",
+    "mechanisms": "These are ten decoder mechanisms without gates. Recurrences with gates are on "
+    "the page on [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
     "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
     "convolution (0), a layer can't combine a token with its predecessor.",

@@ -1,5 +1,7 @@
 """Attention with forget gates."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -95,3 +97,20 @@ def test_it_is_a_score_mod_for_kernels() -> None:
     grid = torch.meshgrid(*map(torch.arange, (2, 4, 6, 6)), indexing="ij")
     found = forgotten.score_mod()(torch.zeros(2, 4, 6, 6).double(), *grid)
     torch.testing.assert_close(found, dense.double())
+
+
+def test_flex_attention_reads_the_sums_of_queries_and_keys_from_two_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has no gradient for one tensor that a score is indexed by twice."""
+    query, key, value, log_forget = inputs(9)
+    seen: list[Forgotten] = []
+
+    def forward(*call: Any) -> Tensor:
+        seen.append(call[5])
+        out: Tensor = call[3]
+        return out
+
+    monkeypatch.setattr(Softmax, "_forward", forward)
+    Forgetting(heads=4)(query, key, value, mask=CAUSAL, gates={"log_forget": log_forget})
+    assert seen[0].at_queries.data_ptr() != seen[0].at_keys.data_ptr()

@@ -158,3 +158,8 @@ def test_the_executor_and_its_resources_are_changed() -> None:
     assert changed.executor == SlurmConfig(mem_gb=8, slurm_partition="long")
     assert change_grid(grid, "mqar", (), {"executor": "ray"}).executor == RayConfig()
     assert change_grid(grid, "mqar", (), {"executor": "slurm"}).executor == grid.executor
+
+
+def test_an_entry_of_a_list_is_no_axis() -> None:
+    with pytest.raises(UserError, match=r"--over model\.layers\.1\.d_ff: an entry of a list"):
+        axes_of(tiny_grid(over={"model.layers.1.d_ff": ["16", "64"]}, tune={}))

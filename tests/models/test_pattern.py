@@ -1,6 +1,7 @@
 """Patterns: entries for layers, as data and as text."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from regard.config import convert, override, parse_toml
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
+from regard.models.places import require_places
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
+from regard.runs.recipes import find_recipe
 from regard.toml import to_commented_toml, to_toml
 
 ROTARY = "model.positions.kind=rotary"
@@ -27,6 +30,17 @@ def changed(*settings: str) -> TransformerConfig:
     model = override(Recipe(), ["model.n_layers=6", *settings]).model
     assert isinstance(model, DecoderConfig)
     return model
+
+
+def test_the_recipe_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/layers.md").read_text("utf-8")
+    file = tmp_path / "recipe.toml"
+    file.write_text(page.split("```toml")[1].split("```")[0], "utf-8")
+    recipe = find_recipe(str(file))
+    require_places(recipe.model)
+    assert isinstance(recipe.model, DecoderConfig)
+    assert [layer.window for layer in recipe.model.layers] == [0, 0, 0, 64, 0, 0, 0, 0]
+    assert recipe.model.layers[4].positions == NoPositionsConfig()
 
 
 @given(KINDS)
@@ -138,6 +152,19 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["pattern=elu{x=1"], "'elu{x=1' is no entry"),
         (["pattern=top-k{k=}"], "isn't TOML"),
         (["pattern=top-k{k=0}"], "model.pattern[0].attention.k: expected an integer >= 1, not 0"),
+        (
+            ['pattern=top-k{kind="elu"}'],
+            "the kind of 'top-k{kind=\"elu\"}' stands before its options",
+        ),
+        (["pattern=softmax*٣"], "'٣' is no number of layers"),
+        (
+            ["n_layers=999999999", "layers.0.window=3"],
+            "at most 10,000 layers can be set one by one",
+        ),
+        (
+            ["pattern=elu*999999999", "layers.0.window=3"],
+            "the pattern has more layers than n_layers",
+        ),
         (["pattern=top-k{z=1}"], "model.pattern[0].attention: object contains unknown field `z`"),
         (["pattern=softmax*9"], "model: pattern has 9 layers, and n_layers = 6"),
         (["pattern=softmax*999999999"], "model: pattern has 999999999 layers"),

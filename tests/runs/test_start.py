@@ -66,6 +66,16 @@ def test_another_cross_attention_gets_its_own_draws(tmp_path: Path) -> None:
     assert names <= set(made.origin["new_tensors"])
 
 
+@pytest.mark.parametrize("after", ["gated-softmax", "gated-deltanet", "deltanet"])
+def test_gates_of_another_mechanism_are_new(after: str, tmp_path: Path) -> None:
+    """Their projections have the names of those before."""
+    parent = parent_run("casing", "decoder", "model.attention.kind=forgetting")
+    made = convert(parent, tmp_path / "run", [f"model.attention.kind={after}"])
+    projections = {name for name in saved_tensors(made.model) if ".gating.proj." in name}
+    assert projections
+    assert projections <= set(made.origin["new_tensors"])
+
+
 def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:
     parent = parent_run("casing", "decoder", "model.n_layers=3")
     setting = "model.layers.1.attention.kind=gated-deltanet"

@@ -73,7 +73,7 @@ class ForgettingState(RowState):
 class Forgetting(Softmax):
     """softmax(s_ij + Σ_(j < t ≤ i) log f_t), a gate f_t for each query head and token.
 
-    Lin et al., 2025, arXiv:2503.02130, eq. 4 to 6.
+    Lin et al., 2025, arXiv:2503.02130.
     """
 
     name = "forgetting"
@@ -181,7 +181,7 @@ class Forgetting(Softmax):
         new = _sums(log_forget) + before * (state.length > 0)[:, None, None]
         none = new.new_empty(*new.shape, 0)
         sums = state.sums.append(new[..., None], none, attention_mask)
-        at_keys = new if state.cache.is_empty else sums.filled()[0].squeeze(-1)
+        at_keys = new.clone() if state.cache.is_empty else sums.filled()[0].squeeze(-1)
         forgotten = Forgotten(new, at_keys, cast("Bias | None", bias))
         out, cache = super()._extend(query, key, value, state.cache, attention_mask, forgotten)
         assert isinstance(cache, KeyValueCache)
@@ -205,4 +205,5 @@ def _sums(log_forget: Tensor) -> Tensor:
 
 def _forgotten(log_forget: Tensor, bias: AnyBias | None) -> Forgotten:
     sums = _sums(log_forget)
-    return Forgotten(sums, sums, cast("Bias | None", bias))
+    # FlexAttention has no gradient for a tensor that a score is indexed by twice.
+    return Forgotten(sums, sums.clone(), cast("Bias | None", bias))

@@ -82,7 +82,7 @@ class Gating(nn.Module):
 
 
 class OutputGate(Gating):
-    """A head's output times σ(W x), by channel or by head (Qiu et al., 2025, eq. 5, G1)."""
+    """A head's output times σ(W x), by channel or by head (Qiu et al., 2025, arXiv:2505.06708)."""
 
     def __init__(self, d_model: int, shape: "LayerShape", *, by_channel: bool = True) -> None:
         self.by_channel = by_channel

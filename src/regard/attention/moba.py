@@ -33,7 +33,7 @@ class Places:
 class MoBA(Softmax):
     """Softmax over the query's own block of keys and the earlier ones with the highest q·k̄.
 
-    Lu et al., 2025, arXiv:2502.13189, eq. 2 to 6; k̄ is the mean key of a block. Blocks begin anew
+    Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks begin anew
     at each document, and those equal to the last one chosen are chosen too.
     """
 

@@ -73,7 +73,7 @@ class SigmoidConfig(ScoreConfig, frozen=True, tag_field="kind", tag="sigmoid"):
 
 
 class StickBreakingConfig(ScoreConfig, frozen=True, tag_field="kind", tag="stick-breaking"):
-    """The nearest earlier keys take their share first, a later one of what is left."""
+    """The nearest earlier keys take their share first, farther keys share the rest."""
 
     supports: ClassVar = CAUSAL
     paper: ClassVar = "Tan et al., 2024"

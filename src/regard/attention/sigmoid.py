@@ -15,9 +15,9 @@ from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
 class Sigmoid(ScoreAttention):
-    """α_ij = σ(s_ij + b) for the allowed keys (Ramapuram et al., 2024, arXiv:2409.04431, §3).
+    """α_ij = σ(s_ij + b) for the allowed keys (Ramapuram et al., 2024, arXiv:2409.04431).
 
-    With b = −log n, a row of n equal scores has about the sum of softmax.
+    With b = −log n, the weights of n scores of 0 sum to about 1.
     """
 
     name = "sigmoid"

@@ -19,9 +19,9 @@ from regard.attention.types import DenseBias, Keys, Queries, Weights
 class SoftmaxOne(ScoreAttention):
     """α_ij = e^(s_ij) / (e^(z_h) + Σ_l e^(s_il)): as if one more key had score z and value 0.
 
-    Without learned sinks z = 0, which adds 1 (Miller, 2023; Gu et al., 2024, arXiv:2410.10781,
-    §5). Sinks by head are those of gpt-oss (OpenAI, 2025). It isn't a bias of the first key, whose
-    value would be added too.
+    Without learned sinks z = 0, which adds 1 (Miller, 2023; Gu et al., 2024, arXiv:2410.10781).
+    Sinks by head are those of gpt-oss (OpenAI, 2025). It isn't a bias of the first key, whose value
+    would be added too.
     """
 
     name = "softmax-one"

@@ -17,7 +17,7 @@ from regard.attention.types import DenseBias, Keys, Queries, Weights
 class StickBreaking(ScoreAttention):
     """α_ij = σ(s_ij) Π_(j < k < i) (1 − σ(s_ik)) for j < i (Tan et al., 2024, arXiv:2410.17980).
 
-    A token doesn't attend to itself. What is left of the stick is attended to nothing.
+    A token doesn't attend to itself. What is left of the stick is not assigned to any key.
     """
 
     name = "stick-breaking"

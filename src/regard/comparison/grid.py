@@ -207,6 +207,11 @@ def axes_of(grid: Grid) -> list[Axis]:
         repeated = [value for value, n in Counter(axis.values).items() if n > 1]
         if repeated:
             raise UserError(f"{axis.option} {axis.path}: has {repeated[0]} twice; remove one")
+        if any(name.isdecimal() for name in axis.path.split(".")):
+            raise UserError(
+                f"{axis.option} {axis.path}: an entry of a list can't be an axis; give whole "
+                "lists, such as model.pattern=softmax,gated-deltanet*3+softmax"
+            )
         if axis.path in ("seed", "task.kind"):
             raise UserError(f"{axis.option} {axis.path}: can't be an axis; see --seeds and TASK")
     return sorted(axes, key=lambda axis: not axis.path.endswith(".kind"))

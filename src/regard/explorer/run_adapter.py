@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.gating import OutputGate
 from regard.decoding import generate_ids
 from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
@@ -248,6 +249,8 @@ def with_layer_context(one: AttentionMap, model: nn.Module) -> AttentionMap:
 def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"] | None:
     parent = model.get_submodule(layer.rpartition(".")[0])
     if not isinstance(parent, SelfAttention | CrossAttention):
+        return None
+    if isinstance(parent.gating, OutputGate):  # the product isn't what the layer adds
         return None
     return parent.o_proj.weight.detach()
 

@@ -178,7 +178,7 @@ class TransformerConfig(Config, frozen=True):
     def list_of(cls, field: str, values: dict[str, Any]) -> tuple[type[Config], list[Any]] | None:
         """The entries of `pattern`, or those of all `layers`, which then are its entries."""
         if field == "layers":
-            values["pattern"] = expand(values["pattern"], values["n_layers"])
+            values["pattern"] = expand(values["pattern"], int(values["n_layers"]))
         return (LayerConfig, values["pattern"]) if field in ("layers", "pattern") else None
 
     @classmethod

@@ -26,8 +26,12 @@ Width: TypeAlias = Annotated[int, Meta(ge=0, le=16)]
 """Width of a short convolution."""
 
 
+MOST = 10_000
+"""Layers of which each can have an entry of its own."""
+
+
 class LayerConfig(Config, frozen=True):
-    """Consecutive layers of one kind. What isn't set is as in the rest of the model."""
+    """Consecutive layers of one kind. Unset fields are inherited from the model."""
 
     repeat: Positive = 1
     """Number of consecutive layers."""
@@ -89,9 +93,17 @@ def require_fit(pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool) 
 
 
 def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str, Any]]:
-    """Return an entry for each layer, as plain values, from those of a pattern."""
+    """Return an entry for each layer, as plain values, from those of a pattern.
+
+    Raises:
+        UserError: there are very many layers, or the pattern is longer than the stack.
+    """
+    if n_layers > MOST:
+        raise UserError(f"n_layers = {n_layers}: at most {MOST:,} layers can be set one by one")
     if not entries:
         return [{} for _ in range(n_layers)]
+    if sum(int(one.get("repeat", 1)) for one in entries) > n_layers:
+        raise UserError(f"the pattern has more layers than n_layers = {n_layers}")
     period = [{**one, "repeat": 1} for one in entries for _ in range(one.get("repeat", 1))]
     return [deepcopy(period[i % len(period)]) for i in range(n_layers)]
 
@@ -129,11 +141,13 @@ def _entry(part: str, text: str) -> dict[str, Any]:
             "between entries"
         )
     options = parse_toml(f"options = {found['options'] or '{}'}", where=text)["options"]
+    if "kind" in options:
+        raise UserError(f"{text}: the kind of {part!r} stands before its options; leave kind out")
     entry = {"attention": {"kind": found["kind"], **options}}
     number = found["number"]
     if not found["times"]:
         return entry
-    if not (number.isdecimal() and len(number) < 10 and int(number)):
+    if not re.fullmatch("[1-9][0-9]{0,8}", number):
         raise UserError(f"{text}: {number!r} is no number of layers; write KIND*3")
     return entry | {"repeat": int(number)}
 

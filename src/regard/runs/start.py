@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Attention
+from regard.attention.gating import Gating
 from regard.config import Config, override
 from regard.errors import UserError
 from regard.models.builders import saved_tensors
@@ -211,21 +212,31 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
         old = before.get(stack)
         if getattr(config, "positions", None) != getattr(old, "positions", None):
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
-        prefixes += [
-            f"{name}."
-            for layer in _changed_layers(config, old)
-            for name, module in run.model.named_modules()
-            if name.startswith(f"{stack}{layer}") and isinstance(module, Attention)
-        ]
+        for layer, same_kind in _changed_layers(config, old).items():
+            own = Attention if same_kind else Attention | Gating
+            prefixes += [
+                f"{name}."
+                for name, module in run.model.named_modules()
+                if name.startswith(f"{stack}{layer}") and isinstance(module, own)
+            ]
     return (*prefixes, *(() if _same_head(start, run) else ("head.",)))
 
 
-def _changed_layers(config: object, old: object) -> list[str]:
-    """Return the beginnings of names, after that of the stack, where mechanisms differ."""
+def _changed_layers(config: object, old: object) -> dict[str, bool]:
+    """Return where mechanisms differ, and whether they are of the same kinds as before.
+
+    A place is the beginning of names, after that of the stack.
+    """
+    pairs = {"": (config, old)}
     if isinstance(config, TransformerConfig) and isinstance(old, TransformerConfig):
-        pairs = enumerate(zip(config.layers, old.layers, strict=False))
-        return [f"layers.{i}." for i, (new, was) in pairs if _mechanisms(new) != _mechanisms(was)]
-    return [] if _mechanisms(config) == _mechanisms(old) else [""]
+        layers = enumerate(zip(config.layers, old.layers, strict=False))
+        pairs = {f"layers.{i}.": pair for i, pair in layers}
+    found = {place: [_mechanisms(one) for one in pair] for place, pair in pairs.items()}
+    return {
+        place: [*map(type, new)] == [*map(type, was)]
+        for place, (new, was) in found.items()
+        if new != was
+    }
 
 
 def _mechanisms(config: object) -> list[object]:
