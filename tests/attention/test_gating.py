@@ -11,7 +11,7 @@ from torch import nn
 from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, config_type
 from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gate
-from regard.attention.gating import Gating, OutputGate, Steps
+from regard.attention.gating import Gating, NormalizedGating, OutputGate, Steps
 from regard.attention.registry import mechanisms
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
@@ -160,7 +160,7 @@ def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
     config = cast(AttentionConfig, config_type(f"{path}:Leaky")())
     attend = config.build(CHECKED_SHAPE)
     gating = config.build_gating(attend.gates, 16, CHECKED_SHAPE)
-    assert gating is not None
+    assert isinstance(gating, NormalizedGating)
     gates = gating.gates(100 * torch.randn(2, 5, 16))
     assert gates["kept"].shape == (2, 4, 5)
     assert gates["strength"].shape == (2, 4, 5, 4)

@@ -305,6 +305,16 @@ class _FromSignature(AttentionConfig):
         except (TypeError, ValueError) as error:
             raise UserError(f"{kind} can't be built with {options}: {error}") from error
 
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "Gating | None":
+        from regard.attention.gated import RecurrentAttention
+        from regard.attention.gating import NormalizedGating
+
+        if issubclass(self.mechanism, RecurrentAttention):
+            return NormalizedGating(gates, d_model, shape)
+        return super().build_gating(gates, d_model, shape)
+
 
 def config_type(kind: str) -> type[Config]:
     """Return the configuration class of a kind.
