@@ -24,6 +24,7 @@ from regard.attention.kernel import KernelAttention
 from regard.attention.registry import mechanisms
 from regard.decoding.prepare import prepare
 from regard.models.builders import LanguageModel
+from regard.models.config import DecoderConfig
 
 BEFORE, NEW = 128, 64
 SOFTMAX = "softmax"
@@ -41,11 +42,15 @@ def kinds() -> dict[str, bool]:
     }
 
 
-@torch.inference_mode()
-def decoding(kind: str, device: torch.device) -> measure.Call:
-    """To decode `NEW` tokens after `BEFORE`, the pass over those not included."""
+def sized(kind: str) -> DecoderConfig:
+    """A decoder with a mechanism."""
     attention: Any = config_type(kind)()
-    size = msgspec.structs.replace(SIZE, context_length=BEFORE + NEW, attention=attention)
+    return msgspec.structs.replace(SIZE, context_length=BEFORE + NEW, attention=attention)
+
+
+@torch.inference_mode()
+def decoding(size: DecoderConfig, device: torch.device) -> measure.Call:
+    """To decode `NEW` tokens after `BEFORE`, the pass over those not included."""
     model = prepare(LanguageModel(size, VOCABULARY).to(device).eval())
     prompt = torch.randint(VOCABULARY, (1, BEFORE), device=device)
     _, before = model.extend(prompt, model.init_state(1, BEFORE + NEW))
@@ -63,7 +68,8 @@ def decoding(kind: str, device: torch.device) -> measure.Call:
 
 def measured(rounds: int, device: torch.device) -> dict[str, list[float]]:
     """Seconds per token of each mechanism, one a round."""
-    times = measure.interleaved({kind: decoding(kind, device) for kind in kinds()}, rounds, device)
+    calls = {kind: decoding(sized(kind), device) for kind in kinds()}
+    times = measure.interleaved(calls, rounds, device)
     return {kind: [seconds / NEW for seconds in taken] for kind, taken in times.items()}
 
 

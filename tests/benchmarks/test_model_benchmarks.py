@@ -12,6 +12,7 @@ from benchmark_files import (
     decoding,
     decoding_families,
     decoding_mechanisms,
+    hybrids,
     measure,
     peers,
     training,
@@ -256,3 +257,20 @@ def test_a_token_of_each_mechanism_that_decodes_is_timed(monkeypatch: pytest.Mon
     claims = mechanisms.claims({kind: [2.0] for kind in times} | {"softmax": [1.0]})
     assert claims["elu"] == claims["rwkv7"] == 2.0
     assert not {"softmax", "bigbird"} & claims.keys()
+
+
+def test_a_hybrid_is_compared_with_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hybrids, "SIZE", msgspec.structs.replace(TINY, n_layers=4))
+    monkeypatch.setattr(hybrids, "TOKENS", 16)
+    monkeypatch.setattr(hybrids, "BEFORE", 8)
+    monkeypatch.setattr(decoding_mechanisms, "BEFORE", 8)
+    monkeypatch.setattr(decoding_mechanisms, "NEW", 2)
+    monkeypatch.setattr(hybrids, "HYBRIDS", ("elu+softmax",))
+    found = hybrids.measured(1, CPU)
+    assert found.keys() == {"training step", "decoded token"}
+    assert all(times.keys() == {"elu+softmax", "elu", "softmax"} for times in found.values())
+    assert hybrids.time_table(found).row_count == 2
+    assert hybrids.kinds("elu*3+softmax") == ["elu"] * 3 + ["softmax"]
+    assert hybrids.kinds("elu+softmax") == ["elu", "softmax"] * 2
+    times = {"elu": [2.0, 4.0], "softmax": [1.0, 2.0]}
+    assert hybrids.expected("elu*3+softmax", times) == [1.75, 3.5]
