@@ -231,7 +231,7 @@ def test_questions_are_some_thirty_characters_long() -> None:
 def test_other_families_measure_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     families = decoding_families
     monkeypatch.setattr(families, "SIZE", TINY)
-    monkeypatch.setattr(families, "SIDE", msgspec.structs.replace(families.SIDE, d_model=16))
+    monkeypatch.setattr(families, "SIZES", families.SIZES | {"d_model": 16})
     found = [
         families.beams_after(40, 1, CPU),
         families.pair(1, 1, CPU),

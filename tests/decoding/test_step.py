@@ -15,6 +15,7 @@ from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
 from regard.models.head_config import LMHeadConfig
+from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
 from tiny_families import FAMILIES
 from tiny_models import tiny_model
@@ -24,7 +25,7 @@ NEW = 8
 MODELS: list[dict[str, Any]] = [
     {"positions": RotaryConfig(), "qk_norm": True, "n_kv_heads": 2},
     {"positions": T5BiasConfig()},
-    {"positions": AlibiConfig(), "windows": (3, 5)},
+    {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},
     {"norm": "post", "short_conv": 3},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
