@@ -11,7 +11,7 @@ Prints a table, and writes hybrids.json into docs/figures.
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import measure
 import msgspec
@@ -21,7 +21,7 @@ from peers import SIZE, VOCABULARY
 from rich.console import Console
 from rich.table import Table
 
-from regard.config import convert
+from regard.config import Config, convert
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.pattern import LayerConfig, from_text
@@ -50,14 +50,9 @@ def sized(text: str, context_length: int) -> DecoderConfig:
 
 
 def kinds(text: str) -> list[str]:
-    """The kind of each of four layers."""
-    each = [entry["attention"]["kind"] for entry in from_text(text) for _ in range(repeats(entry))]
-    return [each[i % len(each)] for i in range(4)]
-
-
-def repeats(entry: Mapping[str, Any]) -> int:
-    """The number of layers of a plain entry."""
-    return int(entry.get("repeat", 1))
+    """The kind of each layer."""
+    layers = sized(text, TOKENS).layers
+    return [str(cast(Config, one.attention).__struct_config__.tag) for one in layers]
 
 
 def training(text: str, device: torch.device) -> measure.Call:

@@ -262,7 +262,7 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
     value = _parse(text)
     if isinstance(value, str):
         owners = _structs_at(type_, sections, table.get("kind"))
-        owner = next(owner for owner in owners if field in owner.__struct_fields__)
+        owner = next((one for one in owners if field in one.__struct_fields__), Config)
         value = owner.from_text(field, value)
     if isinstance(value, str | int | float) and _is_section(type_, values, path):
         kinds = [struct.__struct_config__.tag for struct in _structs_at(type_, path)]

@@ -78,6 +78,8 @@ class Attention(nn.Module, ABC):
     """The features of its configuration, if it has one."""
     gates: ClassVar[tuple[Gate, ...]] = ()
     """Inputs per token, in addition to queries, keys and values."""
+    gating: ClassVar[str] = "regard.attention.gating:Gating"
+    """MODULE:CLASS of the projections to its gates, unless a configuration builds others."""
 
     def forward(
         self,

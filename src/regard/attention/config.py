@@ -308,12 +308,10 @@ class _FromSignature(AttentionConfig):
     def build_gating(
         self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
     ) -> "Gating | None":
-        from regard.attention.gated import RecurrentAttention
-        from regard.attention.gating import NormalizedGating
-
-        if issubclass(self.mechanism, RecurrentAttention):
-            return NormalizedGating(gates, d_model, shape)
-        return super().build_gating(gates, d_model, shape)
+        made: Gating | None = (
+            locate(self.mechanism.gating)(gates, d_model, shape) if gates else None
+        )
+        return made
 
 
 def config_type(kind: str) -> type[Config]:

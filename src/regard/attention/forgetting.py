@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,8 @@ from regard.attention.types import (
     ScoreMod,
     Weights,
 )
+
+_Numbers: TypeAlias = Bias | None
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Forgetting(Softmax):
         sums = _sums(gates["log_forget"])
         return sums[..., None] - sums.unsqueeze(-2)
 
-    def _forward(
+    def _forward(  # type: ignore[override]
         self,
         query: Tensor,
         key: Tensor,
@@ -124,11 +126,9 @@ class Forgetting(Softmax):
         mask: Mask | None,
         bias: AnyBias | None,
         *,
-        log_forget: Tensor | None = None,
+        log_forget: Tensor,
     ) -> Tensor:
-        if log_forget is not None:  # the bias of a prompt has its sums already
-            bias = _forgotten(log_forget, bias)
-        return super()._forward(query, key, value, mask, bias)
+        return super()._forward(query, key, value, mask, _forgotten(log_forget, bias))
 
     def _weights(  # type: ignore[override]
         self,
@@ -181,9 +181,12 @@ class Forgetting(Softmax):
         new = _sums(log_forget) + before * (state.length > 0)[:, None, None]
         none = new.new_empty(*new.shape, 0)
         sums = state.sums.append(new[..., None], none, attention_mask)
-        at_keys = new.clone() if state.cache.is_empty else sums.filled()[0].squeeze(-1)
-        forgotten = Forgotten(new, at_keys, cast("Bias | None", bias))
-        out, cache = super()._extend(query, key, value, state.cache, attention_mask, forgotten)
+        call = query, key, value, state.cache, attention_mask
+        if state.cache.is_empty:
+            out, cache = super()._extend(*call, bias, log_forget=log_forget)
+        else:
+            at_keys = sums.filled()[0].squeeze(-1)
+            out, cache = super()._extend(*call, Forgotten(new, at_keys, cast(_Numbers, bias)))
         assert isinstance(cache, KeyValueCache)
         return out, ForgettingState(cache, sums)
 
@@ -206,4 +209,4 @@ def _sums(log_forget: Tensor) -> Tensor:
 def _forgotten(log_forget: Tensor, bias: AnyBias | None) -> Forgotten:
     sums = _sums(log_forget)
     # FlexAttention has no gradient for a tensor that a score is indexed by twice.
-    return Forgotten(sums, sums.clone(), cast("Bias | None", bias))
+    return Forgotten(sums, sums.clone(), cast(_Numbers, bias))

@@ -53,6 +53,7 @@ class RecurrentAttention(Attention):
     """
 
     supports = RecurrentConfig.supports
+    gating = RecurrentConfig.gating
     chunk: ClassVar[int] = 64
     """Number of tokens of a chunk; fewer where decays differ by channel."""
 

@@ -67,6 +67,17 @@ def pairs(
     return query.double()[:, :, :, None], key[:, :, None]
 
 
+def scores(
+    query: Float[Tensor, "batch heads queries d"],
+    key: Float[Tensor, "batch kv_heads keys d"],
+    bias: Float[Tensor, "heads queries keys"] | None,
+) -> Float[Tensor, "batch heads queries keys"]:
+    """Return s_ij = q_i·k_j / √d + b_ij."""
+    wide_query, wide_key = pairs(query, key)
+    products = (wide_query * wide_key).sum(-1) / math.sqrt(query.shape[-1])
+    return products if bias is None else products + bias.double()
+
+
 def normalized(
     kernel: Float[Tensor, "batch heads queries keys"],
     allowed: Bool[Tensor, "batch heads queries keys"],

@@ -1,6 +1,5 @@
 """Attention whose weights are sigmoids of the scores, each on its own."""
 
-import math
 from typing import Any
 
 import torch
@@ -31,9 +30,7 @@ class Sigmoid(ScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """1 / (1 + e^(−s_ij − b)) for the allowed keys."""
         allowed = reference.allowed(query, key, mask)
-        query, key = reference.pairs(query, key)
-        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1]) + self.bias
-        scores = scores if bias is None else scores + bias.double()
+        scores = reference.scores(query, key, bias) + self.bias
         return torch.where(allowed, 1 / (1 + (-scores).exp()), 0.0)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:

@@ -125,12 +125,13 @@ class ScoreAttention(Attention):
         state: State,
         attention_mask: Tensor | None,
         bias: AnyBias | None,
+        **gates: Any,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, KeyValueCache)
         before, state = state, state.append(key, value, attention_mask)
         if before.is_empty:
             mask = Mask(alignment="start", window_size=state.window_size)
-            return self._forward(query, key, value, mask, bias), state
+            return self._forward(query, key, value, mask, bias, **gates), state
         return self._attend_cache(query, state, before, bias), state
 
     def _extend_last(
@@ -239,6 +240,13 @@ class ScoreAttention(Attention):
         return scores if added is None else scores + added.scores(query)
 
 
+class WideScoreAttention(ScoreAttention):
+    """Attention whose scores are computed in float32 at least, for rounding would change them."""
+
+    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
+        return super()._scores(at_least_float32(query), at_least_float32(key), added)
+
+
 class Softmax(ScoreAttention):
     """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
 
@@ -288,11 +296,11 @@ class Softmax(ScoreAttention):
         return masked(query, key, value, allowed, add, scale=scale, dropout=dropout)
 
 
-class Argmax(ScoreAttention):
+class Argmax(WideScoreAttention):
     """The value of the key with the highest score, the first of several.
 
     The gradient is the straight-through estimate: that of softmax instead of that of argmax, which
-    is zero (Bengio et al., 2013).
+    is zero (Bengio et al., 2013). Scores rounded to bfloat16 would often be equal.
     """
 
     name = "argmax"
@@ -301,9 +309,7 @@ class Argmax(ScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """1 for the allowed key with the highest score, the first of several; 0 for the others."""
         allowed = reference.allowed(query, key, mask)
-        query, key = reference.pairs(query, key)
-        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
-        scores = scores if bias is None else scores + bias.double()
+        scores = reference.scores(query, key, bias)
         weights = torch.zeros_like(scores)
         for place in allowed.any(-1).nonzero().tolist():
             row, seen = scores[tuple(place)], allowed[tuple(place)]
@@ -311,10 +317,6 @@ class Argmax(ScoreAttention):
             first = min(j for j in range(len(row)) if seen[j] and float(row[j]) == best)
             weights[(*place, first)] = 1.0
         return weights
-
-    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
-        # Scores rounded to bfloat16 would often be equal.
-        return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         soft = softmax(scores, allowed)

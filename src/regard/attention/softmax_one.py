@@ -1,6 +1,5 @@
 """Softmax with a number added to the denominator, so that a query may attend to nothing."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -35,9 +34,7 @@ class SoftmaxOne(ScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """e^(s_ij) / (e^(z_h) + Σ_l e^(s_il)) over the allowed keys."""
         allowed = reference.allowed(query, key, mask)
-        query, key = reference.pairs(query, key)
-        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
-        scores = scores if bias is None else scores + bias.double()
+        scores = reference.scores(query, key, bias)
         kernel = torch.where(allowed, scores.exp(), 0.0)
         sinks = torch.zeros(1).double() if self.sinks is None else self.sinks.double()
         return kernel / (sinks.exp()[:, None, None] + kernel.sum(-1, keepdim=True))

@@ -1,23 +1,21 @@
 """Attention that breaks a stick: the nearest keys take their share first."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import at_least_float32
 from regard.attention.mask import Mask
 from regard.attention.score_config import StickBreakingConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention
+from regard.attention.softmax import WideScoreAttention
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
-class StickBreaking(ScoreAttention):
+class StickBreaking(WideScoreAttention):
     """α_ij = σ(s_ij) Π_(j < k < i) (1 − σ(s_ik)) for j < i (Tan et al., 2024, arXiv:2410.17980).
 
-    A token doesn't attend to itself. What is left of the stick is not assigned to any key.
+    A token doesn't attend to itself. What is left of the stick is not assigned to any key. Sums of
+    logarithms would lose too much in bfloat16.
     """
 
     name = "stick-breaking"
@@ -28,9 +26,7 @@ class StickBreaking(ScoreAttention):
         """From the nearest allowed key to the farthest: σ(s_ij) of what is left."""
         allowed = reference.allowed(query, key, mask)
         places = mask.query_positions(query.shape[2], key.shape[2], query.device).tolist()
-        query, key = reference.pairs(query, key)
-        scores = (query * key).sum(-1) / math.sqrt(query.shape[-1])
-        scores = scores if bias is None else scores + bias.double()
+        scores = reference.scores(query, key, bias)
         shares = 1 / (1 + (-scores).exp())
         weights = torch.zeros_like(shares)
         for i, place in enumerate(places):
@@ -40,10 +36,6 @@ class StickBreaking(ScoreAttention):
                 weights[..., i, j] = left * share
                 left = left * (1 - share)
         return weights
-
-    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
-        # Sums of many logarithms need more precision than bfloat16 has.
-        return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         taken, passed = F.logsigmoid(scores), F.logsigmoid(-scores)

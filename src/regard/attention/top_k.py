@@ -1,20 +1,18 @@
 """Softmax over the keys with the highest scores."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.base import at_least_float32
 from regard.attention.mask import Mask
 from regard.attention.score_config import TopKConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, highest, softmax
+from regard.attention.softmax import WideScoreAttention, highest, softmax
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
-class TopK(ScoreAttention):
+class TopK(WideScoreAttention):
     """Softmax over the k allowed keys of each query that score highest, and those equal to them.
 
     Gupta et al., 2021, arXiv:2106.06899. Other keys have weight and gradient 0. Scores that differ
@@ -31,19 +29,13 @@ class TopK(ScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax over the allowed keys that score no less than the k-th of them."""
         allowed = reference.allowed(query, key, mask)
-        wide_query, wide_key = reference.pairs(query, key)
-        scores = (wide_query * wide_key).sum(-1) / math.sqrt(query.shape[-1])
-        scores = scores if bias is None else scores + bias.double()
+        scores = reference.scores(query, key, bias)
         kept = torch.zeros_like(allowed)
         for place in allowed.any(-1).nonzero().tolist():
             row, seen = scores[tuple(place)], allowed[tuple(place)]
             least = sorted((float(score) for score in row[seen]), reverse=True)[: self.k][-1]
             kept[tuple(place)] = seen & (row >= least)
         return reference.softmax(query, key, kept, bias)
-
-    def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
-        # Scores rounded to bfloat16 would often be equal.
-        return super()._scores(at_least_float32(query), at_least_float32(key), added)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         kept = highest(scores, allowed, self.k)

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from regard.comparison.plan import PlannedComparison
     from regard.comparison.table import Comparison
 
-GAP = 2
-"""Spaces between the columns of a table."""
-
 
 @click.command()
 @click.argument("source", metavar="[TASK|GRID.toml|FOLDER]", required=False)
@@ -265,26 +262,15 @@ def _print_table(found: "Comparison") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.comparison.export import readable
-    from regard.comparison.grid import short_name
+    from regard.comparison.export import columns_in_parts, readable
 
     columns, rows = readable(found)
     console = Console()
     console = console if console.is_terminal else Console(width=250)
-    names = [i for i, name in enumerate(columns) if name in map(short_name, found.sweep.over)]
-    widths = [max(map(len, column)) + GAP for column in zip(columns, *rows, strict=True)]
-    parts, free = [list(names)], console.width - sum(widths[i] for i in names)
-    left = free
-    for i in (i for i in range(len(columns)) if i not in names):
-        if left < widths[i] - GAP and len(parts[-1]) > len(names):
-            parts.append(list(names))
-            left = free
-        parts[-1].append(i)
-        left -= widths[i]
-    for part in parts:
-        table = Table(*(columns[i] for i in sorted(part)), box=None, pad_edge=False)
+    for part in columns_in_parts(columns, rows, found.sweep, console.width):
+        table = Table(*(columns[i] for i in part), box=None, pad_edge=False)
         for row in rows:
-            table.add_row(*(row[i] for i in sorted(part)))
+            table.add_row(*(row[i] for i in part))
         console.print(table)
 
 

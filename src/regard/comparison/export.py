@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import isinf
 
+from regard.comparison.folder import Sweep
 from regard.comparison.grid import short_name
 from regard.comparison.statistics import SEEDS
 from regard.comparison.table import MEASURED, Comparison, Record
@@ -23,6 +24,8 @@ SHORT = {
     "peak_memory_mb": "memory (MB)",
 }
 """Names of costs in tables for readers."""
+GAP = 2
+"""Spaces between the columns of a table in a terminal."""
 
 
 def save_tables(comparison: Comparison) -> None:
@@ -72,6 +75,21 @@ def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     kept = [(name, cells) for name, cells in columns if {*cells} != {"–"}]
     rows = zip(*(cells for _, cells in kept), strict=True)
     return [name for name, _ in kept], [list(row) for row in rows]
+
+
+def columns_in_parts(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], sweep: Sweep, width: int
+) -> list[list[int]]:
+    """Return the columns of each part of a table that fits a width, each with the compared axes."""
+    axes = set(map(short_name, sweep.over))
+    names = [i for i, name in enumerate(columns) if name in axes]
+    widths = [max(map(len, column)) + GAP for column in zip(columns, *rows, strict=True)]
+    free, parts = width + GAP - sum(widths[i] for i in names), list[list[int]]()
+    for i in (i for i in range(len(columns)) if i not in names):
+        if not parts or sum(widths[j] for j in parts[-1]) + widths[i] > free:
+            parts.append([])
+        parts[-1].append(i)
+    return [sorted([*names, *part]) for part in parts]
 
 
 def _windows(record: Record, tuned: Sequence[str]) -> str:

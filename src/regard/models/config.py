@@ -262,6 +262,10 @@ class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
     """Number of token types, each with an embedding; 0: none."""
 
 
+CROSS = ("cross", "key_lengths")
+"""Features that cross-attention requires of a mechanism."""
+
+
 class TargetConfig(TransformerConfig, frozen=True):
     """A decoder with cross-attention to a source."""
 
@@ -273,7 +277,7 @@ class TargetConfig(TransformerConfig, frozen=True):
         """The mechanism of cross-attention."""
         if self.cross_attention is not None:
             return self.cross_attention
-        can = all(self.attention.supports.has(feature) for feature in ("cross", "key_lengths"))
+        can = all(map(self.attention.supports.has, CROSS))
         return self.attention if can else SoftmaxConfig()
 
 

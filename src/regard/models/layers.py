@@ -22,8 +22,7 @@ from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
-from regard.models.config import TargetConfig, TransformerConfig
-from regard.models.places import CROSS
+from regard.models.config import CROSS, TargetConfig, TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.short_convolution import ShortConvolution
 from regard.positions import rotate

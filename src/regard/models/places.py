@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from regard.errors import UnsupportedError
 from regard.models.config import (
+    CROSS,
     DecoderConfig,
     EncoderConfig,
     EncoderDecoderConfig,
@@ -21,7 +22,6 @@ from regard.positions.config import (
 
 DECODER = ("alignment", "decoding")
 ENCODER = ("bidirectional", "key_lengths")
-CROSS = ("cross", "key_lengths")
 """Features of each place, in the order in which they are checked."""
 
 

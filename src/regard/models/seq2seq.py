@@ -15,12 +15,12 @@ from regard.attention.config import AttentionConfig
 from regard.attention.state import RowState
 from regard.errors import UserError
 from regard.models.config import (
+    CROSS,
     EncoderDecoderConfig,
     RecurrentEncoderDecoderConfig,
     RecurrentLayersConfig,
 )
 from regard.models.layers import length_mask
-from regard.models.places import CROSS
 from regard.models.recurrent import (
     LayerStates,
     RecurrentDecoder,

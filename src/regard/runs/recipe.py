@@ -409,7 +409,7 @@ def require_run(run: Path, *, or_hugging_face: bool = False) -> Path:
 
 
 def _what_is_there(place: Path, or_hugging_face: bool) -> str:
-    """Return why a place is no run, and what to give instead."""
+    """Return why a path isn't a run folder, and what to give instead."""
     folder = Path(str(place).removeprefix("hf:"))
     if folder != place and (folder / "config.toml").is_file():
         return f"write {folder}, without hf:"
