@@ -305,7 +305,8 @@ def _open_section(
         if table.get(section) is None and _is_section(type_, values, sections[:depth]):
             table[section] = {}
         if not isinstance(table.get(section), dict):
-            names = alternatives(section, sorted(table))
+            known = table or allowed_fields(type_, values, sections[: depth - 1])
+            names = alternatives(section, sorted(known))
             raise UserError(f"no section {section!r}; {names}")
         table = table[section]
     return table

@@ -171,6 +171,10 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["pattern=3"], "model.pattern: expected a list"),
         (["layers.6.window=1"], "model.layers.6.window: the last entry is layers.5"),
         (["layers.99999999999.window=1"], "the last entry is layers.5"),
+        (
+            ["layers.2.positons.base=3"],
+            "no section 'positons'; there are: activation, attention, d_ff",
+        ),
         (["layers.2=elu"], "model.layers.2: is a section, not a value"),
         (["layers.2.windo=1"], "did you mean window?"),
         (["pattern.0.window=1"], "model.pattern.0.window: pattern has no entries"),
