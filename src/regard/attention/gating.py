@@ -256,13 +256,17 @@ class DeltaGating(NormalizedGating):
 class RWKV7Gating(NormalizedGating):
     """log_decay = −e^(−½) σ(·), κ = k ⊙ ξ of length 1, k times 1 + (a − 1) ⊙ α.
 
-    Peng et al., 2025, eqs 7-14, without the token shift; the short convolution replaces it.
+    Peng et al., 2025, eqs 7-14, without the token shift; the short convolution replaces it. The
+    decays of channels are initialized from exp(−0.001) to exp(−0.11), as the first layer's in the
+    authors' RWKV-LM; of σ(0) = ½, a state would lose half in two tokens.
     """
 
     def make(self, d_model: int) -> None:
         width = self.heads * self.d_head
         self.proj = nn.Linear(d_model, 2 * self.d_head, bias=False)
         self.decay, self.erase = (nn.Linear(self.d_head, width) for _ in range(2))
+        with torch.no_grad():
+            self.decay.bias.copy_(5 * torch.linspace(0, 1, width) ** 0.85 - 6.5)
         self.removal = nn.Parameter(torch.full((self.heads, 1, self.d_head), 0.85))
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 

@@ -1,21 +1,27 @@
 """Mixture of block attention: each query attends to its own block and the most similar others."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention import reference
-from regard.attention.backends import repeat_kv
+from regard.attention import chosen_blocks, reference
+from regard.attention.backends import is_plain_causal, repeat_kv
 from regard.attention.base import at_least_float32, without_autocast
+from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import MobaConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax, highest
-from regard.attention.state import KeyValueCache
+from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax, highest, just_below
+from regard.attention.state import KeyValueCache, RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
+
+LONG = 4
+"""Keys over those that a query attends to, from which only the scores of these are computed."""
+SPARE = 4
+"""Blocks beyond those asked for, in case that several have equal scores."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,19 @@ class Places:
     """The first block of a query's document."""
     number: int
     """Number of blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class MobaState(RowState):
+    """Keys and values of all tokens, and the sums of the keys of each block."""
+
+    cache: KeyValueCache
+    sums: Float[Tensor, "batch kv_heads blocks d"]
+
+    @property
+    def length(self) -> Tensor:
+        """Number of tokens so far, per row."""
+        return self.cache.length
 
 
 class MoBA(Softmax):
@@ -82,20 +101,146 @@ class MoBA(Softmax):
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
     ) -> Tensor:
+        if bias is None and mask is not None and self._is_long(query, key, mask):
+            rows = query.shape[:2]
+            each = (repeat_kv(x, rows[1]).flatten(0, 1) for x in (query, key, value))
+            if (out := self._attend_blocks(*each)) is not None:
+                return out.view(*rows, *out.shape[1:])
         return ScoreAttention._forward(self, query, key, value, mask, bias)
 
-    def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
+    def _is_long(self, query: Tensor, key: Tensor, mask: Mask) -> bool:
+        """Whether a call leaves out most scores, and is one that `_attend_blocks` computes."""
+        most = query.shape[2] >= LONG * self.blocks * self.block_size
+        if not most or torch.compiler.is_compiling() or not query.is_cpu:
+            return False
+        return is_plain_causal(mask, query, key) and self._active_dropout(query) is None
+
+    def _attend_blocks(
+        self,
+        query: Float[Tensor, "rows n d"],
+        key: Float[Tensor, "rows n d"],
+        value: Float[Tensor, "rows n e"],
+    ) -> Float[Tensor, "rows n e"] | None:
+        """Return causal attention to the chosen blocks alone; None if more are equal than fit."""
+        size, number = self.block_size, key.shape[1] // self.block_size
+        own = torch.arange(query.shape[1], device=query.device)[:, None] // size
+        most = min(number, self.blocks - 1 + SPARE) if self.blocks > 1 else 0
+        choices, kept = own.expand(len(query), -1, 1), torch.ones_like(own, dtype=torch.bool)
+        kept = kept.expand(len(query), -1, 1)
+        if most:
+            with torch.no_grad(), without_autocast(query):
+                wide = at_least_float32(key[:, : number * size]).unflatten(1, (number, size))
+                scores = at_least_float32(query) @ wide.mean(2).mT
+            later = torch.arange(number, device=query.device) >= own
+            best = scores.masked_fill_(later, torch.finfo(scores.dtype).min).topk(most)
+            least = best.values[..., min(self.blocks - 1, most) - 1, None]
+            chosen = (best.values >= just_below(least)) & (best.indices < own)
+            if most < number and chosen[..., -1].any():
+                return None
+            choices = torch.cat([choices, best.indices], -1)
+            kept = torch.cat([kept, chosen], -1)
+        scaled = query * self.scale(query.shape[-1])
+        return chosen_blocks.attend(scaled, key, value, choices, kept, size=size)
+
+    def _init_state(self, shape: StateShape) -> "MobaState":
+        blocks = -(-shape.capacity // self.block_size)
+        wide = torch.promote_types(shape.dtype, torch.float32)
+        sums = torch.zeros(
+            shape.batch, shape.kv_heads, blocks, shape.d, device=shape.device, dtype=wide
+        )
+        return MobaState(KeyValueCache.empty(shape), sums)
+
+    def _extend(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, MobaState)
+        before, cache = state.cache, state.cache.append(key, value, attention_mask)
+        blocks = before.positions(key.shape[2])[:, None, :, None] // self.block_size
+        added = key.to(state.sums.dtype)
+        if attention_mask is not None:
+            blocks = blocks.clamp_max(state.sums.shape[2] - 1)
+            added = added * attention_mask[:, None, :, None]
+        state.sums.scatter_add_(2, blocks.expand_as(added), added)
+        if before.is_empty:
+            out = self._forward(query, key, value, Mask(alignment="start"), bias)
+        else:
+            out = self._attend_state(query, cache, before, state.sums, bias)
+        return out, MobaState(cache, state.sums)
+
+    def _attend_state(
+        self,
+        query: Tensor,
+        cache: KeyValueCache,
+        before: KeyValueCache,
+        sums: Float[Tensor, "batch kv_heads blocks d"],
+        bias: AnyBias | None,
     ) -> Tensor:
-        keys, values = cache.filled()
+        """Return attention of new tokens to the cache with them."""
+        compiling = torch.compiler.is_compiling()
+        number = sums.shape[2] if compiling else -(-cache.longest // self.block_size)
+        if number <= self.blocks:
+            return self._attend_cache(query, cache, before, bias)
+        means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
+        if query.shape[2] == 1 and cache.is_even and bias is None and not compiling:
+            chosen = self._chosen_slots(query, means[:, :, :-1], cache.longest)
+            if chosen is not None:
+                return self._attend_slots(query, cache, chosen)
         positions = before.positions(query.shape[2])
+        own = positions[:, None, :, None] // self.block_size
+        each = torch.arange(number, device=query.device)
+        with without_autocast(query):
+            blocks = self._highest(at_least_float32(query) @ means.mT, each < own) | (each == own)
+        keys, values = cache.filled()
         slots = torch.arange(keys.shape[2], device=keys.device)
-        of_queries = positions // self.block_size
-        number = -(-keys.shape[2] // self.block_size)
-        places = Places(slots[None] // self.block_size, of_queries, 0 * of_queries, number)
-        seen = (slots <= positions[:, :, None])[:, None] & self._chosen(query, keys, places, None)
+        seen = blocks[..., slots // self.block_size] & (slots <= positions[:, None, :, None])
         added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype)
+
+    def _chosen_slots(
+        self, query: Queries, means: Keys, length: int
+    ) -> Int[Tensor, "batch heads slots"] | None:
+        """Return the slots of the blocks that the last token attends to, unless some are equal."""
+        batch, heads, first = *query.shape[:2], means.shape[2] * self.block_size
+        every = torch.arange(length, device=query.device)
+        last = every[first:].expand(batch, heads, -1)
+        if self.blocks == 1:
+            return last
+        with without_autocast(query):
+            found = highest(at_least_float32(query) @ means.mT, None, self.blocks - 1).nonzero()
+        if len(found) != batch * heads * (self.blocks - 1):
+            return None
+        starts = found[:, -1].view(batch, heads, -1, 1) * self.block_size
+        slots = (starts + every[: self.block_size]).flatten(2)
+        return torch.cat([slots, last], -1)
+
+    def _attend_slots(
+        self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "batch heads slots"]
+    ) -> Tensor:
+        batch, heads = (torch.arange(n, device=slots.device) for n in slots.shape[:2])
+        shared = heads // (len(heads) // cache.keys.shape[1])
+        at = batch[:, None, None], shared[:, None], slots
+        keys, values = cache.keys[at], cache.values[at]
+        return self._attend_all(query.to(keys.dtype), keys, values).to(query.dtype)
+
+    def cost(self, shape: Shape) -> Cost:
+        found, blocks = super().cost(shape), -(-shape.keys // self.block_size)
+        means = 2 * shape.batch * shape.heads * shape.pairs * shape.d // self.block_size
+        wide = torch.promote_types(shape.dtype, torch.float32).itemsize
+        sums = shape.batch * shape.kv_heads * blocks * shape.d * wide
+        return replace(
+            found,
+            operations=found.operations + means * shape.passes,
+            state_bytes=found.state_bytes + sums,
+        )
+
+    def _pairs(self, shape: Shape) -> float:
+        return min(shape.pairs, shape.queries * self.blocks * self.block_size)
 
     def _places(self, mask: Mask, n: int, device: torch.device) -> Places:
         """Return the blocks of whole rows, which begin anew at each document."""
@@ -124,8 +269,12 @@ class MoBA(Softmax):
         own = places.of_queries[:, :, None]
         earlier = ((each < own) & (each >= places.first[:, :, None]))[:, None]
         earlier = earlier & (members.sum(-1) > 0)[:, :, None]
-        chosen = (each == own)[:, None] & torch.ones_like(scores, dtype=torch.bool)
-        if self.blocks > 1:
-            chosen = chosen | (highest(scores, earlier, self.blocks - 1) & earlier)
+        chosen = self._highest(scores, earlier) | (each == own)[:, None]
         of_keys = places.of_keys[:, None, None].expand(*scores.shape[:3], -1)
         return chosen.gather(-1, of_keys)
+
+    def _highest(self, scores: Weights, earlier: Tensor) -> Bool[Tensor, "batch heads n blocks"]:
+        """Return which of the earlier blocks are chosen."""
+        if self.blocks == 1:
+            return torch.zeros_like(scores, dtype=torch.bool)
+        return highest(scores, earlier, self.blocks - 1) & earlier

@@ -350,9 +350,12 @@ def highest(
         return torch.ones_like(scores, dtype=torch.bool)
     numbers = torch.finfo(scores.dtype)
     barred = scores if allowed is None else scores.masked_fill(~allowed, numbers.min)
-    least = barred.topk(k).values[..., -1:]
-    kept: Tensor = barred >= least - ROUNDINGS * numbers.eps * (1 + least.abs())
-    return kept
+    return barred >= just_below(barred.topk(k).values[..., -1:])
+
+
+def just_below(score: Tensor) -> Tensor:
+    """Return the lowest numbers that may be equal to a score, up to rounding."""
+    return score - ROUNDINGS * torch.finfo(score.dtype).eps * (1 + score.abs())
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
