@@ -11,7 +11,7 @@ from torch import nn
 from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, config_type
 from regard.attention.gated import RecurrentAttention
 from regard.attention.gates import Gate
-from regard.attention.gating import Gating, NormalizedGating, OutputGate, Steps
+from regard.attention.gating import Gating, NormalizedGating, OutputGate, RWKV7Gating, Steps
 from regard.attention.registry import mechanisms
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
@@ -176,3 +176,16 @@ def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
         hidden, states = body.extend(token, states)
         steps.append(hidden)
     torch.testing.assert_close(torch.cat(steps, 1), whole)
+
+
+@torch.no_grad()
+def test_rwkv7_begins_by_forgetting_little() -> None:
+    model = tiny_model(attention=cast(AttentionConfig, config_type("rwkv7")()))
+    (gating,) = [part for part in model.modules() if isinstance(part, RWKV7Gating)][:1]
+    x = torch.zeros(1, 3, gating.proj.in_features)
+    vectors = torch.randn(3, 1, gating.heads, 3, gating.d_head)
+    log_decay = gating(x, *vectors)[3]["log_decay"]
+    expected = -torch.tensor(
+        [math.exp(-0.5) / (1 + math.exp(6.5)), math.exp(-0.5) / (1 + math.exp(1.5))]
+    )
+    torch.testing.assert_close(torch.stack((log_decay.max(), log_decay.min())), expected)

@@ -264,9 +264,9 @@ class RWKV7Gating(NormalizedGating):
     def make(self, d_model: int) -> None:
         width = self.heads * self.d_head
         self.proj = nn.Linear(d_model, 2 * self.d_head, bias=False)
-        self.decay, self.erase = (nn.Linear(self.d_head, width) for _ in range(2))
-        with torch.no_grad():
-            self.decay.bias.copy_(5 * torch.linspace(0, 1, width) ** 0.85 - 6.5)
+        self.decay = nn.Linear(self.d_head, width, bias=False)
+        self.base_decay = nn.Parameter(5 * torch.linspace(0, 1, width) ** 0.85 - 6.5)
+        self.erase = nn.Linear(self.d_head, width)
         self.removal = nn.Parameter(torch.full((self.heads, 1, self.d_head), 0.85))
         self.replacement = nn.Parameter(torch.ones(self.heads, 1, self.d_head))
 
@@ -276,7 +276,7 @@ class RWKV7Gating(NormalizedGating):
         by_channel = self.declared[0]
         of_decay, of_erase = self.proj(x).chunk(2, -1)
         erase = torch.sigmoid(self._by_head(by_channel, self.erase(of_erase)))
-        decay = self._by_head(by_channel, self.decay(of_decay.tanh()))
+        decay = self._by_head(by_channel, self.decay(of_decay.tanh()) + self.base_decay)
         log_decay = -math.exp(-0.5) * torch.sigmoid(decay)
         removal_key = _unit(at_least_float32(key) * self.removal)
         key = torch.addcmul(key, key, ((erase - 1) * self.replacement).to(key.dtype))
