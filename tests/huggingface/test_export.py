@@ -25,6 +25,7 @@ from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
 from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
@@ -144,10 +145,32 @@ def test_weights_are_exported_in_their_own_type(dtype: torch.dtype, tmp_path: Pa
     assert config["dtype"] == str(dtype).removeprefix("torch.")
 
 
+_GEMMA: dict[str, Any] = {
+    "context_length": 16,
+    "n_layers": 4,
+    "n_heads": 2,
+    "d_model": 8,
+    "qkv_bias": False,
+    "o_bias": False,
+    "ff_bias": False,
+    "gated": True,
+    "activation": "gelu-tanh",
+    "norm": "sandwich",
+    "norm_type": "zero-centered-rms-norm",
+    "scale_embeddings": True,
+}
 NEW = {
     "gpt2": DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8),
     "gpt_neox": DecoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, positions=RotaryConfig()
+    ),
+    "gemma2": DecoderConfig(**_GEMMA, positions=RotaryConfig(), logit_softcap=3.0),
+    "gemma3_text": DecoderConfig(
+        **_GEMMA,
+        qk_norm=True,
+        window=3,
+        positions=RotaryConfig(),
+        pattern=(LayerConfig(), LayerConfig(window=0, positions=RotaryConfig(base=1e6))),
     ),
     "bert": EncoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, norm="post", n_token_types=2

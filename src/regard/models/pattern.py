@@ -109,14 +109,20 @@ def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str
 
 
 def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pattern of layers as plain values; equal neighbors become one entry."""
+    """Return the shortest pattern of layers as plain values; equal neighbors become one entry."""
     entries: list[dict[str, Any]] = []
-    for layer in layers:
+    for layer in layers[: _shortest_period(layers)]:
         if entries and {**entries[-1], "repeat": 1} == {**layer, "repeat": 1}:
             entries[-1]["repeat"] += 1
         else:
             entries.append({**layer, "repeat": 1})
     return entries
+
+
+def _shortest_period(layers: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of layers after which they begin anew, or that of all."""
+    lengths = range(1, len(layers))
+    return next((n for n in lengths if layers[n:] == layers[: len(layers) - n]), len(layers))
 
 
 _ENTRY = re.compile(r"(?P<kind>[^{}*]+)(?P<options>\{[^{}]*\})?(?P<times>\*(?P<number>.*))?")

@@ -80,7 +80,7 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.context_length, self.width = config.context_length, config.d_model
-        self.norm_first = config.norm == "pre"
+        self.norm_first = config.norm != "post"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
         self.embedding_scale = config.d_model**0.5 if config.scale_embeddings else None
         self.concatenated = config.d_positions > 0

@@ -10,6 +10,7 @@ import torch
 from msgspec import structs
 from torch import Tensor, nn
 
+from regard.attention.config import SoftmaxConfig
 from regard.config import convert
 from regard.errors import UserError
 from regard.huggingface.convert.fields import (
@@ -300,12 +301,17 @@ def _options(config: ModelConfig) -> dict[str, Any]:
 
 
 def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
-    """The plain values of a stack without a pattern where all layers are alike, else of windows."""
+    """The plain values of a stack without a pattern where all layers are alike.
+
+    Otherwise its options are those of the first layer of softmax attention to all tokens, and the
+    pattern has an entry for each layer with what differs.
+    """
     layers = config.layers
     if all(layer == layers[0] for layer in layers):
         plain: dict[str, Any] = msgspec.to_builtins(layers[0])
         return plain
-    plain = msgspec.to_builtins(structs.replace(config, pattern=(), window=0))
+    usual = max(layers, key=lambda one: (isinstance(one.attention, SoftmaxConfig), not one.window))
+    plain = msgspec.to_builtins(structs.replace(usual, window=0))
     each = (msgspec.to_builtins(layer) for layer in layers)
     own = [{name: one[name] for name in one if one[name] != plain[name]} for one in each]
     return plain | {"pattern": fold(own)}

@@ -3,7 +3,7 @@
 Options are flat: `d_model`, `positions.base`, `encoder.n_layers`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -69,13 +69,13 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Required:
-    """A field that must have one value, which is also its default."""
+    """A field that must have one value, which is also its default, or be null."""
 
     name: str
     value: Any
 
     def read(self, hf: Values) -> dict[str, Any]:
-        if hf.get(self.name, self.value) != self.value:
+        if hf.get(self.name) not in (None, self.value):
             raise refused(self.name, hf[self.name], repr(self.value))
         return {}
 
@@ -160,7 +160,7 @@ class Rope:
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", *_SCALING):
             raise refused("rope_type", kind, ", ".join(("default", *_SCALING)))
-        d_head = hf["hidden_size"] // hf["num_attention_heads"]
+        d_head = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
         options = {
             "positions.kind": "rotary",
             "positions.base": base,
@@ -198,6 +198,24 @@ class Rope:
             if kind == "dynamic":
                 fields["max_position_embeddings"] = scaling["original_context_length"]
         return fields | {"rope_parameters": rope}
+
+
+def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """Return the kind of each layer, or the usual ones if the file lists none.
+
+    Raises:
+        UserError: there are more or fewer than layers, or one of them is unknown.
+    """
+    kinds: Sequence[str] = hf.get("layer_types") or usual
+    if len(kinds) != hf["num_hidden_layers"]:
+        raise UserError(
+            f"{WHERE}: layer_types has {len(kinds)} entries, and num_hidden_layers is "
+            f"{hf['num_hidden_layers']}; make them equal"
+        )
+    for kind in kinds:
+        if kind not in known:
+            raise refused("layer_types", kind, " or ".join(known))
+    return kinds
 
 
 def both(option: str) -> tuple[str, str]:

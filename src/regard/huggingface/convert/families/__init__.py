@@ -2,6 +2,7 @@
 
 from regard.huggingface.convert.families.bart import BART
 from regard.huggingface.convert.families.bert import BERT, DISTILBERT, ROBERTA
+from regard.huggingface.convert.families.gemma import GEMMA, GEMMA2, GEMMA3
 from regard.huggingface.convert.families.gpt2 import GPT2
 from regard.huggingface.convert.families.gpt_neox import GPT_NEOX
 from regard.huggingface.convert.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
@@ -16,6 +17,9 @@ FAMILIES = {
         MISTRAL,
         QWEN2,
         QWEN3,
+        GEMMA,
+        GEMMA2,
+        GEMMA3,
         BERT,
         ROBERTA,
         DISTILBERT,
