@@ -36,6 +36,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "mistral": _DECODER | _NO_IDS,
     "qwen2": _DECODER,
     "qwen3": _DECODER,
+    "qwen3_next": _DECODER
+    | {
+        "num_experts": 0,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 4,
+        "linear_value_head_dim": 4,
+    },
     "gemma": _GEMMA,
     "gemma2": _GEMMA,
     "gemma3_text": _GEMMA,
@@ -159,6 +167,33 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "use_sliding_window": True,
             "sliding_window": 2,
             "layer_types": ["sliding_attention", "full_attention"],
+        },
+    },
+    "qwen3_next": {
+        "four layers of period 4": {
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+        },
+        "as many value heads, tied, first layer full": {
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "layer_types": ["full_attention", "linear_attention"],
+            "linear_num_value_heads": 2,
+            "linear_conv_kernel_dim": 2,
+            "tie_word_embeddings": True,
+            "mlp_only_layers": [0, 1],
+            "num_experts": 4,
+        },
+        "full layers alone, half rotary": {
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "layer_types": ["full_attention"] * 2,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "partial_rotary_factor": 0.5,
+            },
         },
     },
     "gemma": {
@@ -325,15 +360,21 @@ def masked_language_model(hf: BertForMaskedLM) -> MaskedLanguageModel:
 
 
 def without_upcasts(model: M) -> M:
-    """The model with norms, rotary tables and softmax in its own precision, not in float32."""
+    """The model with norms, rotations, softmax and states in its own precision, not in float32."""
     for module in model.modules():
         name = type(module).__name__
         if name.endswith("RotaryEmbedding"):
             with _float32_is_float64():
                 module.__init__(module.config)  # type: ignore[misc]  # the frequencies once more
-        if name.endswith(("RMSNorm", "T5LayerNorm", "RotaryEmbedding", "Gemma2Attention")):
+        if name.endswith(_UPCASTING):
             module.forward = partial(_lifted, module.forward)
     return model
+
+
+_UPCASTING = (
+    *("RMSNorm", "RMSNormGated", "T5LayerNorm", "RotaryEmbedding"),
+    *("Gemma2Attention", "GatedDeltaNet"),
+)
 
 
 def _lifted(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

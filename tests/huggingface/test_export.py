@@ -19,6 +19,8 @@ from transformers import AutoTokenizer
 
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import GatedSoftmaxConfig
 from regard.decoding import generate_ids
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
@@ -26,7 +28,7 @@ from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
 from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.pattern import LayerConfig
-from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
+from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -163,6 +165,36 @@ NEW = {
     "gpt2": DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8),
     "gpt_neox": DecoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, positions=RotaryConfig()
+    ),
+    "qwen3_next": DecoderConfig(
+        context_length=16,
+        n_layers=3,
+        n_heads=2,
+        d_model=8,
+        head_dim=8,
+        qkv_bias=False,
+        o_bias=False,
+        ff_bias=False,
+        gated=True,
+        activation="silu",
+        norm_type="zero-centered-rms-norm",
+        norm_eps=1e-6,
+        qk_norm=True,
+        attention=GatedSoftmaxConfig(),
+        positions=RotaryConfig(dim=2),
+        pattern=(
+            LayerConfig(
+                attention=GatedDeltaNetConfig(
+                    output_gate=True, gate_activation="silu", norm_eps=1e-6, qk_norm_eps=1e-6
+                ),
+                short_conv=4,
+                positions=NoPositionsConfig(),
+                qk_norm=False,
+                n_value_heads=4,
+                repeat=2,
+            ),
+            LayerConfig(),
+        ),
     ),
     "gemma2": DecoderConfig(**_GEMMA, positions=RotaryConfig(), logit_softcap=3.0),
     "gemma3_text": DecoderConfig(

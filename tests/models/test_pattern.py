@@ -186,6 +186,11 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         ),
         (["pattern=elu", "pattern.0.n_kv_heads=3"], "model: pattern[0]: n_kv_heads = 3"),
         (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
+        (
+            ["positions.kind=alibi", "pattern=softmax", "pattern.0.n_heads=2"],
+            "pattern[0].n_heads: all layers share the positions that are added to the scores",
+        ),
+        (["pattern=elu", "pattern.0.n_heads=3"], "model: pattern[0]: n_heads = 3 doesn't divide"),
         (["pattern=elu", "pattern.0.positions.kind=alibi"], "allowed: rotary, none"),
     ],
 )

@@ -16,6 +16,7 @@ from regard.models.pattern import (
     require_fit,
 )
 from regard.positions.config import (
+    BIASES,
     AbsoluteConfig,
     DynamicScalingConfig,
     LearnedConfig,
@@ -156,7 +157,8 @@ class TransformerConfig(Config, frozen=True):
 
     def _check_pattern(self) -> None:
         rotary = isinstance(self.positions, RotaryConfig | NoPositionsConfig)
-        require_fit(self.pattern, self.n_layers, rotary=rotary)
+        biased = isinstance(self.positions, BIASES)
+        require_fit(self.pattern, self.n_layers, rotary=rotary, biased=biased)
         for i, entry in enumerate(self.pattern):
             try:
                 self._with(entry)

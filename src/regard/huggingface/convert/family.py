@@ -1,9 +1,9 @@
 """A family of Hugging Face models: one table of fields and one of tensors, for both directions."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -55,6 +55,10 @@ TRANSPOSED = Layout(_transposed, _transposed)
 """Matrices with outputs as columns."""
 
 
+Fused: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
+"""Tensors of theirs in parts, NAME[PART], with the rows of each part."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Models of one `model_type`."""
@@ -68,8 +72,10 @@ class Family:
     """Later entries prevail."""
     tensors: Mapping[str, str | tuple[str, ...] | Stored]
     """Modules or tensors of ours, and theirs; `*` is the number of a layer."""
-    variants: Callable[[Any], Mapping[str, str]] = lambda _: {}
-    """Further tensors, whose names depend on the configuration."""
+    variants: Callable[[Any], Mapping[str, str | tuple[str, ...]]] = lambda _: {}
+    """Further tensors, whose names depend on the configuration, also by the number of a layer."""
+    fused: Callable[[Any], Fused] = lambda _: {}
+    """Tensors that hold several of ours, by the configuration."""
     renamed: tuple[tuple[str, str], ...] = ()
     """Patterns of older names, and what replaces them."""
     unused: str = ""
@@ -161,7 +167,7 @@ class Family:
             second = given.pop(copy, None)
             if second is not None and not torch.equal(given.setdefault(name, second), second):
                 dropped.append(copy)
-        given = _merge(given, self.aliases)
+        given = _take_apart(_merge(given, self.aliases), self.fused(config))
         if embedding not in given:
             raise _missing(embedding)
         model = self.model(config, given[embedding].shape[:1].numel())
@@ -189,6 +195,7 @@ class Family:
                 theirs: stored.layout.save(part, config).contiguous()
                 for theirs, part in zip(stored.names, parts, strict=True)
             }
+        found = _put_together(found, self.fused(config))
         return found | {copy: found[name].clone() for copy, name in self.copies.items()}
 
     def vocabulary(self, weights: Mapping[str, Tensor]) -> int:
@@ -227,8 +234,8 @@ class _Table:
         number = re.search(r"\.(\d+)\.", ours)
         pattern = re.sub(r"\.\d+\.", ".*.", ours)
         module, _, parameter = pattern.rpartition(".")
-        whole = pattern in self.entries
-        entry = self.entries[pattern if whole else module]
+        whole = ours in self.entries or pattern in self.entries
+        entry = self.entries[ours if ours in self.entries else pattern if whole else module]
         if not isinstance(entry, Stored):
             entry = Stored((entry,) if isinstance(entry, str) else entry)
         layer, suffix = number[1] if number else "", "" if whole else f".{parameter}"
@@ -282,6 +289,30 @@ def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str,
     return merged
 
 
+def _take_apart(given: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+    """The tensors, with the parts of fused ones in their place."""
+    parted = dict(given)
+    for name, parts in fused.items():
+        if name not in parted:
+            raise _missing(name)
+        tensor, rows = parted.pop(name), sum(map(len, parts.values()))
+        if not tensor.ndim or len(tensor) != rows:
+            shape = tuple(tensor.shape)
+            raise UserError(f"{name}: has shape {shape}, where {WHERE} makes it {rows} rows")
+        parted |= {f"{name}[{part}]": tensor[list(chosen)] for part, chosen in parts.items()}
+    return parted
+
+
+def _put_together(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+    """The tensors, with fused ones in the place of their parts."""
+    joined = dict(found)
+    for name, parts in fused.items():
+        tensors = [joined.pop(f"{name}[{part}]") for part in parts]
+        places = torch.tensor([row for rows in parts.values() for row in rows])
+        joined[name] = torch.cat(tensors)[places.argsort()]
+    return joined
+
+
 def _missing(name: str) -> UserError:
     return UserError(f"{name}: no such tensor: save the whole model, with its head")
 
@@ -311,7 +342,15 @@ def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(layers[0])
         return plain
     usual = max(layers, key=lambda one: (isinstance(one.attention, SoftmaxConfig), not one.window))
-    plain = msgspec.to_builtins(structs.replace(usual, window=0))
-    each = (msgspec.to_builtins(layer) for layer in layers)
-    own = [{name: one[name] for name in one if one[name] != plain[name]} for one in each]
+    usual = structs.replace(usual, window=0)
+    shared, *each = map(_explicit, [usual, *layers])
+    own = [{name: one[name] for name in one if one[name] != shared[name]} for one in each]
+    plain = msgspec.to_builtins(usual)
     return plain | {"pattern": fold(own)}
+
+
+def _explicit(layer: TransformerConfig) -> dict[str, Any]:
+    """The plain values of a layer, with the numbers that others follow from."""
+    plain: dict[str, Any] = msgspec.to_builtins(layer)
+    heads = {"n_kv_heads": layer.kv_heads, "n_value_heads": layer.value_heads}
+    return plain | heads | {"head_dim": layer.d_head}

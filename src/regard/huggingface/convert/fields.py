@@ -189,7 +189,7 @@ class Rope:
             dim = dim or d_head
             share = dim / d_head if int(dim / d_head * d_head) == dim else (dim + 0.5) / d_head
             rope["partial_rotary_factor"] = share
-            fields |= {"rotary_pct": share, "rotary_emb_base": base}
+            fields |= {"rotary_pct": share, "partial_rotary_factor": share, "rotary_emb_base": base}
         if scaling is not None:
             kind = scaling["kind"]
             rope |= {"rope_type": kind}

@@ -137,7 +137,7 @@ def _family(model_type: str, architecture: str, *own: Entry) -> Family:
 
 
 BIAS = Renamed("attention_bias", "qkv_bias", "o_bias", default=False)
-_NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
+NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
 NO_FF_BIAS = Constant("ff_bias", False)
 
 LLAMA = _family(
@@ -147,7 +147,7 @@ LLAMA = _family(
     BIAS,
     Renamed("mlp_bias", "ff_bias", default=False),
 )
-MISTRAL = _family("mistral", "MistralForCausalLM", HeadWidth(), _Window(), *_NO_BIAS, NO_FF_BIAS)
+MISTRAL = _family("mistral", "MistralForCausalLM", HeadWidth(), _Window(), *NO_BIAS, NO_FF_BIAS)
 QWEN2 = _family(
     "qwen2",
     "Qwen2ForCausalLM",
