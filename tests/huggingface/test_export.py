@@ -259,6 +259,61 @@ def test_what_no_family_has_is_refused_by_its_option(
     assert not (tmp_path / "exported").exists()
 
 
+HYBRID = (LayerConfig(attention=EluConfig()), LayerConfig())
+LLAMA: dict[str, Any] = {
+    "qkv_bias": False,
+    "o_bias": False,
+    "ff_bias": False,
+    "gated": True,
+    "activation": "silu",
+    "norm_type": "rms-norm",
+    "positions": RotaryConfig(),
+    "n_layers": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"short_conv": 4}, "gpt2: model.short_conv = 4: gpt2 models have 0;"),
+        ({"short_conv": 4, "window": 2}, "gpt2: model.window = 2: gpt2 models have 0, and 1 more;"),
+        ({"short_conv": 4, **LLAMA}, "llama: model.short_conv = 4: llama models have 0;"),
+        (
+            {"pattern": HYBRID, **LLAMA},
+            "llama: model.layers.0.attention.kind = 'elu': llama models have 'softmax';",
+        ),
+        (
+            structs.asdict(NEW["qwen3_next"]) | {"norm_eps": 1e-5},
+            "qwen3_next: model.layers.0.attention.norm_eps = 1e-06: qwen3_next models have 1e-05;",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_the_nearest_family_is_named(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """That with the fewest differences, and the first of them."""
+    run = trained_run(tmp_path, NEW["gpt2"], **options)
+    with pytest.raises(UserError) as refused:
+        export_run(run, tmp_path / "exported")
+    message = str(refused.value).removeprefix(str(run.path))
+    assert f": no Hugging Face model is like this; the nearest is {says}" in message
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_a_family_is_chosen_by_name(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, NEW["gpt2"], **LLAMA)
+    assert export_run(run, tmp_path / "any").model_type == "llama"
+    assert export_run(run, tmp_path / "chosen", "mistral").model_type == "mistral"
+    for name, says in {
+        "qwen2": "isn't like qwen2: model.qkv_bias = False: qwen2 models have True",
+        "t5": "isn't like t5: model.kind = 'decoder': t5 models are of another kind",
+        "bert": "head.kind = 'lm': bert models have 'masked-lm'",
+        "lama": "--family lama: no such family; there are: gpt2, .*; did you mean llama",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            export_run(run, tmp_path / "other", name)
+        assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.filterwarnings("ignore:.*_token_id is")
 def test_dropout_without_a_field_is_listed(tmp_path: Path) -> None:
     from_llama = import_folder(folder_of(tmp_path / "llama", "llama", "plain"), tmp_path / "run")

@@ -16,8 +16,8 @@ from regard.errors import UserError
 from regard.huggingface.convert.fields import (
     REQUIRED,
     WHERE,
-    Constant,
     Entry,
+    NoCounterpartError,
     Renamed,
     Required,
     Values,
@@ -28,7 +28,7 @@ from regard.models.builders import make_model, saved_tensors
 from regard.models.config import ModelConfig, TransformerConfig
 from regard.models.head_config import EmbeddingHeadConfig, HeadConfig, MaskedLMHeadConfig
 from regard.models.layers import SelfAttention
-from regard.models.pattern import fold
+from regard.models.pattern import expand, fold
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,21 @@ def _transposed(x: Tensor, _: Any) -> Tensor:
 
 TRANSPOSED = Layout(_transposed, _transposed)
 """Matrices with outputs as columns."""
+
+
+UNREADABLE = "config.json"
+"""The difference where the fields describe no model."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The config.json of a model."""
+
+    fields: dict[str, Any]
+    differences: dict[str, str]
+    """What keeps the model from being of the family: options, and a reason that names each."""
+    dropped: list[str]
+    """Dropout that the fields don't hold."""
 
 
 Fused: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
@@ -102,23 +117,26 @@ class Family:
             raise UserError(f"{WHERE}: is damaged ({error}); restore it from a copy") from None
         return convert(nested(options), self.config, where=WHERE)
 
-    def write_config(self, config: ModelConfig) -> tuple[dict[str, Any], list[str]]:
-        """Return the fields of config.json, and the dropout that they don't hold.
-
-        Raises:
-            UserError: names the option without a counterpart.
-        """
+    def write_config(self, config: ModelConfig) -> Written:
+        """Return the fields of config.json, and the options that it can't hold."""
         if not isinstance(config, self.config):
             kind = config.__struct_config__.tag
-            raise UserError(f"model.kind = {kind!r}: {self.model_type} models are of another kind")
+            reason = f"model.kind = {kind!r}: {self.model_type} models are of another kind"
+            return Written({}, {"kind": reason}, [])
         options = self._with_widths(_options(config))
-        shared = {entry.option: entry.value for entry in self.fields if isinstance(entry, Constant)}
-        self._require_equal(options, {**options, **shared})
-        fields: dict[str, Any] = {}
+        fields, lacking = dict[str, Any](), dict[str, str]()
         for entry in self.fields:
-            fields |= entry.write(options)
-        again = _options(self.read_config({**fields, "model_type": self.model_type}))
-        return fields, self._require_equal(options, again)
+            try:
+                fields |= entry.write(options)
+            except NoCounterpartError as error:
+                lacking[_part_of(error.option)] = str(error)
+            except KeyError:  # an option of a mechanism or of positions whose kind is another here
+                continue
+        try:
+            again = _options(self.read_config({**fields, "model_type": self.model_type}))
+        except UserError as error:
+            return Written(fields, {**lacking, UNREADABLE: str(error)}, [])
+        return self._compared(fields, lacking, options, again)
 
     def _with_widths(self, options: Values) -> dict[str, Any]:
         """Return options with the widths of feed-forward layers that config.json must hold."""
@@ -127,19 +145,23 @@ class Family:
         usual = {name: 4 * options[f"{name.removesuffix('d_ff')}d_model"] for name in widths}
         return {**options, **{name: options[name] or usual[name] for name in widths}}
 
-    def _require_equal(self, options: Values, theirs: Values) -> list[str]:
-        """Raise unless all options but dropout, which matters in training alone, are equal."""
+    def _compared(
+        self, fields: dict[str, Any], lacking: dict[str, str], options: Values, theirs: Values
+    ) -> Written:
+        """Compare options with those of the fields; dropout matters in training alone."""
         names = dict.fromkeys((*options, *theirs))
         different = [name for name in names if options.get(name) != theirs.get(name)]
+        differences, dropped = dict(lacking), list[str]()
         for name in different:
-            if not name.endswith("dropout"):
-                if name.endswith("pattern"):
-                    raise UserError(f"model.{name}: {self.model_type} models have no such layers")
-                raise UserError(
-                    f"model.{name} = {options.get(name)!r}: {self.model_type} models have "
-                    f"{theirs.get(name)!r}"
-                )
-        return [f"model.{name} = {options[name]}" for name in different]
+            if name.endswith("dropout"):
+                dropped.append(f"model.{name} = {options[name]}")
+                continue
+            place, own, other = name, options.get(name), theirs.get(name)
+            if name == "pattern":
+                place, own, other = _layer_that_differs(options, theirs)
+            reason = f"model.{place} = {own!r}: {self.model_type} models have {other!r}"
+            differences.setdefault(_part_of(name), reason)
+        return Written(fields, differences, dropped)
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
         """Return the head of a model; an encoder saved without one gets an embedding head."""
@@ -329,6 +351,23 @@ def _options(config: ModelConfig) -> dict[str, Any]:
         if own and value is None:
             options[name] = options[f"{stack}dropout"]
     return options
+
+
+def _part_of(option: str) -> str:
+    """The part of a configuration that an option belongs to: `positions`, `encoder.attention`."""
+    stack, _, rest = option.partition(".")
+    return f"{stack}.{rest.partition('.')[0]}" if stack in ("encoder", "decoder") else stack
+
+
+def _layer_that_differs(options: Values, theirs: Values) -> tuple[str, Any, Any]:
+    """The first option of a layer with other values in two models, and both values."""
+    pairs = (expand(one["pattern"], one["n_layers"]) for one in (options, theirs))
+    for i, (own, other) in enumerate(zip(*map(list, pairs), strict=False)):
+        left, right = {**options, **flat(own)}, {**theirs, **flat(other)}
+        for name in dict.fromkeys((*flat(own), *flat(other))):
+            if name != "repeat" and left.get(name) != right.get(name):
+                return f"layers.{i}.{name}", left.get(name), right.get(name)
+    return "pattern", options["pattern"], theirs["pattern"]
 
 
 def _in_one_form(config: TransformerConfig) -> dict[str, Any]:

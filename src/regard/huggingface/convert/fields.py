@@ -15,6 +15,14 @@ WHERE = "config.json"
 REQUIRED = object()
 
 
+class NoCounterpartError(UserError):
+    """An option has a value that config.json can't hold."""
+
+    def __init__(self, option: str, value: Any, reason: str) -> None:
+        super().__init__(f"model.{option} = {value!r}: {reason}")
+        self.option = option
+
+
 class Entry(Protocol):
     """Part of a family's configuration."""
 
@@ -30,7 +38,7 @@ class Entry(Protocol):
         """Return fields of config.json from options.
 
         Raises:
-            UserError: names the option without a counterpart.
+            NoCounterpartError: names the option.
         """
         ...
 
@@ -62,7 +70,7 @@ class Renamed:
         if self.values is not None:
             known = {ours: theirs for theirs, ours in reversed(list(self.values.items()))}
             if value not in known:
-                raise UserError(f"model.{option} = {value!r}: has no counterpart in {self.name}")
+                raise NoCounterpartError(option, value, f"has no counterpart in {self.name}")
             value = known[value]
         return {self.name: value}
 
@@ -180,7 +188,7 @@ class Rope:
 
     def write(self, options: Values) -> dict[str, Any]:
         if options["positions.kind"] != "rotary":
-            raise UserError(f"model.positions.kind = {options['positions.kind']!r}: must be rotary")
+            raise NoCounterpartError("positions.kind", options["positions.kind"], "must be rotary")
         base, dim, scaling = (options[f"positions.{name}"] for name in ("base", "dim", "scaling"))
         rope: dict[str, Any] = {"rope_type": "default", "rope_theta": base}
         fields: dict[str, Any] = {"rope_theta": base}  # for transformers 4
