@@ -115,8 +115,9 @@ def _all_warnings() -> Iterator[None]:
     [
         {"norm_type": "rms-norm", "qk_norm": True, "positions": RotaryConfig()},
         {"attention": GatedDeltaNetConfig(), "positions": NoPositionsConfig()},
+        {**GEMMA, "qk_norm": True, "logit_softcap": 3.0},
     ],
-    ids=["rms-norm", "gated-deltanet"],
+    ids=["rms-norm", "gated-deltanet", "gemma"],
 )
 def test_a_model_with_rms_norms_is_trained_in_bfloat16(
     options: dict[str, Any], weights: torch.dtype

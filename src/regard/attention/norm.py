@@ -24,7 +24,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 class ZeroCenteredRMSNorm(RMSNorm):
-    """x / RMS(x) ⊙ (1 + w): weight decay pulls the factor to 1 (Gemma Team, 2024; Qwen3-Next)."""
+    """x / RMS(x) ⊙ (1 + w), with w = 0 at first (transformers 5.23, `modeling_gemma2.py`)."""
 
     def reset_parameters(self) -> None:
         """Set the weights to 0."""
