@@ -26,7 +26,7 @@ from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
-from regard.models.config import DecoderConfig, EncoderConfig
+from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
@@ -275,6 +275,7 @@ LLAMA: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"positions": AlibiConfig()}, "gpt2: model.positions.kind = 'alibi': gpt2 models have"),
         ({"short_conv": 4}, "gpt2: model.short_conv = 4: gpt2 models have 0;"),
         ({"short_conv": 4, "window": 2}, "gpt2: model.window = 2: gpt2 models have 0, and 1 more;"),
         ({"short_conv": 4, **LLAMA}, "llama: model.short_conv = 4: llama models have 0;"),
@@ -296,6 +297,31 @@ def test_the_nearest_family_is_named(options: dict[str, Any], says: str, tmp_pat
         export_run(run, tmp_path / "exported")
     message = str(refused.value).removeprefix(str(run.path))
     assert f": no Hugging Face model is like this; the nearest is {says}" in message
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_a_pattern_in_a_pair_is_refused(tmp_path: Path) -> None:
+    imported = import_folder(folder_of(tmp_path / "source", "bart", "plain"), tmp_path / "run")
+    model = imported.recipe.model
+    assert isinstance(model, EncoderDecoderConfig)
+    encoder = structs.replace(model.encoder, pattern=(LayerConfig(window=2), LayerConfig()))
+    recipe = structs.replace(imported.recipe, model=structs.replace(model, encoder=encoder))
+    run = Run.new(tmp_path / "windows", recipe, imported.tokenizer, imported.origin)
+    says = "bart: model.encoder.pattern: bart models have no layers of different kinds"
+    with pytest.raises(UserError, match=says):
+        export_run(run, tmp_path / "exported")
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_sizes_may_be_written_out(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "head_dim": 4,
+        "n_kv_heads": 2,
+        "attention": SoftmaxConfig(scale_dim=4),
+    }
+    sizes |= {"n_layers": 2, "pattern": (LayerConfig(n_heads=2, n_kv_heads=2), LayerConfig())}
+    run = trained_run(tmp_path, NEW["gpt2"], **sizes)
+    assert export_run(run, tmp_path / "exported").model_type == "gpt2"
 
 
 @pytest.mark.filterwarnings("ignore:.*_token_id is")

@@ -156,12 +156,17 @@ class Family:
             if name.endswith("dropout"):
                 dropped.append(f"model.{name} = {options[name]}")
                 continue
-            place, own, other = name, options.get(name), theirs.get(name)
-            if name == "pattern":
-                place, own, other = _layer_that_differs(options, theirs)
-            reason = f"model.{place} = {own!r}: {self.model_type} models have {other!r}"
-            differences.setdefault(_part_of(name), reason)
+            differences.setdefault(_part_of(name), self._difference(name, options, theirs))
         return Written(fields, differences, dropped)
+
+    def _difference(self, name: str, options: Values, theirs: Values) -> str:
+        """Return a line on an option, or on the first one of a layer, that differs."""
+        if name.endswith(".pattern"):
+            return f"model.{name}: {self.model_type} models have no layers of different kinds"
+        own, other = options.get(name), theirs.get(name)
+        if name == "pattern":
+            name, own, other = _layer_that_differs(options, theirs)
+        return f"model.{name} = {own!r}: {self.model_type} models have {other!r}"
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
         """Return the head of a model; an encoder saved without one gets an embedding head."""
@@ -341,7 +346,7 @@ def _missing(name: str) -> UserError:
 
 def _options(config: ModelConfig) -> dict[str, Any]:
     """Flat options; dropout of attention has its value where it is that of dropout."""
-    if isinstance(config, TransformerConfig) and config.pattern:
+    if isinstance(config, TransformerConfig):
         options = flat(_in_one_form(config))
     else:
         options = flat(msgspec.to_builtins(config))
@@ -378,14 +383,27 @@ def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
     """
     layers = config.layers
     if all(layer == layers[0] for layer in layers):
-        plain: dict[str, Any] = msgspec.to_builtins(layers[0])
+        plain: dict[str, Any] = msgspec.to_builtins(_without_defaults(layers[0]))
         return plain
     usual = max(layers, key=lambda one: (isinstance(one.attention, SoftmaxConfig), not one.window))
     usual = structs.replace(usual, window=0)
     shared, *each = map(_explicit, [usual, *layers])
     own = [{name: one[name] for name in one if one[name] != shared[name]} for one in each]
-    plain = msgspec.to_builtins(usual)
-    return plain | {"pattern": fold(own)}
+    plain = msgspec.to_builtins(_without_defaults(usual))
+    return plain | {"pattern": fold(own) if any(own) else []}
+
+
+def _without_defaults(layer: TransformerConfig) -> TransformerConfig:
+    """The same layer, with sizes left out that are those of the defaults."""
+    width, attention = layer.d_model / layer.n_heads, layer.attention
+    if isinstance(attention, SoftmaxConfig) and attention.scale_dim == layer.d_head:
+        attention = structs.replace(attention, scale_dim=None)
+    return structs.replace(
+        layer,
+        attention=attention,
+        head_dim=None if layer.head_dim == width else layer.head_dim,
+        n_kv_heads=None if layer.n_kv_heads == layer.n_heads else layer.n_kv_heads,
+    )
 
 
 def _explicit(layer: TransformerConfig) -> dict[str, Any]:
