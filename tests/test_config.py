@@ -227,7 +227,11 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
             "activation, attention, attention_dropout, context_length",
         ),
         ("model.positions.base.x=1", "model.positions.base.x", "base, dim, kind, scaling"),
-        ("model.attention.heads=1", "model.attention.heads", "there are: scale_by_layer, scaled"),
+        (
+            "model.attention.heads=1",
+            "model.attention.heads",
+            "there are: scale_by_layer, scale_dim, scaled, softcap",
+        ),
         ("tokenizer.kind=letters", "tokenizer.kind", "characters, words, byte-pairs"),
         ("model.positions.kind=alibis", "model.positions.kind", "learned, sinusoidal, one-hot"),
         ("model.positions.kind=5", "model.positions.kind", "learned, sinusoidal, one-hot"),

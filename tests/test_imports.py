@@ -125,7 +125,8 @@ def test_interception_and_scores_import_no_models(name: str) -> None:
 
 BACK = {
     "regard.attention.config": {
-        f"regard.attention.{name}" for name in ("block_sparse", "gating", "linformer", "softmax")
+        f"regard.attention.{name}"
+        for name in ("block_sparse", "gating", "linformer", "softcap", "softmax")
     },
     "regard.attention.kernel_config": {"regard.attention.kernel"},
     "regard.attention.score_config": {

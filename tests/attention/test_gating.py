@@ -71,6 +71,23 @@ def test_negative_eigenvalues_double_what_is_erased(kind: str) -> None:
 
 
 @torch.no_grad()
+def test_the_gate_of_outputs_may_be_silu_and_norms_have_their_epsilons() -> None:
+    """RMSNorm(out) ⊙ silu(W x), and x / √(x² + ε)."""
+    options = {"output_gate": True, "gate_activation": "silu", "norm_eps": 0.3, "qk_norm_eps": 0.2}
+    _, gating = made("gated-deltanet", **options)
+    assert isinstance(gating, NormalizedGating)
+    assert gating.out_gate is not None
+    x, out = torch.randn(2, 5, 16), torch.randn(2, 4, 5, 8)
+    z = (x @ gating.out_gate.weight.T).view(2, 5, 4, 8).transpose(1, 2)
+    expected = out / (out.square().mean(-1, keepdim=True) + 0.3).sqrt() * z / (1 + (-z).exp())
+    torch.testing.assert_close(gating.finish(x, out), expected)
+    length = (out.square().sum(-1, keepdim=True) + 0.2).sqrt()
+    torch.testing.assert_close(gating.normalize(out), out / length)
+    with pytest.raises(ValueError, match="gate_activation = silu needs output_gate = true"):
+        made("gated-deltanet", gate_activation="silu")
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("heads", [(2, 2, 4), (4, 2, 8), (4, 1, 2), (4, 2, 4)], ids=str)
 @pytest.mark.parametrize("kind", RECURRENCES)
 def test_a_layer_has_more_value_heads_than_key_heads(kind: str, heads: tuple[int, ...]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.attention.norm import RMSNorm
+from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from tiny_recurrent import normal, sharp
 
 D = 12
@@ -41,6 +41,26 @@ def test_an_rms_norm_takes_any_precision(
     torch.testing.assert_close(
         found.double(), exact, rtol=8 * torch.finfo(given).eps, atol=torch.finfo(given).tiny
     )
+
+
+@pytest.mark.usefixtures("_all_warnings")
+@pytest.mark.parametrize("weight", PRECISIONS)
+@pytest.mark.parametrize("given", PRECISIONS)
+def test_a_zero_centered_norm_keeps_small_weights_in_any_precision(
+    given: torch.dtype, weight: torch.dtype
+) -> None:
+    """1 + w isn't rounded to bfloat16, whose numbers from 1 are 2⁻⁷ apart."""
+    norm = ZeroCenteredRMSNorm(D, eps=1e-6).to(weight)
+    norm.weight.data.copy_(1e-3 * normal(D))
+    x = normal(2, 5, D).to(given)
+    exact = F.rms_norm(x.double(), (D,), 1 + norm.weight.double(), 1e-6)
+    found = norm(x)
+    assert found.dtype == given
+    torch.testing.assert_close(
+        found.double(), exact, rtol=8 * torch.finfo(given).eps, atol=torch.finfo(given).tiny
+    )
+    if given == torch.float32:
+        assert float((found - F.rms_norm(x, (D,), eps=1e-6)).detach().abs().max()) > 1e-4
 
 
 def test_gradients_are_those_of_torch() -> None:

@@ -159,6 +159,9 @@ def test_a_run_is_exported_and_imported_again(regard: Command, folder: Path) -> 
 def test_what_cannot_be_exported_is_refused_in_one_line(regard: Command) -> None:
     refused(regard("export-hf", "gpt2", "--out", "bert"), "bert: exists")
     refused(regard("export-hf", "nowhere", "--out", "new"), "nowhere")
+    named = ("export-hf", "gpt2", "--out", "new", "--family")
+    refused(regard(*named, "gpt_neox"), "gpt2: isn't like gpt_neox: model.positions.kind")
+    refused(regard(*named, "gpt3"), "--family gpt3: no such family; there are: gpt2")
 
 
 def test_it_tells_what_is_dropped(regard: Command, folder: Path, models: Path) -> None:

@@ -79,6 +79,12 @@ MODELS: list[dict[str, Any]] = [
     *({"attention": attention, "positions": RotaryConfig()} for attention in ATTENTIONS),
     *({"positions": positions} for positions in POSITIONS),
     {"qk_norm": True, "norm_type": "rms-norm", "activation": "silu", "gated": True},
+    {
+        "norm": "sandwich",
+        "norm_type": "zero-centered-rms-norm",
+        "attention": SoftmaxConfig(softcap=2.0),
+        "logit_softcap": 3.0,
+    },
     {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
 ]
 DECODERS = [

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.config import AttentionConfig, BigBirdConfig, SlidingWindowConfig
+from regard.attention.config import (
+    AttentionConfig,
+    BigBirdConfig,
+    SlidingWindowConfig,
+    SoftmaxConfig,
+)
 from regard.attention.kernel_config import EluConfig, FavorPositiveConfig, PolynomialConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
 from regard.decoding import generate_ids, search_ids
@@ -27,6 +32,12 @@ MODELS: list[dict[str, Any]] = [
     {"positions": T5BiasConfig()},
     {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},
+    {
+        "norm": "sandwich",
+        "norm_type": "zero-centered-rms-norm",
+        "attention": SoftmaxConfig(softcap=2.0),
+        "logit_softcap": 3.0,
+    },
     {"norm": "post", "short_conv": 3},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
     {"attention": GatedDeltaNetConfig()},

@@ -10,6 +10,7 @@ import torch
 from regard.explorer.attention_maps import AttentionMap, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.pictures import draw_map, draw_maps
+from regard.models.pattern import LayerConfig
 from tiny_models import tiny_model
 
 TOKENS = ("⁇", "</script>", "<b>&", "the", "dog", "ran")
@@ -31,6 +32,16 @@ def test_every_head_is_drawn_with_its_tokens() -> None:
     assert {"queries", "keys", "weight"} <= set(re.findall(r">(\w+)</text>", drawn))
     assert drawn.count("&lt;/script&gt;") == 2 + 2, "beside a row, and below a column"
     assert "</script>" not in drawn
+
+
+def test_layers_may_have_different_numbers_of_heads() -> None:
+    model = tiny_model(n_heads=2, pattern=(LayerConfig(n_heads=4), LayerConfig()))
+    (one,) = gather_maps(capture_attention(model, torch.tensor([[1, 2, 3, 4, 5, 6]])), TOKENS)
+    drawn = draw_maps(one, ".svg").decode()
+    assert drawn.count("<image") == 4 + 2 + 1, "heads, and the color bar"
+    assert "layer 0, head 3" in drawn
+    assert "layer 1, head 1" in drawn
+    assert "layer 1, head 2" not in drawn
 
 
 def test_uniform_attention_is_visible_and_its_scale_is_named() -> None:

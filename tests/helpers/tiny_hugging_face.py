@@ -28,6 +28,7 @@ _DECODER = {
 }
 _ENCODER = _DECODER | {"pad_token_id": None}
 _NO_IDS = {"bos_token_id": None, "eos_token_id": None}
+_GEMMA = _DECODER | {"num_key_value_heads": 2, "head_dim": 6, "pad_token_id": None}
 SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_positions": BLOCK, "n_embd": 16, "n_layer": 2, "n_head": 4, **_NO_IDS},
     "gpt_neox": _DECODER | _NO_IDS,
@@ -35,6 +36,17 @@ SIZES: dict[str, dict[str, Any]] = {
     "mistral": _DECODER | _NO_IDS,
     "qwen2": _DECODER,
     "qwen3": _DECODER,
+    "qwen3_next": _DECODER
+    | {
+        "num_experts": 0,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 4,
+        "linear_value_head_dim": 4,
+    },
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA,
+    "gemma3_text": _GEMMA,
     "bert": _ENCODER,
     "roberta": _DECODER | {"pad_token_id": 1, "max_position_embeddings": BLOCK + 2},
     "distilbert": {
@@ -157,6 +169,79 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention"],
         },
     },
+    "qwen3_next": {
+        "four layers of period 4": {
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+        },
+        "as many value heads, tied, first layer full": {
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "layer_types": ["full_attention", "linear_attention"],
+            "linear_num_value_heads": 2,
+            "linear_conv_kernel_dim": 2,
+            "tie_word_embeddings": True,
+            "mlp_only_layers": [0, 1],
+            "num_experts": 4,
+        },
+        "full layers alone, half rotary": {
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "layer_types": ["full_attention"] * 2,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    },
+    "gemma": {
+        "wide heads": {},
+        "one key head, biases, untied": {
+            "num_key_value_heads": 1,
+            "head_dim": 4,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+        "relu, linear scaling": {"hidden_act": "relu", "rope_parameters": _LINEAR},
+    },
+    "gemma2": {
+        "windows of 3": {"sliding_window": 3},
+        "without bounds, three layers": {
+            "num_hidden_layers": 3,
+            "sliding_window": 2,
+            "query_pre_attn_scalar": 4,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+        },
+        "tight bounds, no windows": {
+            "layer_types": ["full_attention"] * 2,
+            "attn_logit_softcapping": 0.7,
+            "final_logit_softcapping": 9.0,
+            "query_pre_attn_scalar": 6,
+        },
+    },
+    "gemma3_text": {
+        "eight layers of period 6": {"num_hidden_layers": 8, "sliding_window": 3},
+        "other bases, linear scaling, bounded": {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 4,
+            "query_pre_attn_scalar": 5,
+            "final_logit_softcapping": 2.0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 90.0, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
+            },
+        },
+        "windows alone, biases, untied": {
+            "layer_types": ["sliding_attention"] * 2,
+            "sliding_window": 2,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    },
     "bert": {
         "plain": {},
         "three token types": {"type_vocab_size": 3, "num_hidden_layers": 3},
@@ -275,15 +360,21 @@ def masked_language_model(hf: BertForMaskedLM) -> MaskedLanguageModel:
 
 
 def without_upcasts(model: M) -> M:
-    """The model with norms and rotary tables in its own precision, not in float32."""
+    """The model with norms, rotations, softmax and states in its own precision, not in float32."""
     for module in model.modules():
         name = type(module).__name__
         if name.endswith("RotaryEmbedding"):
             with _float32_is_float64():
                 module.__init__(module.config)  # type: ignore[misc]  # the frequencies once more
-        if name.endswith(("RMSNorm", "T5LayerNorm", "RotaryEmbedding")):
+        if name.endswith(_UPCASTING):
             module.forward = partial(_lifted, module.forward)
     return model
+
+
+_UPCASTING = (
+    *("RMSNorm", "RMSNormGated", "T5LayerNorm", "RotaryEmbedding"),
+    *("Gemma2Attention", "GatedDeltaNet"),
+)
 
 
 def _lifted(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

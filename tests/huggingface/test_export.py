@@ -19,13 +19,16 @@ from transformers import AutoTokenizer
 
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
+from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import GatedSoftmaxConfig
 from regard.decoding import generate_ids
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.folder import import_folder
-from regard.models.config import DecoderConfig, EncoderConfig
-from regard.positions.config import AlibiConfig, RotaryConfig, SinusoidalConfig
+from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from regard.models.pattern import LayerConfig
+from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -144,10 +147,62 @@ def test_weights_are_exported_in_their_own_type(dtype: torch.dtype, tmp_path: Pa
     assert config["dtype"] == str(dtype).removeprefix("torch.")
 
 
+_GEMMA: dict[str, Any] = {
+    "context_length": 16,
+    "n_layers": 4,
+    "n_heads": 2,
+    "d_model": 8,
+    "qkv_bias": False,
+    "o_bias": False,
+    "ff_bias": False,
+    "gated": True,
+    "activation": "gelu-tanh",
+    "norm": "sandwich",
+    "norm_type": "zero-centered-rms-norm",
+    "scale_embeddings": True,
+}
 NEW = {
     "gpt2": DecoderConfig(context_length=16, n_layers=1, n_heads=2, d_model=8),
     "gpt_neox": DecoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, positions=RotaryConfig()
+    ),
+    "qwen3_next": DecoderConfig(
+        context_length=16,
+        n_layers=3,
+        n_heads=2,
+        d_model=8,
+        head_dim=8,
+        qkv_bias=False,
+        o_bias=False,
+        ff_bias=False,
+        gated=True,
+        activation="silu",
+        norm_type="zero-centered-rms-norm",
+        norm_eps=1e-6,
+        qk_norm=True,
+        attention=GatedSoftmaxConfig(),
+        positions=RotaryConfig(dim=2),
+        pattern=(
+            LayerConfig(
+                attention=GatedDeltaNetConfig(
+                    output_gate=True, gate_activation="silu", norm_eps=1e-6, qk_norm_eps=1e-6
+                ),
+                short_conv=4,
+                positions=NoPositionsConfig(),
+                qk_norm=False,
+                n_value_heads=4,
+                repeat=2,
+            ),
+            LayerConfig(),
+        ),
+    ),
+    "gemma2": DecoderConfig(**_GEMMA, positions=RotaryConfig(), logit_softcap=3.0),
+    "gemma3_text": DecoderConfig(
+        **_GEMMA,
+        qk_norm=True,
+        window=3,
+        positions=RotaryConfig(),
+        pattern=(LayerConfig(), LayerConfig(window=0, positions=RotaryConfig(base=1e6))),
     ),
     "bert": EncoderConfig(
         context_length=16, n_layers=1, n_heads=2, d_model=8, d_ff=24, norm="post", n_token_types=2
@@ -202,6 +257,87 @@ def test_what_no_family_has_is_refused_by_its_option(
     assert "\n" not in str(refused.value)
     assert len(str(refused.value).removeprefix(str(run.path))) < 260
     assert not (tmp_path / "exported").exists()
+
+
+HYBRID = (LayerConfig(attention=EluConfig()), LayerConfig())
+LLAMA: dict[str, Any] = {
+    "qkv_bias": False,
+    "o_bias": False,
+    "ff_bias": False,
+    "gated": True,
+    "activation": "silu",
+    "norm_type": "rms-norm",
+    "positions": RotaryConfig(),
+    "n_layers": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"positions": AlibiConfig()}, "gpt2: model.positions.kind = 'alibi': gpt2 models have"),
+        ({"short_conv": 4}, "gpt2: model.short_conv = 4: gpt2 models have 0;"),
+        ({"short_conv": 4, "window": 2}, "gpt2: model.window = 2: gpt2 models have 0, and 1 more;"),
+        ({"short_conv": 4, **LLAMA}, "llama: model.short_conv = 4: llama models have 0;"),
+        (
+            {"pattern": HYBRID, **LLAMA},
+            "llama: model.layers.0.attention.kind = 'elu': llama models have 'softmax';",
+        ),
+        (
+            structs.asdict(NEW["qwen3_next"]) | {"norm_eps": 1e-5},
+            "qwen3_next: model.layers.0.attention.norm_eps = 1e-06: qwen3_next models have 1e-05;",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_the_nearest_family_is_named(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """That with the fewest differences, and the first of them."""
+    run = trained_run(tmp_path, NEW["gpt2"], **options)
+    with pytest.raises(UserError) as refused:
+        export_run(run, tmp_path / "exported")
+    message = str(refused.value).removeprefix(str(run.path))
+    assert f": no Hugging Face model is like this; the nearest is {says}" in message
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_a_pattern_in_a_pair_is_refused(tmp_path: Path) -> None:
+    imported = import_folder(folder_of(tmp_path / "source", "bart", "plain"), tmp_path / "run")
+    model = imported.recipe.model
+    assert isinstance(model, EncoderDecoderConfig)
+    encoder = structs.replace(model.encoder, pattern=(LayerConfig(window=2), LayerConfig()))
+    recipe = structs.replace(imported.recipe, model=structs.replace(model, encoder=encoder))
+    run = Run.new(tmp_path / "windows", recipe, imported.tokenizer, imported.origin)
+    says = "bart: model.encoder.pattern: bart models have no layers of different kinds"
+    with pytest.raises(UserError, match=says):
+        export_run(run, tmp_path / "exported")
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_sizes_may_be_written_out(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "head_dim": 4,
+        "n_kv_heads": 2,
+        "attention": SoftmaxConfig(scale_dim=4),
+    }
+    sizes |= {"n_layers": 2, "pattern": (LayerConfig(n_heads=2, n_kv_heads=2), LayerConfig())}
+    run = trained_run(tmp_path, NEW["gpt2"], **sizes)
+    assert export_run(run, tmp_path / "exported").model_type == "gpt2"
+
+
+@pytest.mark.filterwarnings("ignore:.*_token_id is")
+def test_a_family_is_chosen_by_name(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, NEW["gpt2"], **LLAMA)
+    assert export_run(run, tmp_path / "any").model_type == "llama"
+    assert export_run(run, tmp_path / "chosen", "mistral").model_type == "mistral"
+    for name, says in {
+        "qwen2": "isn't like qwen2: model.qkv_bias = False: qwen2 models have True",
+        "t5": "isn't like t5: model.kind = 'decoder': t5 models are of another kind",
+        "bert": "head.kind = 'lm': bert models have 'masked-lm'",
+        "lama": "--family lama: no such family; there are: gpt2, .*; did you mean llama",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            export_run(run, tmp_path / "other", name)
+        assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.filterwarnings("ignore:.*_token_id is")

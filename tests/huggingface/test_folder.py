@@ -427,7 +427,7 @@ def test_another_type_of_model_is_refused(
     edit(folder / "config.json", model_type=kind)
     message = refusal(folder, tmp_path / "run")
     assert f"model_type is {kind}" in message
-    assert "gpt2, gpt_neox, llama, mistral, qwen2, qwen3, bert" in message
+    assert "gpt2, gpt_neox, llama, mistral, qwen2, qwen3, qwen3_next, gemma" in message
 
 
 def test_nothing_is_unpickled(folder_of: Callable[[str], Path], tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.models.builders import make_model
-from regard.models.config import RecurrentConfig
-from regard.models.head_config import Pool, ReconstructionHeadConfig
+from regard.models.builders import LanguageModel, make_model
+from regard.models.config import DecoderConfig, RecurrentConfig
+from regard.models.head_config import LMHeadConfig, Pool, ReconstructionHeadConfig
 from regard.models.heads import (
     ClassificationHead,
     EmbeddingHead,
     MaskedLMHead,
     ReconstructionHead,
+    make_lm_head,
     pooled_states,
 )
 from tiny_recurrent import close, normal, sharp
@@ -32,6 +33,16 @@ def pooled(row: Tensor, pool: Pool) -> Tensor:
     if pool == "mean":
         return torch.stack([row[:, i].sum() / len(row) for i in range(row.shape[1])])
     return row[0] if pool == "first" else row[-1]
+
+
+@torch.no_grad()
+def test_a_softcapped_head_bounds_the_logits() -> None:
+    """c·tanh(W x / c)."""
+    head, x = sharp(make_lm_head(5, 7, softcap=0.5)), normal(2, 3, 5)
+    assert close(head(x), 0.5 * (x @ head.weight.T / 0.5).tanh())
+    model = make_model(DecoderConfig(d_model=8, n_heads=2, logit_softcap=0.5), LMHeadConfig(), 9)
+    assert isinstance(model, LanguageModel)
+    assert float(sharp(model)(torch.arange(9)[None]).abs().max()) <= 0.5
 
 
 @POOLS

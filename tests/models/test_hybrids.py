@@ -18,6 +18,7 @@ from regard.explorer.intercept import capture_attention
 from regard.models.builders import LanguageModel
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder
+from regard.positions import Rotary
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_model
 from tiny_recurrent import close
@@ -43,7 +44,10 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
         own: dict[str, st.SearchStrategy[Any]] = {
             "positions": st.sampled_from([None, NoPositionsConfig(), RotaryConfig(base=50.0)]),
             "short_conv": st.sampled_from([None, 3]),
+            "n_heads": st.sampled_from([None, 2]),
             "n_kv_heads": st.sampled_from([None, 2]),
+            "head_dim": st.sampled_from([None, 6]),
+            "qk_norm": st.sampled_from([None, True]),
             "d_ff": st.sampled_from([None, 8]),
             "gated": st.sampled_from([None, True]),
         }
@@ -114,6 +118,15 @@ def test_each_layer_shows_the_matrix_that_it_applies(pattern: tuple[LayerConfig,
         layer.self_attention.attention.register_forward_hook(note, with_kwargs=True)
     for layer, (values, out) in zip(capture_attention(model, IDS), applied, strict=True):
         assert close(layer.weights @ repeat_kv(values, out.shape[1]), out)
+
+
+def test_layers_of_different_widths_have_their_own_rotation() -> None:
+    pattern = (LayerConfig(), LayerConfig(n_heads=2, head_dim=6), LayerConfig(n_heads=2))
+    body = hybrid(pattern, n_heads=4, d_model=16).body
+    assert isinstance(body, Decoder)
+    turns = [rotary.turns for rotary in body.rotary if isinstance(rotary, Rotary)]
+    assert [turn.shape[-1] for turn in turns] == [4, 6, 8]
+    assert body.rotary_of == [0, 1, 2, 0]
 
 
 def test_layers_of_one_kind_share_their_rotation() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from msgspec import structs
+from torch import Tensor, nn
 
 from regard.attention import Mask
 from regard.attention.config import SlidingWindowConfig, SoftmaxConfig
@@ -55,6 +56,23 @@ def windows(*sizes: int) -> tuple[LayerConfig, ...]:
     return tuple(LayerConfig(window=size) for size in sizes)
 
 
+TARGET = TargetConfig(
+    context_length=16,
+    n_layers=1,
+    n_heads=HEADS,
+    d_model=D,
+    dropout=0.0,
+    positions=NoPositionsConfig(),
+)
+GEMMA: dict[str, Any] = {
+    "norm": "sandwich",
+    "norm_type": "zero-centered-rms-norm",
+    "attention": SoftmaxConfig(softcap=2.0, scale_dim=3),
+    "positions": RotaryConfig(base=1e6),
+    "pattern": (LayerConfig(window=3, positions=RotaryConfig()), LayerConfig()),
+}
+
+
 def layer_config(**options: Any) -> TransformerConfig:
     return decoder(**{"positions": NoPositionsConfig(), **options})
 
@@ -69,6 +87,17 @@ def test_an_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     expected = x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight
     close(norm(x), expected)
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+def test_a_zero_centered_norm_multiplies_by_one_plus_its_weight() -> None:
+    """x / √(mean x² + ε) ⊙ (1 + w), with w = 0 at first; norms of heads too."""
+    options = {"norm_type": "zero-centered-rms-norm", "norm_eps": 0.1, "qk_norm": True}
+    fresh = make_norm(layer_config(**options))
+    assert not fresh.weight.any()
+    norm, x = sharp(fresh), normal(2, 5, D)
+    expected = x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * (1 + norm.weight)
+    close(norm(x), expected)
+    assert isinstance(SelfAttention(layer_config(**options), 0).q_norm, type(norm))
 
 
 @pytest.fixture
@@ -86,8 +115,9 @@ def _all_warnings() -> Iterator[None]:
     [
         {"norm_type": "rms-norm", "qk_norm": True, "positions": RotaryConfig()},
         {"attention": GatedDeltaNetConfig(), "positions": NoPositionsConfig()},
+        {**GEMMA, "qk_norm": True, "logit_softcap": 3.0},
     ],
-    ids=["rms-norm", "gated-deltanet"],
+    ids=["rms-norm", "gated-deltanet", "gemma"],
 )
 def test_a_model_with_rms_norms_is_trained_in_bfloat16(
     options: dict[str, Any], weights: torch.dtype
@@ -133,6 +163,33 @@ def test_parallel_branches_read_the_same_input(options: dict[str, Any]) -> None:
     attended = layer.self_attention(layer.norm_attention(x), None, None, mask)
     fed = layer.feed_forward(layer.norm_feed_forward(x))
     close(layer(x, None, None, mask), x + attended + fed)
+
+
+def normed(norm: nn.Module | None, x: Tensor) -> Tensor:
+    assert norm is not None
+    normalized: Tensor = norm(x)
+    return normalized
+
+
+def test_a_sandwich_has_norms_before_and_after_each_branch() -> None:
+    """x + norm'(f(norm(x))), in parallel too, and of attention to a source."""
+    config = structs.replace(TARGET, norm="sandwich")
+    layer = sharp(Layer(config, 0, D))
+    x, source, mask = normal(2, 5, D), normal(2, 4, D, seed=1), Mask.causal()
+    attended = layer.self_attention(layer.norm_attention(x), None, None, mask)
+    after = x + normed(layer.norm_attention_out, attended)
+    memory = layer.cross_attention.encode_memory(source, None)
+    read = layer.cross_attention(layer.norm_cross(after), memory)
+    last = after + normed(layer.norm_cross_out, read)
+    fed = normed(layer.norm_feed_forward_out, layer.feed_forward(layer.norm_feed_forward(last)))
+    close(layer(x, None, None, mask, memory), last + fed)
+    parallel = sharp(Layer(layer_config(norm="sandwich", parallel_residual=True), 0))
+    attended = parallel.self_attention(parallel.norm_attention(x), None, None, mask)
+    fed = parallel.feed_forward(parallel.norm_feed_forward(x))
+    both = normed(parallel.norm_attention_out, attended) + normed(
+        parallel.norm_feed_forward_out, fed
+    )
+    close(parallel(x, None, None, mask), x + both)
 
 
 # Attention
@@ -217,6 +274,7 @@ def test_an_encoder_has_a_window_on_both_sides() -> None:
         {"qk_norm": True, "positions": RotaryConfig(dim=2)},
         {"parallel_residual": True, "gated": True, "head_dim": 6},
         {"positions": LearnedConfig(offset=2), "scale_embeddings": True},
+        GEMMA,
     ],
     ids=str,
 )

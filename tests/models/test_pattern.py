@@ -59,9 +59,10 @@ def test_folding_undoes_expanding(windows: list[int]) -> None:
     assert all(a["window"] != b["window"] for a, b in pairwise(entries))
     assert [one["window"] for one in expand(entries, len(windows))] == windows
     pattern = [LayerConfig(**entry) for entry in entries]
-    assert period(pattern) == len(windows)
-    for layer in range(2 * len(windows)):
-        assert entry_of(pattern, layer).window == windows[layer % len(windows)]
+    for layer, window in enumerate(windows):
+        assert entry_of(pattern, layer).window == window
+    for n in range(1, period(pattern)):  # none is shorter
+        assert any(windows[i % n] != window for i, window in enumerate(windows))
 
 
 def test_a_text_may_have_options() -> None:
@@ -185,6 +186,11 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         ),
         (["pattern=elu", "pattern.0.n_kv_heads=3"], "model: pattern[0]: n_kv_heads = 3"),
         (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
+        (
+            ["positions.kind=alibi", "pattern=softmax", "pattern.0.n_heads=2"],
+            "pattern[0].n_heads: all layers share the positions that are added to the scores",
+        ),
+        (["pattern=elu", "pattern.0.n_heads=3"], "model: pattern[0]: n_heads = 3 doesn't divide"),
         (["pattern=elu", "pattern.0.positions.kind=alibi"], "allowed: rotary, none"),
     ],
 )

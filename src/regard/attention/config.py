@@ -9,9 +9,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import msgspec
+from msgspec import Meta
 
 from regard.attention import custom
 from regard.attention.support import FEATURE_NAMES, LINEAR_MASKS, SCORES, Support
@@ -142,14 +143,30 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
 
     scaled: bool = True
     """Whether scores are divided by √d of the head."""
+    scale_dim: Positive | None = None
+    """Scores are divided by √scale_dim instead of √d."""
     scale_by_layer: bool = False
     """Whether scores are also divided by the number of the layer, from 1."""
+    softcap: Annotated[float, Meta(gt=0)] | None = None
+    """Bound c of the scores: c·tanh(score / c) instead of each score (Gemma 2). Default: none."""
+
+    def __post_init__(self) -> None:
+        if self.scale_dim is not None and not self.scaled:
+            raise ValueError(f"scale_dim = {self.scale_dim} needs scaled = true: leave one out")
 
     def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.softcap import SoftcappedSoftmax
         from regard.attention.softmax import Softmax
 
-        divisor = shape.layer + 1 if self.scale_by_layer else 1
-        return Softmax(scaled=self.scaled, dropout=shape.dropout, divisor=divisor)
+        options: dict[str, Any] = {
+            "scaled": self.scaled,
+            "scale_dim": self.scale_dim,
+            "dropout": shape.dropout,
+            "divisor": shape.layer + 1 if self.scale_by_layer else 1,
+        }
+        if self.softcap is None:
+            return Softmax(**options)
+        return SoftcappedSoftmax(softcap=self.softcap, **options)
 
 
 class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):

@@ -114,12 +114,20 @@ class NormalizedGating(Gating):
         shape: "LayerShape",
         *,
         qk_norm: bool = False,
+        qk_norm_eps: float = 0.0,
         output_gate: bool = False,
+        gate_activation: str = "sigmoid",
+        norm_eps: float = 1e-5,
     ) -> None:
-        """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x)."""
+        """`qk_norm` scales queries and keys to length 1, `output_gate` multiplies by σ(W x).
+
+        `gate_activation` may be silu instead of σ; each `eps` is added before a root is taken.
+        """
         super().__init__(gates, d_model, shape)
-        self.qk_norm, outputs = qk_norm, max(shape.n_heads, self.heads)
-        self.out_norm = RMSNorm(shape.d_head, eps=1e-5)
+        self.qk_norm, self.qk_norm_eps = qk_norm, qk_norm_eps
+        self.gate_activation = torch.sigmoid if gate_activation == "sigmoid" else F.silu
+        outputs = max(shape.n_heads, self.heads)
+        self.out_norm = RMSNorm(shape.d_head, eps=norm_eps)
         self.out_gate = (
             nn.Linear(d_model, outputs * shape.d_head, bias=False) if output_gate else None
         )
@@ -130,7 +138,7 @@ class NormalizedGating(Gating):
 
     def normalize(self, both: Float[Tensor, "b heads n d"]) -> Float[Tensor, "b heads n d"]:
         """Return queries and keys, of length 1 with `qk_norm`, before rotary positions."""
-        return _unit(both) if self.qk_norm else both
+        return _unit(both, self.qk_norm_eps) if self.qk_norm else both
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
@@ -140,7 +148,7 @@ class NormalizedGating(Gating):
             return normalized
         b, _, n, _ = out.shape
         gate: Tensor = self.out_gate(x).view(b, n, -1, self.d_head).transpose(1, 2)
-        return normalized * gate.sigmoid()
+        return normalized * self.gate_activation(gate)
 
 
 def _into(gate: Gate, x: Tensor) -> Tensor:
@@ -152,10 +160,10 @@ def _into(gate: Gate, x: Tensor) -> Tensor:
     return gate.low + (gate.high - gate.low) * torch.sigmoid(x)
 
 
-def _unit(x: Tensor) -> Tensor:
-    """Return vectors of length 1, in half the time of `F.normalize`."""
+def _unit(x: Tensor, eps: float = 0.0) -> Tensor:
+    """Return x / √(x² + eps), of length 1 without eps, in half the time of `F.normalize`."""
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / length.clamp_min(1e-12)
+    return x / length.clamp_min(1e-12) if not eps else x * (length.square() + eps).rsqrt()
 
 
 class Steps(nn.Module):

@@ -1,4 +1,4 @@
-"""The RMS norm of layers and mechanisms, in mixed precision too."""
+"""The RMS norms of layers and mechanisms, in mixed precision too."""
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,19 @@ class RMSNorm(nn.RMSNorm):
             return F.rms_norm(x, self.normalized_shape, weight, self.eps)
         eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
         return _rms_norm(x, weight, eps)
+
+
+class ZeroCenteredRMSNorm(RMSNorm):
+    """x / RMS(x) ⊙ (1 + w), with w = 0 at first (transformers 5.23, `modeling_gemma2.py`)."""
+
+    def reset_parameters(self) -> None:
+        """Set the weights to 0."""
+        nn.init.zeros_(self.weight)
+
+    def _normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+        # 1 + w, rounded to bfloat16, would lose most of w.
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return super()._normalize(x.to(wide), 1 + weight.to(wide)).to(x.dtype)
 
 
 def _rms_norm(

@@ -1,6 +1,8 @@
 """Configurations of the gated linear recurrences. Imports no torch."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
 
 from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, locate
 from regard.attention.support import LINEAR_MASKS, Support
@@ -28,6 +30,14 @@ class RecurrentConfig(AttentionConfig, Config, frozen=True):
 
     output_gate: bool = False
     """Whether the output is multiplied by σ(W x)."""
+    gate_activation: Literal["sigmoid", "silu"] = "sigmoid"
+    """Function of W x in the output gate; silu is that of Qwen3-Next."""
+    norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+    """Added to the variance in the norm of outputs."""
+
+    def __post_init__(self) -> None:
+        if self.gate_activation != "sigmoid" and not self.output_gate:
+            raise ValueError(f"gate_activation = {self.gate_activation} needs output_gate = true")
 
     def build(self, shape: LayerShape) -> "RecurrentAttention":
         made: RecurrentAttention = locate(self.mechanism)()
@@ -74,10 +84,13 @@ class DeltaConfig(RecurrentConfig, frozen=True):
 
     qk_norm: bool = True
     """Whether queries and keys are scaled to length 1."""
+    qk_norm_eps: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Added to the squared length by whose root queries and keys are divided."""
     negative_eigenvalues: bool = False
     """Whether β reaches 2 instead of 1, for eigenvalues from -1 to 1; requires qk_norm."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.negative_eigenvalues and not self.qk_norm:
             raise ValueError(
                 "negative_eigenvalues needs keys of length 1: leave out qk_norm = false"

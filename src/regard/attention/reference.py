@@ -71,10 +71,13 @@ def scores(
     query: Float[Tensor, "batch heads queries d"],
     key: Float[Tensor, "batch kv_heads keys d"],
     bias: Float[Tensor, "heads queries keys"] | None,
+    *,
+    scale: float | None = None,
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """Return s_ij = q_i·k_j / √d + b_ij."""
+    """Return s_ij = s·q_i·k_j + b_ij, s = 1/√d."""
     wide_query, wide_key = pairs(query, key)
-    products = (wide_query * wide_key).sum(-1) / math.sqrt(query.shape[-1])
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    products = scale * (wide_query * wide_key).sum(-1)
     return products if bias is None else products + bias.double()
 
 

@@ -71,13 +71,20 @@ class ScoreAttention(Attention):
     includes_self: ClassVar[bool] = True
     """Whether a token of a causal row attends to itself."""
 
-    def __init__(self, *, scaled: bool = True, dropout: float = 0.0, divisor: int = 1) -> None:
-        """`scaled`: whether scores are divided by √d. They are also divided by `divisor`.
+    def __init__(
+        self,
+        *,
+        scaled: bool = True,
+        scale_dim: int | None = None,
+        dropout: float = 0.0,
+        divisor: int = 1,
+    ) -> None:
+        """`scaled`: whether scores are divided by √d, or by √scale_dim; and always by `divisor`.
 
         `dropout` is the probability that a weight is set to zero in training.
         """
         super().__init__()
-        self.scaled, self.divisor = scaled, divisor
+        self.scaled, self.scale_dim, self.divisor = scaled, scale_dim, divisor
         self.dropout = Dropout(dropout)
 
     @abstractmethod
@@ -232,7 +239,7 @@ class ScoreAttention(Attention):
 
     def scale(self, d: int) -> float:
         """Return the factor of products of vectors of width d."""
-        return float(d**-0.5 if self.scaled else 1.0) / self.divisor
+        return float((self.scale_dim or d) ** -0.5 if self.scaled else 1.0) / self.divisor
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         query = query * self.scale(query.shape[-1])
@@ -263,7 +270,8 @@ class Softmax(ScoreAttention):
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """α_ij = exp(q_i·k_j/√d + b_ij) / Σ_l exp(q_i·k_l/√d + b_il) over the allowed keys."""
-        scale = (1 / math.sqrt(query.shape[-1]) if self.scaled else 1.0) / self.divisor
+        d = self.scale_dim or query.shape[-1]
+        scale = (1 / math.sqrt(d) if self.scaled else 1.0) / self.divisor
         allowed = reference.allowed(query, key, mask)
         return reference.softmax(query, key, allowed, bias, scale=scale)
 

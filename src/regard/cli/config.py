@@ -111,15 +111,21 @@ def import_hf(folder: Path, out: Path) -> None:
 @options.TRUST_CODE
 @options.RUN
 @options.NEW
-def export_hf(run: Path, out: Path, trust_code: bool) -> None:
+@click.option(
+    "--family",
+    metavar="NAME",
+    help="Model type to export as. Default: the imported one, or the first with this architecture.",
+)
+def export_hf(run: Path, out: Path, family: str | None, trust_code: bool) -> None:
     """Convert RUN to a folder that Hugging Face transformers loads.
 
-    The architecture must be that of a model type which import-hf reads.
+    The architecture must be that of a model type which import-hf reads. Otherwise the error
+    names the nearest; --family NAME lists all differences from one.
     """
     from regard.huggingface.convert.export import export_run
     from regard.runs.run import Run
 
-    exported = export_run(Run.load(run, trust_code=trust_code), out)
+    exported = export_run(Run.load(run, trust_code=trust_code), out, family)
     click.echo(f"model_type: {exported.model_type}")
     _show_dropped(exported.dropped)
     click.echo(f"Folder: {out}")

@@ -33,14 +33,18 @@ def draw_map(one: AttentionMap, layer: int, head: int, ending: str) -> bytes:
 
 def draw_maps(one: AttentionMap, ending: str) -> bytes:
     """Draw all heads, a row per layer, with lines between two texts: SVG for ".svg", else PNG."""
-    n_heads, n_layers = len(one.layers[0].heads), len(one.layers)
+    n_heads, n_layers = max(len(layer.heads) for layer in one.layers), len(one.layers)
     size = min(2.1, 20 / n_heads)
     height, width = size * n_layers + 0.8, size * n_heads + 1.6
     title = f"{one.name} of {n_layers} × {n_heads} heads"
     heads = [(layer, head) for layer in one.layers for head in layer.heads]
+    places = [n_heads * row + i for row, x in enumerate(one.layers) for i in range(len(x.heads))]
     with panels(n_heads, n_layers, height=height, width=width) as (figure, axes):
-        _draw(figure, axes, [_weights(layer, head) for layer, head in heads])
-        for place, (panel, (layer, head)) in enumerate(zip(axes, heads, strict=True)):
+        for place in set(range(len(axes))).difference(places):  # of a layer with fewer heads
+            axes[place].remove()
+        shown = [axes[place] for place in places]
+        _draw(figure, shown, [_weights(layer, head) for layer, head in heads])
+        for place, panel, (layer, head) in zip(places, shown, heads, strict=True):
             panel.set_title(f"layer {layer.name}, head {head}", fontsize=8)
             _separate(panel, one)
             if place % n_heads == 0 and max(len(one.queries), len(one.keys)) <= MOST_NAMED // 2:

@@ -44,6 +44,7 @@ from regard.models.heads import (
     ReconstructionHead,
     ScaledHead,
     cross_entropy,
+    make_lm_head,
     scored_places,
     token_loss,
 )
@@ -67,7 +68,8 @@ class LanguageModel(nn.Module):
     def __init__(self, config: CausalConfig, vocabulary: int) -> None:
         super().__init__()
         self.body = make_causal_body(config, vocabulary)
-        self.head = nn.Linear(self.body.width, vocabulary, bias=False)
+        softcap = config.logit_softcap if isinstance(config, DecoderConfig) else None
+        self.head = make_lm_head(self.body.width, vocabulary, softcap=softcap)
         initialize(self)
         if config.tie_head:
             self.head.weight = self.body.embedding.weight

@@ -16,6 +16,7 @@ from regard.models.pattern import (
     require_fit,
 )
 from regard.positions.config import (
+    BIASES,
     AbsoluteConfig,
     DynamicScalingConfig,
     LearnedConfig,
@@ -60,10 +61,11 @@ class TransformerConfig(Config, frozen=True):
     """Whether a second projection multiplies the activation: SwiGLU with silu, GeGLU with gelu."""
     ff_bias: bool = True
     """Whether the feed-forward layer has biases."""
-    norm: Literal["pre", "post"] = "pre"
-    """Norm before each branch, or after each residual sum."""
-    norm_type: Literal["layer-norm", "rms-norm"] = "layer-norm"
-    """Layer norm, or RMS norm (no mean, no bias)."""
+    norm: Literal["pre", "post", "sandwich"] = "pre"
+    """Norm before each branch, after each residual sum, or before and after each branch (Gemma)."""
+    norm_type: Literal["layer-norm", "rms-norm", "zero-centered-rms-norm"] = "layer-norm"
+    """Layer norm, RMS norm (no mean, no bias), or RMS norm times 1 + weight (Gemma), qk_norm's
+    too."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     """Added to the variance in norms."""
     parallel_residual: bool = False
@@ -99,7 +101,7 @@ class TransformerConfig(Config, frozen=True):
             )
         self._check_value_heads()
         if self.parallel_residual and self.norm == "post":
-            raise ValueError("parallel_residual = true needs norm = pre")
+            raise ValueError("parallel_residual = true needs norm = pre or sandwich")
         self._check_rotary_positions()
         self._check_absolute_positions()
         self._check_pattern()
@@ -155,7 +157,8 @@ class TransformerConfig(Config, frozen=True):
 
     def _check_pattern(self) -> None:
         rotary = isinstance(self.positions, RotaryConfig | NoPositionsConfig)
-        require_fit(self.pattern, self.n_layers, rotary=rotary)
+        biased = isinstance(self.positions, BIASES)
+        require_fit(self.pattern, self.n_layers, rotary=rotary, biased=biased)
         for i, entry in enumerate(self.pattern):
             try:
                 self._with(entry)
@@ -253,6 +256,10 @@ class TiedConfig(TransformerConfig, frozen=True):
 
 class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
     """A decoder-only Transformer (GPT), with causal attention."""
+
+    logit_softcap: Annotated[float, Meta(gt=0)] | None = None
+    """Bound c of the logits of tokens: c·tanh(logit / c) instead of each logit (Gemma 2). Default:
+    none."""
 
 
 class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):

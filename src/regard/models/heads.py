@@ -37,6 +37,24 @@ class ScaledHead(nn.Linear):
         return super().forward(hidden * self.in_features**-0.5)
 
 
+class SoftcappedHead(nn.Linear):
+    """Scores of tokens within ±c, c·tanh(W x / c) (Gemma Team, 2024, arXiv:2408.00118, §2)."""
+
+    def __init__(self, d: int, vocabulary: int, *, softcap: float) -> None:
+        super().__init__(d, vocabulary, bias=False)
+        self.softcap = softcap
+
+    def forward(self, hidden: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows vocabulary"]:
+        return self.softcap * (super().forward(hidden) / self.softcap).tanh()
+
+
+def make_lm_head(d: int, vocabulary: int, *, softcap: float | None) -> nn.Linear:
+    """Build a head that scores the next token, within ±softcap if one is given."""
+    if softcap is None:
+        return nn.Linear(d, vocabulary, bias=False)
+    return SoftcappedHead(d, vocabulary, softcap=softcap)
+
+
 class ClassificationHead(nn.Module):
     """Scores for the labels of whole texts."""
 

@@ -19,7 +19,7 @@ from regard.attention import AnyBias, LayerShape, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated
-from regard.attention.norm import RMSNorm
+from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, TargetConfig, TransformerConfig
@@ -59,9 +59,10 @@ class SelfAttention(nn.Module):
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
         )
+        centered = config.norm_type == "zero-centered-rms-norm"
+        norm = ZeroCenteredRMSNorm if centered else RMSNorm
         self.q_norm, self.k_norm = (
-            RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
-            for _ in range(2)
+            norm(config.d_head, eps=config.norm_eps) if config.qk_norm else None for _ in range(2)
         )
         shape = shape_of(config, layer)
         self.attention = config.attention.build(shape)
@@ -313,23 +314,25 @@ class Layer(CheckpointedModule):
     """Self-attention, attention to a source if there is one, and feed-forward: each a branch.
 
     The norm of a branch comes before it, x + f(norm(x)) (Radford et al., 2019), or after the sum,
-    norm(x + f(x)) (Vaswani et al., 2017). In parallel, both branches read the same x,
+    norm(x + f(x)) (Vaswani et al., 2017). A sandwich has one before and one after it,
+    x + norm'(f(norm(x))) (Ding et al., 2021, §2.2). In parallel, both branches read the same x,
     x + f(norm(x)) + g(norm'(x)) (Black et al., 2022, §2.1).
     """
 
     def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
         super().__init__()
-        self.norm_first, self.parallel = config.norm == "pre", config.parallel_residual
-        self.norm_attention = make_norm(config)
+        self.norm_first, self.parallel = config.norm != "post", config.parallel_residual
+        after = make_norm if config.norm == "sandwich" else lambda _: None
+        self.norm_attention, self.norm_attention_out = make_norm(config), after(config)
         self.dropout_attention = Dropout(config.dropout)
         kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
             assert isinstance(config, TargetConfig)
-            self.norm_cross = make_norm(config)
+            self.norm_cross, self.norm_cross_out = make_norm(config), after(config)
             self.dropout_cross = Dropout(config.dropout)
             self.cross_attention = CrossAttention(config, layer, d_source)
-        self.norm_feed_forward = make_norm(config)
+        self.norm_feed_forward, self.norm_feed_forward_out = make_norm(config), after(config)
         self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)
 
@@ -376,12 +379,15 @@ class Layer(CheckpointedModule):
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """Return the stream after self-attention and the following branches."""
+        attended = _after(self.norm_attention_out, attended)
         before, x = x, self._add(self.norm_attention, x, self.dropout_attention, attended)
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
+            read = _after(self.norm_cross_out, read)
             x = self._add(self.norm_cross, x, self.dropout_cross, read)
         source = before if self.parallel else x
         fed = self.feed_forward(self._before(self.norm_feed_forward, source))
+        fed = _after(self.norm_feed_forward_out, fed)
         return self._add(self.norm_feed_forward, x, self.dropout_feed_forward, fed)
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -395,6 +401,12 @@ class Layer(CheckpointedModule):
         return summed if self.norm_first else norm(summed)
 
 
+def _after(norm: nn.Module | None, branch: Tensor) -> Tensor:
+    """Return the output of a branch, normalized in a sandwich."""
+    normalized: Tensor = branch if norm is None else norm(branch)
+    return normalized
+
+
 def length_mask(lengths: Lengths | None) -> Mask | None:
     """Return the mask of the padding at the ends of rows."""
     return None if lengths is None else Mask.lengths(lengths)
@@ -402,8 +414,14 @@ def length_mask(lengths: Lengths | None) -> Mask | None:
 
 def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
     """Build a norm of the residual stream (Ba et al., 2016; Zhang & Sennrich, 2019)."""
-    kind = nn.LayerNorm if config.norm_type == "layer-norm" else RMSNorm
-    return kind(config.d_model, eps=config.norm_eps)
+    return _NORMS[config.norm_type](config.d_model, eps=config.norm_eps)
+
+
+_NORMS: dict[str, type[nn.LayerNorm | RMSNorm]] = {
+    "layer-norm": nn.LayerNorm,
+    "rms-norm": RMSNorm,
+    "zero-centered-rms-norm": ZeroCenteredRMSNorm,
+}
 
 
 def _heads(x: Hidden, d_head: int) -> Heads:

@@ -41,10 +41,16 @@ class LayerConfig(Config, frozen=True):
     """Rotary positions, or none, in a model with rotary positions or none."""
     window: Count | None = None
     """Tokens that a query attends to, itself included; 0: all."""
+    n_heads: Positive | None = None
+    """Number of attention heads."""
     n_kv_heads: Positive | None = None
     """Number of key/value heads."""
     n_value_heads: Positive | None = None
     """Number of value heads of a gated linear recurrence."""
+    head_dim: Positive | None = None
+    """Width of a head."""
+    qk_norm: bool | None = None
+    """RMS norm of each head's queries and keys."""
     short_conv: Width | None = None
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
     d_ff: Positive | None = None
@@ -73,23 +79,33 @@ def entry_of(pattern: Sequence[LayerConfig], layer: int) -> LayerConfig:
     return next(entry for entry, end in zip(pattern, ends, strict=True) if place < end)
 
 
-def require_fit(pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool) -> None:
-    """Raise unless a pattern fits a stack, which has rotary positions, or none, or others.
+def require_fit(
+    pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool, biased: bool
+) -> None:
+    """Raise unless a pattern fits a stack.
+
+    `rotary`: its positions are rotary or none. `biased`: they are added to the scores of heads.
 
     Raises:
-        ValueError: it is longer than the stack, or sets positions where all layers share others.
+        ValueError: it is longer than the stack, or sets positions or heads that all layers share.
     """
     if (length := period(pattern)) > n_layers:
         raise ValueError(
             f"pattern has {length} layers, and n_layers = {n_layers}: leave some out, or choose a "
             "larger n_layers"
         )
-    own = next((i for i, entry in enumerate(pattern) if entry.positions is not None), None)
-    if own is not None and not rotary:
-        raise ValueError(
-            f"pattern[{own}].positions: layers have positions of their own only where "
-            "positions.kind is rotary or none"
-        )
+    for i, entry in enumerate(pattern):
+        if entry.positions is not None and not rotary:
+            raise ValueError(
+                f"pattern[{i}].positions: layers have positions of their own only where "
+                "positions.kind is rotary or none"
+            )
+        if biased and (entry.n_heads, entry.head_dim) != (None, None):
+            field = "head_dim" if entry.n_heads is None else "n_heads"
+            raise ValueError(
+                f"pattern[{i}].{field}: all layers share the positions that are added to the "
+                "scores of heads; leave it out, or choose rotary positions"
+            )
 
 
 def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str, Any]]:
@@ -109,14 +125,20 @@ def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str
 
 
 def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pattern of layers as plain values; equal neighbors become one entry."""
+    """Return the shortest pattern of layers as plain values; equal neighbors become one entry."""
     entries: list[dict[str, Any]] = []
-    for layer in layers:
+    for layer in layers[: _shortest_period(layers)]:
         if entries and {**entries[-1], "repeat": 1} == {**layer, "repeat": 1}:
             entries[-1]["repeat"] += 1
         else:
             entries.append({**layer, "repeat": 1})
     return entries
+
+
+def _shortest_period(layers: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of layers after which they begin anew, or that of all."""
+    lengths = range(1, len(layers))
+    return next((n for n in lengths if layers[n:] == layers[: len(layers) - n]), len(layers))
 
 
 _ENTRY = re.compile(r"(?P<kind>[^{}*]+)(?P<options>\{[^{}]*\})?(?P<times>\*(?P<number>.*))?")

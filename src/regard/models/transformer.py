@@ -80,7 +80,7 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.context_length, self.width = config.context_length, config.d_model
-        self.norm_first = config.norm == "pre"
+        self.norm_first = config.norm != "post"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
         self.embedding_scale = config.d_model**0.5 if config.scale_embeddings else None
         self.concatenated = config.d_positions > 0
@@ -312,10 +312,14 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
     """Return the different rotary positions of layers, and which of them each layer has, if any."""
-    rotary = [one.positions for one in layers]
-    kinds = {one.positions: one for one in layers if isinstance(one.positions, RotaryConfig)}
+    rotary = [(one.positions, one.d_head) for one in layers]
+    kinds = {kind: one for kind, one in zip(rotary, layers, strict=True) if _is_rotary(one)}
     made = nn.ModuleList(map(_rotary_of, kinds.values()))
-    return made, [[*kinds].index(one) if one in kinds else None for one in rotary]
+    return made, [[*kinds].index(kind) if kind in kinds else None for kind in rotary]
+
+
+def _is_rotary(config: TransformerConfig) -> bool:
+    return isinstance(config.positions, RotaryConfig)
 
 
 def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:

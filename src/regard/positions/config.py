@@ -138,6 +138,9 @@ class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
     """No positions; only the causal mask carries order."""
 
 
+BIASES = (RelativeBiasConfig, ShawVectorsConfig, T5BiasConfig, AlibiConfig)
+"""Positions that are added to the scores, by head."""
+
 PositionsConfig: TypeAlias = (
     LearnedConfig
     | SinusoidalConfig

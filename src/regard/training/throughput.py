@@ -79,7 +79,7 @@ class TrainingCost:
         )
         if not exact or not all(weight.requires_grad for weight in model.parameters()):
             return None
-        attention = config.n_layers * config.n_heads * config.d_head
+        attention = sum(layer.n_heads * layer.d_head for layer in config.layers)
         return TrainingCost(_weights(model.body), _weights(model.head), attention)
 
     def operations(self, batch: Batch) -> int:

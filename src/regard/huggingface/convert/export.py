@@ -2,23 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 import torch
 
-from regard.errors import UserError
+from regard.errors import UserError, alternatives
 from regard.files import pack_tensors, to_json, write_file
 from regard.huggingface.convert.families import FAMILIES
-from regard.huggingface.convert.family import Family
+from regard.huggingface.convert.family import UNREADABLE, Family, Written
 from regard.huggingface.convert.tokenizer import known_text
 from regard.huggingface.post_processor import post_processor
 from regard.models.builders import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids
-
-SHOWN = 3
-"""Reasons against an export that the error lists."""
 
 
 @dataclass(frozen=True)
@@ -30,28 +26,29 @@ class Exported:
     """Options that config.json can't hold; they matter in training alone."""
 
 
-def export_run(run: Run, out: Path) -> Exported:
+def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
     """Write config.json, generation_config.json, the weights and the tokenizer of a run.
 
-    Weights have the type that they were imported in, or else float32.
+    Weights have the type that they were imported in, or else float32. `family` is a model_type; by
+    default that of the import, or the first with this architecture.
 
     Raises:
         UserError: no family of Hugging Face models has this architecture; or `out` exists.
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")
-    family, fields, dropped = _family(run)
+    chosen, written = _family(run, family)
     dtype = run.origin.get("dtype", "float32")
-    tensors = family.save_weights(run.model, run.recipe.model)
+    tensors = chosen.save_weights(run.model, run.recipe.model)
     converted = {name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors.items()}
     ids = special_ids(run.recipe, run.tokenizer)
     config = {
-        "model_type": family.model_type,
-        "architectures": [family.architecture],
-        "vocab_size": family.vocabulary(saved_tensors(run.model)),
+        "model_type": chosen.model_type,
+        "architectures": [chosen.architecture],
+        "vocab_size": chosen.vocabulary(saved_tensors(run.model)),
         "dtype": dtype,
         **ids,
-        **fields,
+        **written.fields,
     }
     out.mkdir(parents=True)
     run.tokenizer.save(out)
@@ -60,28 +57,52 @@ def export_run(run: Run, out: Path) -> Exported:
     write_file(out / "generation_config.json", to_json(ids | forced_ids(run.recipe, run.tokenizer)))
     write_file(out / "model.safetensors", pack_tensors(converted, {"format": "pt"}))
     write_file(out / "config.json", to_json(config))
-    return Exported(family.model_type, dropped)
+    return Exported(chosen.model_type, written.dropped)
 
 
-def _family(run: Run) -> tuple[Family, dict[str, Any], list[str]]:
-    """The family of a run, and what its config.json holds and lacks."""
+def _family(run: Run, name: str | None) -> tuple[Family, Written]:
+    """The family of a run, and its config.json: that of a name, or the first that fits."""
+    if name is not None:
+        return _named(run, name)
     first = run.origin.get("model_type")
-    reasons = dict[str, str]()
-    for family in sorted(FAMILIES.values(), key=lambda family: family.model_type != first):
+    written = dict[str, Written]()
+    for kind, family in sorted(FAMILIES.items(), key=lambda one: one[0] != first):
         if type(run.recipe.head) is not type(family.head):
             continue
-        try:
-            return family, *family.write_config(run.recipe.model)
-        except UserError as error:
-            reasons[family.model_type] = str(error)
-    if not reasons:
+        written[kind] = family.write_config(run.recipe.model)
+        if not written[kind].differences:
+            return family, written[kind]
+    if not written:
         raise UserError(
             f"{run.path}: head.kind = {run.recipe.head.__struct_config__.tag!r}: only models with "
             "head lm or masked-lm can be exported"
         )
-    some = list(dict.fromkeys(reasons.values()))[:SHOWN]
-    reason = reasons.get(str(first)) or "; ".join(some)
-    raise UserError(f"{run.path}: no Hugging Face model is like this: {reason}")
+    nearest = min(written, key=lambda kind: _distance(written[kind]))
+    reason, *others = written[nearest].differences.values()
+    more = f", and {len(others)} more" if others else ""
+    raise UserError(
+        f"{run.path}: no Hugging Face model is like this; the nearest is {nearest}: {reason}{more}"
+        f"; --family NAME lists all differences from one of {len(written)}"
+    )
+
+
+def _distance(found: Written) -> tuple[bool, int]:
+    """Number of differences; after a model of another kind or size, no others were compared."""
+    return not found.differences.keys().isdisjoint({"kind", UNREADABLE}), len(found.differences)
+
+
+def _named(run: Run, name: str) -> tuple[Family, Written]:
+    """The family of a name, and the config.json of a run there."""
+    if name not in FAMILIES:
+        raise UserError(f"--family {name}: no such family; {alternatives(name, FAMILIES)}")
+    family = FAMILIES[name]
+    tags = [head.__struct_config__.tag for head in (run.recipe.head, family.head)]
+    if tags[0] != tags[1]:
+        raise UserError(f"{run.path}: head.kind = {tags[0]!r}: {name} models have {tags[1]!r}")
+    found = family.write_config(run.recipe.model)
+    if found.differences:
+        raise UserError(f"{run.path}: isn't like {name}: {'; '.join(found.differences.values())}")
+    return family, found
 
 
 def _adds_the_same_ids(run: Run) -> bool:

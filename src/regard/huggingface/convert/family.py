@@ -1,22 +1,23 @@
 """A family of Hugging Face models: one table of fields and one of tensors, for both directions."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
 from msgspec import structs
 from torch import Tensor, nn
 
+from regard.attention.config import SoftmaxConfig
 from regard.config import convert
 from regard.errors import UserError
 from regard.huggingface.convert.fields import (
     REQUIRED,
     WHERE,
-    Constant,
     Entry,
+    NoCounterpartError,
     Renamed,
     Required,
     Values,
@@ -27,7 +28,7 @@ from regard.models.builders import make_model, saved_tensors
 from regard.models.config import ModelConfig, TransformerConfig
 from regard.models.head_config import EmbeddingHeadConfig, HeadConfig, MaskedLMHeadConfig
 from regard.models.layers import SelfAttention
-from regard.models.pattern import fold
+from regard.models.pattern import expand, fold
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,25 @@ TRANSPOSED = Layout(_transposed, _transposed)
 """Matrices with outputs as columns."""
 
 
+UNREADABLE = "config.json"
+"""The difference where the fields describe no model."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The config.json of a model."""
+
+    fields: dict[str, Any]
+    differences: dict[str, str]
+    """What keeps the model from being of the family: options, and a reason that names each."""
+    dropped: list[str]
+    """Dropout that the fields don't hold."""
+
+
+Fused: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
+"""Tensors of theirs in parts, NAME[PART], with the rows of each part."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Models of one `model_type`."""
@@ -67,8 +87,10 @@ class Family:
     """Later entries prevail."""
     tensors: Mapping[str, str | tuple[str, ...] | Stored]
     """Modules or tensors of ours, and theirs; `*` is the number of a layer."""
-    variants: Callable[[Any], Mapping[str, str]] = lambda _: {}
-    """Further tensors, whose names depend on the configuration."""
+    variants: Callable[[Any], Mapping[str, str | tuple[str, ...]]] = lambda _: {}
+    """Further tensors, whose names depend on the configuration, also by the number of a layer."""
+    fused: Callable[[Any], Fused] = lambda _: {}
+    """Tensors that hold several of ours, by the configuration."""
     renamed: tuple[tuple[str, str], ...] = ()
     """Patterns of older names, and what replaces them."""
     unused: str = ""
@@ -95,23 +117,26 @@ class Family:
             raise UserError(f"{WHERE}: is damaged ({error}); restore it from a copy") from None
         return convert(nested(options), self.config, where=WHERE)
 
-    def write_config(self, config: ModelConfig) -> tuple[dict[str, Any], list[str]]:
-        """Return the fields of config.json, and the dropout that they don't hold.
-
-        Raises:
-            UserError: names the option without a counterpart.
-        """
+    def write_config(self, config: ModelConfig) -> Written:
+        """Return the fields of config.json, and the options that it can't hold."""
         if not isinstance(config, self.config):
             kind = config.__struct_config__.tag
-            raise UserError(f"model.kind = {kind!r}: {self.model_type} models are of another kind")
+            reason = f"model.kind = {kind!r}: {self.model_type} models are of another kind"
+            return Written({}, {"kind": reason}, [])
         options = self._with_widths(_options(config))
-        shared = {entry.option: entry.value for entry in self.fields if isinstance(entry, Constant)}
-        self._require_equal(options, {**options, **shared})
-        fields: dict[str, Any] = {}
+        fields, lacking = dict[str, Any](), dict[str, str]()
         for entry in self.fields:
-            fields |= entry.write(options)
-        again = _options(self.read_config({**fields, "model_type": self.model_type}))
-        return fields, self._require_equal(options, again)
+            try:
+                fields |= entry.write(options)
+            except NoCounterpartError as error:
+                lacking[_part_of(error.option)] = str(error)
+            except KeyError:  # an option of a mechanism or of positions whose kind is another here
+                continue
+        try:
+            again = _options(self.read_config({**fields, "model_type": self.model_type}))
+        except UserError as error:
+            return Written(fields, {**lacking, UNREADABLE: str(error)}, [])
+        return self._compared(fields, lacking, options, again)
 
     def _with_widths(self, options: Values) -> dict[str, Any]:
         """Return options with the widths of feed-forward layers that config.json must hold."""
@@ -120,19 +145,28 @@ class Family:
         usual = {name: 4 * options[f"{name.removesuffix('d_ff')}d_model"] for name in widths}
         return {**options, **{name: options[name] or usual[name] for name in widths}}
 
-    def _require_equal(self, options: Values, theirs: Values) -> list[str]:
-        """Raise unless all options but dropout, which matters in training alone, are equal."""
+    def _compared(
+        self, fields: dict[str, Any], lacking: dict[str, str], options: Values, theirs: Values
+    ) -> Written:
+        """Compare options with those of the fields; dropout matters in training alone."""
         names = dict.fromkeys((*options, *theirs))
         different = [name for name in names if options.get(name) != theirs.get(name)]
+        differences, dropped = dict(lacking), list[str]()
         for name in different:
-            if not name.endswith("dropout"):
-                if name.endswith("pattern"):
-                    raise UserError(f"model.{name}: {self.model_type} models have no such layers")
-                raise UserError(
-                    f"model.{name} = {options.get(name)!r}: {self.model_type} models have "
-                    f"{theirs.get(name)!r}"
-                )
-        return [f"model.{name} = {options[name]}" for name in different]
+            if name.endswith("dropout"):
+                dropped.append(f"model.{name} = {options[name]}")
+                continue
+            differences.setdefault(_part_of(name), self._difference(name, options, theirs))
+        return Written(fields, differences, dropped)
+
+    def _difference(self, name: str, options: Values, theirs: Values) -> str:
+        """Return a line on an option, or on the first one of a layer, that differs."""
+        if name.endswith(".pattern"):
+            return f"model.{name}: {self.model_type} models have no layers of different kinds"
+        own, other = options.get(name), theirs.get(name)
+        if name == "pattern":
+            name, own, other = _layer_that_differs(options, theirs)
+        return f"model.{name} = {own!r}: {self.model_type} models have {other!r}"
 
     def head_of(self, tensors: Mapping[str, Tensor]) -> HeadConfig:
         """Return the head of a model; an encoder saved without one gets an embedding head."""
@@ -160,7 +194,7 @@ class Family:
             second = given.pop(copy, None)
             if second is not None and not torch.equal(given.setdefault(name, second), second):
                 dropped.append(copy)
-        given = _merge(given, self.aliases)
+        given = _take_apart(_merge(given, self.aliases), self.fused(config))
         if embedding not in given:
             raise _missing(embedding)
         model = self.model(config, given[embedding].shape[:1].numel())
@@ -188,6 +222,7 @@ class Family:
                 theirs: stored.layout.save(part, config).contiguous()
                 for theirs, part in zip(stored.names, parts, strict=True)
             }
+        found = _put_together(found, self.fused(config))
         return found | {copy: found[name].clone() for copy, name in self.copies.items()}
 
     def vocabulary(self, weights: Mapping[str, Tensor]) -> int:
@@ -226,8 +261,8 @@ class _Table:
         number = re.search(r"\.(\d+)\.", ours)
         pattern = re.sub(r"\.\d+\.", ".*.", ours)
         module, _, parameter = pattern.rpartition(".")
-        whole = pattern in self.entries
-        entry = self.entries[pattern if whole else module]
+        whole = ours in self.entries or pattern in self.entries
+        entry = self.entries[ours if ours in self.entries else pattern if whole else module]
         if not isinstance(entry, Stored):
             entry = Stored((entry,) if isinstance(entry, str) else entry)
         layer, suffix = number[1] if number else "", "" if whole else f".{parameter}"
@@ -281,13 +316,37 @@ def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str,
     return merged
 
 
+def _take_apart(given: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+    """The tensors, with the parts of fused ones in their place."""
+    parted = dict(given)
+    for name, parts in fused.items():
+        if name not in parted:
+            raise _missing(name)
+        tensor, rows = parted.pop(name), sum(map(len, parts.values()))
+        if not tensor.ndim or len(tensor) != rows:
+            shape = tuple(tensor.shape)
+            raise UserError(f"{name}: has shape {shape}, where {WHERE} makes it {rows} rows")
+        parted |= {f"{name}[{part}]": tensor[list(chosen)] for part, chosen in parts.items()}
+    return parted
+
+
+def _put_together(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+    """The tensors, with fused ones in the place of their parts."""
+    joined = dict(found)
+    for name, parts in fused.items():
+        tensors = [joined.pop(f"{name}[{part}]") for part in parts]
+        places = torch.tensor([row for rows in parts.values() for row in rows])
+        joined[name] = torch.cat(tensors)[places.argsort()]
+    return joined
+
+
 def _missing(name: str) -> UserError:
     return UserError(f"{name}: no such tensor: save the whole model, with its head")
 
 
 def _options(config: ModelConfig) -> dict[str, Any]:
     """Flat options; dropout of attention has its value where it is that of dropout."""
-    if isinstance(config, TransformerConfig) and config.pattern:
+    if isinstance(config, TransformerConfig):
         options = flat(_in_one_form(config))
     else:
         options = flat(msgspec.to_builtins(config))
@@ -299,13 +358,56 @@ def _options(config: ModelConfig) -> dict[str, Any]:
     return options
 
 
+def _part_of(option: str) -> str:
+    """The part of a configuration that an option belongs to: `positions`, `encoder.attention`."""
+    stack, _, rest = option.partition(".")
+    return f"{stack}.{rest.partition('.')[0]}" if stack in ("encoder", "decoder") else stack
+
+
+def _layer_that_differs(options: Values, theirs: Values) -> tuple[str, Any, Any]:
+    """The first option of a layer with other values in two models, and both values."""
+    pairs = (expand(one["pattern"], one["n_layers"]) for one in (options, theirs))
+    for i, (own, other) in enumerate(zip(*map(list, pairs), strict=False)):
+        left, right = {**options, **flat(own)}, {**theirs, **flat(other)}
+        for name in dict.fromkeys((*flat(own), *flat(other))):
+            if name != "repeat" and left.get(name) != right.get(name):
+                return f"layers.{i}.{name}", left.get(name), right.get(name)
+    return "pattern", options["pattern"], theirs["pattern"]
+
+
 def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
-    """The plain values of a stack without a pattern where all layers are alike, else of windows."""
+    """The plain values of a stack without a pattern where all layers are alike.
+
+    Otherwise its options are those of the first layer of softmax attention to all tokens, and the
+    pattern has an entry for each layer with what differs.
+    """
     layers = config.layers
     if all(layer == layers[0] for layer in layers):
-        plain: dict[str, Any] = msgspec.to_builtins(layers[0])
+        plain: dict[str, Any] = msgspec.to_builtins(_without_defaults(layers[0]))
         return plain
-    plain = msgspec.to_builtins(structs.replace(config, pattern=(), window=0))
-    each = (msgspec.to_builtins(layer) for layer in layers)
-    own = [{name: one[name] for name in one if one[name] != plain[name]} for one in each]
-    return plain | {"pattern": fold(own)}
+    usual = max(layers, key=lambda one: (isinstance(one.attention, SoftmaxConfig), not one.window))
+    usual = structs.replace(usual, window=0)
+    shared, *each = map(_explicit, [usual, *layers])
+    own = [{name: one[name] for name in one if one[name] != shared[name]} for one in each]
+    plain = msgspec.to_builtins(_without_defaults(usual))
+    return plain | {"pattern": fold(own) if any(own) else []}
+
+
+def _without_defaults(layer: TransformerConfig) -> TransformerConfig:
+    """The same layer, with sizes left out that are those of the defaults."""
+    width, attention = layer.d_model / layer.n_heads, layer.attention
+    if isinstance(attention, SoftmaxConfig) and attention.scale_dim == layer.d_head:
+        attention = structs.replace(attention, scale_dim=None)
+    return structs.replace(
+        layer,
+        attention=attention,
+        head_dim=None if layer.head_dim == width else layer.head_dim,
+        n_kv_heads=None if layer.n_kv_heads == layer.n_heads else layer.n_kv_heads,
+    )
+
+
+def _explicit(layer: TransformerConfig) -> dict[str, Any]:
+    """The plain values of a layer, with the numbers that others follow from."""
+    plain: dict[str, Any] = msgspec.to_builtins(layer)
+    heads = {"n_kv_heads": layer.kv_heads, "n_value_heads": layer.value_heads}
+    return plain | heads | {"head_dim": layer.d_head}

@@ -3,7 +3,7 @@
 Options are flat: `d_model`, `positions.base`, `encoder.n_layers`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -13,6 +13,14 @@ Values: TypeAlias = Mapping[str, Any]
 
 WHERE = "config.json"
 REQUIRED = object()
+
+
+class NoCounterpartError(UserError):
+    """An option has a value that config.json can't hold."""
+
+    def __init__(self, option: str, value: Any, reason: str) -> None:
+        super().__init__(f"model.{option} = {value!r}: {reason}")
+        self.option = option
 
 
 class Entry(Protocol):
@@ -30,7 +38,7 @@ class Entry(Protocol):
         """Return fields of config.json from options.
 
         Raises:
-            UserError: names the option without a counterpart.
+            NoCounterpartError: names the option.
         """
         ...
 
@@ -62,20 +70,20 @@ class Renamed:
         if self.values is not None:
             known = {ours: theirs for theirs, ours in reversed(list(self.values.items()))}
             if value not in known:
-                raise UserError(f"model.{option} = {value!r}: has no counterpart in {self.name}")
+                raise NoCounterpartError(option, value, f"has no counterpart in {self.name}")
             value = known[value]
         return {self.name: value}
 
 
 @dataclass(frozen=True)
 class Required:
-    """A field that must have one value, which is also its default."""
+    """A field that must have one value, which is also its default, or be null."""
 
     name: str
     value: Any
 
     def read(self, hf: Values) -> dict[str, Any]:
-        if hf.get(self.name, self.value) != self.value:
+        if hf.get(self.name) not in (None, self.value):
             raise refused(self.name, hf[self.name], repr(self.value))
         return {}
 
@@ -160,7 +168,7 @@ class Rope:
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", *_SCALING):
             raise refused("rope_type", kind, ", ".join(("default", *_SCALING)))
-        d_head = hf["hidden_size"] // hf["num_attention_heads"]
+        d_head = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
         options = {
             "positions.kind": "rotary",
             "positions.base": base,
@@ -180,7 +188,7 @@ class Rope:
 
     def write(self, options: Values) -> dict[str, Any]:
         if options["positions.kind"] != "rotary":
-            raise UserError(f"model.positions.kind = {options['positions.kind']!r}: must be rotary")
+            raise NoCounterpartError("positions.kind", options["positions.kind"], "must be rotary")
         base, dim, scaling = (options[f"positions.{name}"] for name in ("base", "dim", "scaling"))
         rope: dict[str, Any] = {"rope_type": "default", "rope_theta": base}
         fields: dict[str, Any] = {"rope_theta": base}  # for transformers 4
@@ -189,7 +197,7 @@ class Rope:
             dim = dim or d_head
             share = dim / d_head if int(dim / d_head * d_head) == dim else (dim + 0.5) / d_head
             rope["partial_rotary_factor"] = share
-            fields |= {"rotary_pct": share, "rotary_emb_base": base}
+            fields |= {"rotary_pct": share, "partial_rotary_factor": share, "rotary_emb_base": base}
         if scaling is not None:
             kind = scaling["kind"]
             rope |= {"rope_type": kind}
@@ -198,6 +206,24 @@ class Rope:
             if kind == "dynamic":
                 fields["max_position_embeddings"] = scaling["original_context_length"]
         return fields | {"rope_parameters": rope}
+
+
+def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """Return the kind of each layer, or the usual ones if the file lists none.
+
+    Raises:
+        UserError: there are more or fewer than layers, or one of them is unknown.
+    """
+    kinds: Sequence[str] = hf.get("layer_types") or usual
+    if len(kinds) != hf["num_hidden_layers"]:
+        raise UserError(
+            f"{WHERE}: layer_types has {len(kinds)} entries, and num_hidden_layers is "
+            f"{hf['num_hidden_layers']}; make them equal"
+        )
+    for kind in kinds:
+        if kind not in known:
+            raise refused("layer_types", kind, " or ".join(known))
+    return kinds
 
 
 def both(option: str) -> tuple[str, str]:

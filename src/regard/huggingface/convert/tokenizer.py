@@ -21,9 +21,13 @@ _ROBERTA = {
     **{"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>"},
     **{"unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
 }
+_GEMMA = {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"}
 _USUAL = {
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
     "gpt_neox": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA,
+    "gemma3_text": _GEMMA,
     "bert": _BERT,
     "distilbert": _BERT,
     "roberta": _ROBERTA,

@@ -12,6 +12,7 @@ from regard.huggingface.convert.fields import (
     Renamed,
     Rope,
     Values,
+    layer_kinds,
 )
 from regard.models.config import DecoderConfig
 from regard.models.head_config import LMHeadConfig
@@ -34,10 +35,9 @@ class _WindowOfLayers:
     def read(self, hf: Values) -> dict[str, Any]:
         n_layers = hf["num_hidden_layers"]
         window = hf.get("sliding_window") if hf.get("use_sliding_window") else None
-        kinds = hf.get("layer_types")
-        if kinds is None:
-            full = hf.get("max_window_layers", 28)
-            kinds = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
+        full = hf.get("max_window_layers", 28)
+        usual = ["full_attention" if i < full else "sliding_attention" for i in range(n_layers)]
+        kinds = layer_kinds(hf, usual, known=("full_attention", "sliding_attention"))
         windows = [(window or 0) if kind == "sliding_attention" else 0 for kind in kinds]
         if len(set(windows)) == 1:
             return {"window": windows[0]}
@@ -55,7 +55,7 @@ class _WindowOfLayers:
         }
 
 
-class _KeyValueHeads:
+class KeyValueHeads:
     """The number of key/value heads: that of all heads where it is null."""
 
     def read(self, hf: Values) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class _KeyValueHeads:
 
 
 @dataclass(frozen=True)
-class _HeadWidth:
+class HeadWidth:
     """The width of a head: its share of the model where it is null."""
 
     default: int | None = None
@@ -81,6 +81,41 @@ class _HeadWidth:
         return {"head_dim": options["head_dim"] or options["d_model"] // options["n_heads"]}
 
 
+SIZES: tuple[Entry, ...] = (
+    Renamed("max_position_embeddings", "context_length"),
+    Renamed("num_hidden_layers", "n_layers"),
+    Renamed("num_attention_heads", "n_heads"),
+    Renamed("hidden_size", "d_model"),
+    Renamed("intermediate_size", "d_ff"),
+    Renamed("rms_norm_eps", "norm_eps", default=1e-6),
+    Dropout((), "attention_dropout", 0.0),
+    Constant("gated", True),
+    KeyValueHeads(),
+)
+"""Fields of all decoders with RMS norms and gated feed-forward layers."""
+
+TENSORS: dict[str, str | tuple[str, ...]] = {
+    "body.embedding": "model.embed_tokens",
+    "body.layers.*.norm_attention": "model.layers.*.input_layernorm",
+    "body.layers.*.self_attention.qkv_proj": (
+        "model.layers.*.self_attn.q_proj",
+        "model.layers.*.self_attn.k_proj",
+        "model.layers.*.self_attn.v_proj",
+    ),
+    "body.layers.*.self_attention.q_norm": "model.layers.*.self_attn.q_norm",
+    "body.layers.*.self_attention.k_norm": "model.layers.*.self_attn.k_norm",
+    "body.layers.*.self_attention.o_proj": "model.layers.*.self_attn.o_proj",
+    "body.layers.*.norm_feed_forward": "model.layers.*.post_attention_layernorm",
+    "body.layers.*.feed_forward.gate_proj": "model.layers.*.mlp.gate_proj",
+    "body.layers.*.feed_forward.up_proj": "model.layers.*.mlp.up_proj",
+    "body.layers.*.feed_forward.down_proj": "model.layers.*.mlp.down_proj",
+    "body.norm": "model.norm",
+    "head": "lm_head",
+}
+FREQUENCIES = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+"""Pattern of tensors that older files have."""
+
+
 def _family(model_type: str, architecture: str, *own: Entry) -> Family:
     return Family(
         model_type=model_type,
@@ -88,71 +123,46 @@ def _family(model_type: str, architecture: str, *own: Entry) -> Family:
         config=DecoderConfig,
         head=LMHeadConfig(),
         fields=(
-            Renamed("max_position_embeddings", "context_length"),
-            Renamed("num_hidden_layers", "n_layers"),
-            Renamed("num_attention_heads", "n_heads"),
-            Renamed("hidden_size", "d_model"),
-            Renamed("intermediate_size", "d_ff"),
+            *SIZES,
             Renamed("hidden_act", "activation", default="silu", values=ACTIVATIONS),
-            Renamed("rms_norm_eps", "norm_eps", default=1e-6),
             Renamed("tie_word_embeddings", "tie_head", default=False),
-            Dropout((), "attention_dropout", 0.0),
             Constant("attention.kind", "softmax"),
             Constant("norm_type", "rms-norm"),
-            Constant("gated", True),
-            _KeyValueHeads(),
             Rope(),
             *own,
         ),
-        tensors={
-            "body.embedding": "model.embed_tokens",
-            "body.layers.*.norm_attention": "model.layers.*.input_layernorm",
-            "body.layers.*.self_attention.qkv_proj": (
-                "model.layers.*.self_attn.q_proj",
-                "model.layers.*.self_attn.k_proj",
-                "model.layers.*.self_attn.v_proj",
-            ),
-            "body.layers.*.self_attention.q_norm": "model.layers.*.self_attn.q_norm",
-            "body.layers.*.self_attention.k_norm": "model.layers.*.self_attn.k_norm",
-            "body.layers.*.self_attention.o_proj": "model.layers.*.self_attn.o_proj",
-            "body.layers.*.norm_feed_forward": "model.layers.*.post_attention_layernorm",
-            "body.layers.*.feed_forward.gate_proj": "model.layers.*.mlp.gate_proj",
-            "body.layers.*.feed_forward.up_proj": "model.layers.*.mlp.up_proj",
-            "body.layers.*.feed_forward.down_proj": "model.layers.*.mlp.down_proj",
-            "body.norm": "model.norm",
-            "head": "lm_head",
-        },
-        unused=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+        tensors=TENSORS,
+        unused=FREQUENCIES,
     )
 
 
-_BIAS = Renamed("attention_bias", "qkv_bias", "o_bias", default=False)
-_NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
-_NO_FF_BIAS = Constant("ff_bias", False)
+BIAS = Renamed("attention_bias", "qkv_bias", "o_bias", default=False)
+NO_BIAS = (Constant("qkv_bias", False), Constant("o_bias", False))
+NO_FF_BIAS = Constant("ff_bias", False)
 
 LLAMA = _family(
     "llama",
     "LlamaForCausalLM",
-    _HeadWidth(),
-    _BIAS,
+    HeadWidth(),
+    BIAS,
     Renamed("mlp_bias", "ff_bias", default=False),
 )
-MISTRAL = _family("mistral", "MistralForCausalLM", _HeadWidth(), _Window(), *_NO_BIAS, _NO_FF_BIAS)
+MISTRAL = _family("mistral", "MistralForCausalLM", HeadWidth(), _Window(), *NO_BIAS, NO_FF_BIAS)
 QWEN2 = _family(
     "qwen2",
     "Qwen2ForCausalLM",
-    _HeadWidth(),
+    HeadWidth(),
     _WindowOfLayers(),
     Constant("qkv_bias", True),
     Constant("o_bias", False),
-    _NO_FF_BIAS,
+    NO_FF_BIAS,
 )
 QWEN3 = _family(
     "qwen3",
     "Qwen3ForCausalLM",
-    _HeadWidth(default=128),
-    _BIAS,
+    HeadWidth(default=128),
+    BIAS,
     _WindowOfLayers(),
     Constant("qk_norm", True),
-    _NO_FF_BIAS,
+    NO_FF_BIAS,
 )

@@ -1,0 +1,184 @@
+"""Gemma, Gemma 2 and Gemma 3 (Gemma Team, 2024, arXiv:2403.08295, 2408.00118; 2025, 2503.19786)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regard.huggingface.convert.families.llama import (
+    BIAS,
+    FREQUENCIES,
+    NO_FF_BIAS,
+    SIZES,
+    TENSORS,
+    HeadWidth,
+)
+from regard.huggingface.convert.family import Family
+from regard.huggingface.convert.fields import (
+    ACTIVATIONS,
+    Constant,
+    Entry,
+    Renamed,
+    Required,
+    Rope,
+    Values,
+    flat,
+    layer_kinds,
+    nested,
+)
+from regard.models.config import DecoderConfig
+from regard.models.head_config import LMHeadConfig
+from regard.models.pattern import expand, fold
+
+_LOCAL, _GLOBAL = "sliding_attention", "full_attention"
+_BASES = {_LOCAL: 10_000.0, _GLOBAL: 1_000_000.0}
+"""Of Gemma 3, where config.json has none."""
+_WINDOW = 4096
+
+
+class _ScoreScale:
+    """Scores are divided by √query_pre_attn_scalar."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        scalar, width = hf.get("query_pre_attn_scalar", 256), hf.get("head_dim", 256)
+        return {"attention.scale_dim": None if scalar == width else scalar}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        width = options["head_dim"] or options["d_model"] // options["n_heads"]
+        return {"query_pre_attn_scalar": options.get("attention.scale_dim") or width}
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Windows in all layers but the last of each period, in Gemma 3 with positions of their own."""
+
+    period: int
+    """Where the file lists no layers."""
+    own_positions: bool
+    """Whether layers with and without a window have rotary positions of their own."""
+
+    def read(self, hf: Values) -> dict[str, Any]:
+        period = hf.get("sliding_window_pattern") or self.period
+        usual = [_LOCAL if (i + 1) % period else _GLOBAL for i in range(hf["num_hidden_layers"])]
+        kinds = layer_kinds(hf, usual, known=(_LOCAL, _GLOBAL))
+        window, ropes = hf.get("sliding_window", _WINDOW) or 0, self._positions(hf)
+        if _GLOBAL not in kinds:
+            return {"window": window, **ropes[_LOCAL]}
+        local: dict[str, Any] = {"window": window} if window else {}
+        if ropes[_LOCAL] != ropes[_GLOBAL]:
+            local["positions"] = nested(ropes[_LOCAL])["positions"]
+        layers = [local if kind == _LOCAL else {} for kind in kinds]
+        return {**ropes[_GLOBAL], "pattern": fold(layers) if any(layers) else []}
+
+    def _positions(self, hf: Values) -> dict[str, dict[str, Any]]:
+        """The options of the positions of each kind of layer, and the context length if given."""
+        if not self.own_positions:
+            return dict.fromkeys(_BASES, Rope().read(hf))
+        given = hf.get("rope_parameters") or {
+            _GLOBAL: {"rope_theta": hf.get("rope_theta", _BASES[_GLOBAL])}
+            | (hf.get("rope_scaling") or {}),
+            _LOCAL: {"rope_theta": hf.get("rope_local_base_freq", _BASES[_LOCAL])},
+        }
+        each = {
+            kind: {"rope_theta": base} | (given.get(kind) or {}) for kind, base in _BASES.items()
+        }
+        return {kind: Rope().read({**hf, "rope_parameters": rope}) for kind, rope in each.items()}
+
+    def write(self, options: Values) -> dict[str, Any]:
+        plain = {"window": options["window"], "positions": nested(options)["positions"]}
+        layers = [plain | one for one in expand(options["pattern"], options["n_layers"])]
+        kinds = [_LOCAL if layer["window"] else _GLOBAL for layer in layers]
+        fields = {
+            "layer_types": kinds,
+            "sliding_window": max(layer["window"] for layer in layers) or _WINDOW,
+        }
+        ropes = {
+            kind: Rope().write({**options, **flat({"positions": layer["positions"]})})
+            for kind, layer in zip(reversed(kinds), reversed(layers), strict=True)
+        }
+        if not self.own_positions:
+            return fields | ropes[kinds[0]]
+        whole = ropes.get(_GLOBAL, ropes[kinds[0]])
+        local = ropes.get(_LOCAL, {"rope_parameters": {"rope_theta": _BASES[_LOCAL]}})
+        each = {_GLOBAL: whole["rope_parameters"], _LOCAL: local["rope_parameters"]}
+        older = {"rope_local_base_freq": each[_LOCAL]["rope_theta"]}  # of transformers 4
+        return fields | whole | older | {"rope_parameters": each}
+
+
+_SHARED: tuple[Entry, ...] = (
+    Required("use_bidirectional_attention", False),
+    *SIZES,
+    HeadWidth(default=256),
+    BIAS,
+    NO_FF_BIAS,
+    Renamed("tie_word_embeddings", "tie_head", default=True),
+    Constant("attention.kind", "softmax"),
+    Constant("norm_type", "zero-centered-rms-norm"),
+    Constant("scale_embeddings", True),
+)
+_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu-tanh", **ACTIVATIONS}
+_LATER: tuple[Entry, ...] = (
+    *_SHARED,
+    Renamed("hidden_activation", "activation", default="gelu_pytorch_tanh", values=_ACTIVATIONS),
+    Constant("norm", "sandwich"),
+    _ScoreScale(),
+)
+_NORMS = {
+    "body.layers.*.norm_attention_out": "model.layers.*.post_attention_layernorm",
+    "body.layers.*.norm_feed_forward": "model.layers.*.pre_feedforward_layernorm",
+    "body.layers.*.norm_feed_forward_out": "model.layers.*.post_feedforward_layernorm",
+}
+
+
+def _family(
+    model_type: str, architecture: str, fields: tuple[Entry, ...], tensors: Mapping[str, str]
+) -> Family:
+    return Family(
+        model_type=model_type,
+        architecture=architecture,
+        config=DecoderConfig,
+        head=LMHeadConfig(),
+        fields=fields,
+        tensors={**TENSORS, **tensors},
+        unused=FREQUENCIES,
+    )
+
+
+GEMMA = _family(
+    "gemma",
+    "GemmaForCausalLM",
+    (
+        *_SHARED,
+        # "gelu" in older files, where the approximation is meant too.
+        Renamed(
+            "hidden_act",
+            "activation",
+            default="gelu_pytorch_tanh",
+            values={**_ACTIVATIONS, "gelu": "gelu-tanh"},
+        ),
+        Rope(),
+    ),
+    {},
+)
+GEMMA2 = _family(
+    "gemma2",
+    "Gemma2ForCausalLM",
+    (
+        *_LATER,
+        Renamed("attn_logit_softcapping", "attention.softcap", default=50.0),
+        Renamed("final_logit_softcapping", "logit_softcap", default=30.0),
+        _Layers(period=2, own_positions=False),
+    ),
+    _NORMS,
+)
+GEMMA3 = _family(
+    "gemma3_text",
+    "Gemma3ForCausalLM",
+    (
+        *_LATER,
+        Constant("qk_norm", True),
+        Required("attn_logit_softcapping", None),
+        Renamed("final_logit_softcapping", "logit_softcap", default=None),
+        _Layers(period=6, own_positions=True),
+    ),
+    _NORMS,
+)
