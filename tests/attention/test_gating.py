@@ -15,6 +15,8 @@ from regard.attention.gating import Gating, NormalizedGating, OutputGate, RWKV7G
 from regard.attention.registry import mechanisms
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
+from regard.models.builders import LanguageModel
+from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
 from regard.runs.recipe import AdamWConfig, TrainingConfig
 from regard.training.optimizers import make_optimizers
@@ -197,7 +199,8 @@ def test_a_custom_mechanism_has_gates_of_its_own(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_rwkv7_begins_by_forgetting_little() -> None:
-    model = tiny_model(attention=cast(AttentionConfig, config_type("rwkv7")()))
+    config = DecoderConfig(attention=cast(AttentionConfig, config_type("rwkv7")()))
+    model = LanguageModel(config, 16)
     gating = next(part for part in model.modules() if isinstance(part, RWKV7Gating))
     like = gating.proj.weight
     x = like.new_zeros(1, 3, gating.proj.in_features)
