@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.backends import eager, repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
@@ -176,6 +177,9 @@ class Forgetting(Softmax):
         log_forget: Tensor,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ForgettingState)
+        even = attention_mask is None and state.cache.is_even and not state.cache.is_empty
+        if even and query.shape[2] == 1 and bias is None and not torch.compiler.is_compiling():
+            return self._extend_by_one(query, key, value, state, log_forget)
         last = (state.sums.length - 1).clamp_min(0)[:, None, None, None]
         before = state.sums.keys.gather(2, last.expand(-1, self.heads, -1, -1)).squeeze(-1)
         new = _sums(log_forget) + before * (state.length > 0)[:, None, None]
@@ -190,6 +194,23 @@ class Forgetting(Softmax):
         assert isinstance(cache, KeyValueCache)
         return out, ForgettingState(cache, sums)
 
+    def _extend_by_one(
+        self, query: Tensor, key: Tensor, value: Tensor, state: ForgettingState, log_forget: Tensor
+    ) -> tuple[Tensor, State]:
+        """Extend rows of one length by a token, in few operations."""
+        slot = state.cache.longest
+        cache = state.cache.append(key, value, None)
+        new = state.sums.keys[:, :, slot - 1] + _bounded(log_forget)
+        sums = state.sums.append(new[..., None], new[..., None, :0], None)
+        added = new[..., None] - sums.keys[:, :, : slot + 1].mT
+        keys, values = (repeat_kv(x, self.heads) for x in cache.filled())
+        scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
+        wide = torch.promote_types(keys.dtype, added.dtype)
+        out = eager(
+            query.to(wide), keys.to(wide), values.to(wide), added, scale=scale, dropout=dropout
+        )
+        return out.to(query.dtype), ForgettingState(cache, sums)
+
     def cost(self, shape: Shape) -> Cost:
         found = super().cost(shape)
         wide = torch.promote_types(shape.dtype, torch.float32).itemsize
@@ -203,7 +224,11 @@ FORGOTTEN = -100.0
 
 def _sums(log_forget: Tensor) -> Tensor:
     """Return Σ_(t ≤ i) log f_t of each token i."""
-    return at_least_float32(log_forget).clamp_min(FORGOTTEN).cumsum(-1)
+    return _bounded(log_forget).cumsum(-1)
+
+
+def _bounded(log_forget: Tensor) -> Tensor:
+    return at_least_float32(log_forget).clamp_min(FORGOTTEN)
 
 
 def _forgotten(log_forget: Tensor, bias: AnyBias | None) -> Forgotten:

@@ -154,7 +154,8 @@ class NormalizedGating(Gating):
 def _into(gate: Gate, x: Tensor) -> Tensor:
     """Squash numbers into the range of a gate."""
     if gate.low == -math.inf:
-        return gate.high + F.logsigmoid(x)
+        below = F.logsigmoid(x)
+        return below if gate.high == 0.0 else gate.high + below
     if (gate.low, gate.high) == (0.0, 1.0):
         return torch.sigmoid(x)
     return gate.low + (gate.high - gate.low) * torch.sigmoid(x)

@@ -161,17 +161,30 @@ class MoBA(Softmax):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, MobaState)
         before, cache = state.cache, state.cache.append(key, value, attention_mask)
-        blocks = before.positions(key.shape[2])[:, None, :, None] // self.block_size
-        added = key.to(state.sums.dtype)
-        if attention_mask is not None:
-            blocks = blocks.clamp_max(state.sums.shape[2] - 1)
-            added = added * attention_mask[:, None, :, None]
-        state.sums.scatter_add_(2, blocks.expand_as(added), added)
+        self._add_keys(state.sums, before, key, attention_mask)
         if before.is_empty:
             out = self._forward(query, key, value, Mask(alignment="start"), bias)
         else:
             out = self._attend_state(query, cache, before, state.sums, bias)
         return out, MobaState(cache, state.sums)
+
+    def _add_keys(
+        self,
+        sums: Float[Tensor, "batch kv_heads blocks d"],
+        before: KeyValueCache,
+        key: Keys,
+        attention_mask: Tensor | None,
+    ) -> None:
+        """Add new keys to the sums of their blocks."""
+        added = key.to(sums.dtype)
+        if key.shape[2] == 1 and before.is_even and attention_mask is None:
+            sums.select(2, before.longest // self.block_size).add_(added[:, :, 0])
+            return
+        blocks = before.positions(key.shape[2])[:, None, :, None] // self.block_size
+        if attention_mask is not None:
+            blocks = blocks.clamp_max(sums.shape[2] - 1)
+            added = added * attention_mask[:, None, :, None]
+        sums.scatter_add_(2, blocks.expand_as(added), added)
 
     def _attend_state(
         self,
@@ -206,26 +219,32 @@ class MoBA(Softmax):
         self, query: Queries, means: Keys, length: int
     ) -> Int[Tensor, "batch heads slots"] | None:
         """Return the slots of the blocks that the last token attends to, unless some are equal."""
-        batch, heads, first = *query.shape[:2], means.shape[2] * self.block_size
+        heads, size = query.shape[:2], self.block_size
         every = torch.arange(length, device=query.device)
-        last = every[first:].expand(batch, heads, -1)
+        last = every[means.shape[2] * size :].expand(*heads, -1)
         if self.blocks == 1:
             return last
         with without_autocast(query):
-            found = highest(at_least_float32(query) @ means.mT, None, self.blocks - 1).nonzero()
-        if len(found) != batch * heads * (self.blocks - 1):
+            chosen = highest(at_least_float32(query) @ means.mT, None, self.blocks - 1).nonzero()
+        if len(chosen) != heads.numel() * (self.blocks - 1):
             return None
-        starts = found[:, -1].view(batch, heads, -1, 1) * self.block_size
-        slots = (starts + every[: self.block_size]).flatten(2)
+        slots = (size * chosen[:, -1:] + every[:size]).view(*heads, -1)
         return torch.cat([slots, last], -1)
 
     def _attend_slots(
         self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "batch heads slots"]
     ) -> Tensor:
-        batch, heads = (torch.arange(n, device=slots.device) for n in slots.shape[:2])
-        shared = heads // (len(heads) // cache.keys.shape[1])
-        at = batch[:, None, None], shared[:, None], slots
-        keys, values = cache.keys[at], cache.values[at]
+        """Return attention of one query per row and head to the keys in some slots."""
+        rows = cache.keys.shape[:2].numel()
+        first = torch.arange(
+            0, rows * cache.keys.shape[2], cache.keys.shape[2], device=slots.device
+        )
+        heads = repeat_kv(first.view(len(slots), -1), slots.shape[1])
+        at = (heads[..., None] + slots).flatten()
+        keys, values = (
+            x.flatten(0, 2).index_select(0, at).view(*slots.shape, -1)
+            for x in (cache.keys, cache.values)
+        )
         return self._attend_all(query.to(keys.dtype), keys, values).to(query.dtype)
 
     def cost(self, shape: Shape) -> Cost:

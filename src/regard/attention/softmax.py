@@ -174,7 +174,8 @@ class ScoreAttention(Attention):
             first = max(before.shortest - window, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]
         sees_all = query.size(2) == 1 and cache.shortest == cache.longest and not compiling
-        sees_all = sees_all and self.includes_self
+        if sees_all and not self.includes_self:
+            keys, values = keys[:, :, :-1], values[:, :, :-1]
         if sees_all and bias is None:
             return self._attend_all(query, keys, values)
         positions = before.positions(query.shape[2])
