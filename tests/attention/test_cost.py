@@ -90,7 +90,7 @@ def gates(attend: Attention, query: Tensor, key: Tensor, value: Tensor) -> Gates
     """Gates in the middle of their range."""
     return {
         gate.name: key.new_full(
-            gate.shape(query, key, value), (max(gate.low, -1.0) + gate.high) / 2
+            gate.shape(query, key, value), (max(gate.low, -1.0) + min(gate.high, 2.0)) / 2
         )
         for gate in attend.gates
     }

@@ -41,6 +41,7 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
     MobaConfig,
@@ -74,6 +75,8 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "gated-softmax": GatedSoftmaxConfig(),
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
+    "differential": DifferentialConfig(),
+    "differential, version 1": DifferentialConfig(version=1),
     "top-k": TopKConfig(k=3),
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),

@@ -36,6 +36,7 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
     MobaConfig,
@@ -65,6 +66,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "gated-softmax": GatedSoftmaxConfig(),
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
+    "differential": DifferentialConfig(),
     "top-k": TopKConfig(k=3),
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
@@ -155,7 +157,10 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
     assert set(UNABLE) == {
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
-        *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
+        *product(
+            ("bigbird", "sliding-window", "differential"),
+            ("cross-attention of a pair", "recurrent pair"),
+        ),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
     assert len(ONLY_CAUSAL) == 10

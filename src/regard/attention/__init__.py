@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from regard.attention.config import LayerShape as LayerShape
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
+    from regard.attention.differential import Differential as Differential
+    from regard.attention.differential import DifferentialV1 as DifferentialV1
     from regard.attention.forgetting import Forgetting as Forgetting
     from regard.attention.gated import RWKV7 as RWKV7
     from regard.attention.gated import DeltaNet as DeltaNet
@@ -46,6 +48,7 @@ _NAMES = {
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
+    "differential": ("Differential", "DifferentialV1"),
     "forgetting": ("Forgetting",),
     "gated": (
         "DeltaNet",

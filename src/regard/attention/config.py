@@ -96,6 +96,18 @@ class AttentionConfig(OpenConfig):
         config = cast(type[Config], cls)
         require_support(str(config.__struct_config__.tag), cls.supports, *features)
 
+    @property
+    def queries_per_head(self) -> int:
+        """Number of queries of a token that the layer makes for each head."""
+        return 1
+
+    def rotary_width(self, d_head: int) -> int:
+        """Return the width of the vectors that rotary positions rotate."""
+        return d_head
+
+    def require_width(self, d_head: int) -> None:
+        """Raise ValueError unless heads may have this width."""
+
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
         raise NotImplementedError
@@ -256,6 +268,7 @@ BUILT_IN = {
     "gated-softmax": "regard.attention.score_config:GatedSoftmaxConfig",
     "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
     "forgetting": "regard.attention.score_config:ForgettingConfig",
+    "differential": "regard.attention.score_config:DifferentialConfig",
     "top-k": "regard.attention.score_config:TopKConfig",
     "moba": "regard.attention.score_config:MobaConfig",
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",

@@ -205,11 +205,12 @@ def _padding_is_ignored(subject: Subject, case: Case) -> None:
 
 
 def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
-    """Return the case with other keys, values and gates in some places."""
+    """Return the case with other keys and values in some places, and other gates of the keys."""
     _, key, value, *gates = (x.clone() for x in case.tensors)
     key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
     for declared, gate in zip(subject.attend.gates, gates, strict=True):
-        gate[:, :, where] = declared.low
+        if declared.at == "key":
+            gate[:, :, where] = declared.low
     return case.of([case.query, key, value, *gates])
 
 

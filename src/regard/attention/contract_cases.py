@@ -205,7 +205,8 @@ class Cases:
 
         def gate(declared: Gate) -> Tensor:
             shape = declared.shape(query, key, value)
-            return quarters(round(4 * max(declared.low, -1.0)), round(4 * declared.high), *shape)
+            low, high = max(declared.low, -1.0), min(declared.high, 2.0)
+            return quarters(round(4 * low), round(4 * high), *shape)
 
         query = quarters(low, high, BATCH, HEADS, queries, D)
         key = quarters(low, high, BATCH, kv_heads, keys, D)

@@ -101,6 +101,38 @@ class OutputGate(Gating):
         return out * gate.sigmoid()
 
 
+class DifferentialGating(Gating):
+    """Two queries for each head, and λ = σ(w·x) (Ye et al., 2026)."""
+
+    def make(self, d_model: int) -> None:
+        self.proj = nn.Linear(d_model, self.n_heads, bias=False)
+
+    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+        first, second = query.unflatten(1, (-1, 2)).unbind(2)
+        return first, key, value, {"second_query": second, **self.gates(x)}
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {"share": at_least_float32(self.proj(x)).sigmoid().transpose(1, 2)}
+
+
+class DifferentialNorm(Gating):
+    """Each head's output, normalized and times 1 − λ_init (Ye et al., 2024, arXiv:2410.05258)."""
+
+    def __init__(self, d_model: int, shape: "LayerShape", *, lambda_init: float) -> None:
+        super().__init__((), d_model, shape)
+        self.norm, self.scale = RMSNorm(shape.d_head, eps=1e-5), 1 - lambda_init
+
+    def make(self, d_model: int) -> None:
+        pass
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {}
+
+    def finish(self, x: Input, out: Outputs) -> Outputs:
+        normalized: Tensor = self.norm(out)
+        return normalized * self.scale
+
+
 class NormalizedGating(Gating):
     """Gates of a recurrence, whose outputs are normalized."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
@@ -12,7 +12,7 @@ from regard.config import Config, Positive
 if TYPE_CHECKING:
     from regard.attention.base import Attention
     from regard.attention.gates import Gate
-    from regard.attention.gating import OutputGate
+    from regard.attention.gating import DifferentialGating, DifferentialNorm, OutputGate
 
 DROPPING = replace(SCORES, dropout=True)
 """Features of all scores, and dropout of the weights."""
@@ -135,3 +135,50 @@ class ForgettingConfig(ScoreConfig, frozen=True, tag_field="kind", tag="forgetti
         from regard.attention.forgetting import Forgetting
 
         return Forgetting(heads=shape.n_heads, dropout=shape.dropout)
+
+
+class DifferentialConfig(ScoreConfig, frozen=True, tag_field="kind", tag="differential"):
+    """The difference of two softmax maps over the same values."""
+
+    supports: ClassVar = replace(DROPPING, cross=False, vectors=False)
+    paper: ClassVar = "Ye et al., 2026"
+
+    version: Literal[1, 2] = 2
+    """2: two queries for each head, and a weight of the second map for each head and token.
+    1 (Ye et al., 2024): two halves of each query and key, a weight for each layer, and a norm."""
+
+    @property
+    def queries_per_head(self) -> int:
+        return self.version
+
+    def rotary_width(self, d_head: int) -> int:
+        return d_head // 2 if self.version == 1 else d_head
+
+    def require_width(self, d_head: int) -> None:
+        if self.version == 1 and d_head % 2:
+            raise ValueError(
+                f"attention.version = 1 halves heads, and their width is {d_head}: choose an even "
+                "head_dim"
+            )
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.differential import Differential, DifferentialV1
+
+        if self.version == 2:
+            return Differential(dropout=shape.dropout)
+        lambda_init = _lambda_init(shape.layer)
+        return DifferentialV1(d=shape.d_head, lambda_init=lambda_init, dropout=shape.dropout)
+
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "DifferentialGating | DifferentialNorm":
+        from regard.attention.gating import DifferentialGating, DifferentialNorm
+
+        if self.version == 2:
+            return DifferentialGating(gates, d_model, shape)
+        return DifferentialNorm(d_model, shape, lambda_init=_lambda_init(shape.layer))
+
+
+def _lambda_init(layer: int) -> float:
+    """Return λ_init of a layer, from 0 (Ye et al., 2024, eq. 3)."""
+    return 0.8 - 0.6 * exp(-0.3 * layer)

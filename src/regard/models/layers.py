@@ -53,8 +53,10 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.heads = [config.n_heads, config.kv_heads, config.value_heads]
+        queries = config.n_heads * config.attention.queries_per_head
+        self.heads = [queries, config.kv_heads, config.value_heads]
         self.d_head = config.d_head
+        self.rotary_parts = config.d_head // config.rotary_width
         self.window_size = config.window_size
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
@@ -158,7 +160,7 @@ class SelfAttention(nn.Module):
         if self.gating is not None:
             both = self.gating.normalize(both)
         if rope is not None:
-            both = rotate(both, rope)
+            both = _rotate(both, rope, self.rotary_parts)
         query, key = both.split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
@@ -418,6 +420,14 @@ def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
     # Gradients of parts of the width are concatenated in the order of the projection.
     parts = x.split_with_sizes([n * d_head for n in sizes], -1)
     return tuple(_heads(part, d_head) for part in parts)
+
+
+def _rotate(both: Heads, rope: Rope, parts: int) -> Heads:
+    """Rotate queries and keys, each part of a head's width by itself."""
+    if parts == 1:
+        return rotate(both, rope)
+    rotated = rotate(torch.cat(both.chunk(parts, -1), 1), rope)
+    return torch.cat(rotated.chunk(parts, 1), -1)
 
 
 def _join(heads: Heads) -> Hidden:
