@@ -131,7 +131,7 @@ BACK = {
     "regard.attention.score_config": {
         f"regard.attention.{name}"
         for name in (
-            *("differential", "forgetting", "moba", "sigmoid", "softmax_one"),
+            *("differential", "forgetting", "latent", "moba", "sigmoid", "softmax_one"),
             *("stick_breaking", "top_k"),
         )
     },

@@ -189,14 +189,16 @@ def test_version_1_rotates_each_half_of_a_head() -> None:
 
 @pytest.mark.parametrize("dim", [4, 3])
 def test_rotary_positions_fit_a_half(dim: int) -> None:
-    with pytest.raises(ValueError, match="choose an even number up to the width of half a head 2"):
+    with pytest.raises(
+        ValueError, match="choose an even number up to the width of the rotated part of a head 2"
+    ):
         tiny_config(attention=DifferentialConfig(version=1), positions=RotaryConfig(dim=dim))
 
 
 def test_an_odd_width_has_no_halves() -> None:
     with pytest.raises(ValueError, match="halves heads, and their width is 5: choose an even head"):
         tiny_config(attention=DifferentialConfig(version=1), head_dim=5)
-    with pytest.raises(ValueError, match="need an even width of half a head, not 3"):
+    with pytest.raises(ValueError, match="need an even width of the rotated part of a head, not 3"):
         tiny_config(attention=DifferentialConfig(version=1), positions=RotaryConfig(), head_dim=6)
 
 

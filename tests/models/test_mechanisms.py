@@ -44,6 +44,7 @@ from regard.attention.score_config import (
     DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
+    LatentConfig,
     MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
@@ -76,6 +77,8 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
     "differential": DifferentialConfig(),
+    "latent": LatentConfig(d_latent=6),
+    "latent, of queries too": LatentConfig(d_rope=4, d_query_latent=6),
     "differential, version 1": DifferentialConfig(version=1),
     "top-k": TopKConfig(k=3),
     "moba": MobaConfig(block_size=2, blocks=3),
@@ -141,7 +144,9 @@ def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
         "attention": ATTENTIONS[attention],
         "positions": POSITIONS[positions],
     }
-    model = tiny_model(**settings, n_kv_heads=2)
+    if ATTENTIONS[attention].supports.kv_heads:
+        settings["n_kv_heads"] = 2
+    model = tiny_model(**settings)
     assert isinstance(model.body, Decoder)
     for parameter in model.body.layers.parameters():
         parameter.mul_(0.3)  # so that random waves have positive sums

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ from regard.attention.score_config import (
     DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
+    LatentConfig,
     MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
@@ -67,6 +69,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
     "differential": DifferentialConfig(),
+    "latent": LatentConfig(d_rope=2),
     "top-k": TopKConfig(k=3),
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
@@ -89,15 +92,22 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "rwkv7": RWKV7Config(),
 }
 ONLY_CAUSAL = [kind for kind in BUILT_IN if kind not in supporting("bidirectional")]
+
+
+def shared(attention: AttentionConfig) -> dict[str, Any]:
+    """One key head for all heads, where that is supported."""
+    return {"n_kv_heads": 1} if attention.supports.kv_heads else {}
+
+
 Maker = Callable[[AttentionConfig], ModelConfig]
 PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder": (
-        lambda attention: DecoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        lambda attention: DecoderConfig(**SIZES, attention=attention, **shared(attention)),
         LMHeadConfig(),
         ("alignment", "decoding"),
     ),
     "encoder": (
-        lambda attention: EncoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        lambda attention: EncoderConfig(**SIZES, attention=attention, **shared(attention)),
         MaskedLMHeadConfig(),
         ("bidirectional", "key_lengths"),
     ),
@@ -158,7 +168,7 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
         *product(
-            ("bigbird", "sliding-window", "differential"),
+            ("bigbird", "sliding-window", "differential", "latent"),
             ("cross-attention of a pair", "recurrent pair"),
         ),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),

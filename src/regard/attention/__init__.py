@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.attention.gated import Mamba2 as Mamba2
     from regard.attention.gates import Gate as Gate
     from regard.attention.kernel import KernelAttention as KernelAttention
+    from regard.attention.latent import Latent as Latent
     from regard.attention.linformer import Linformer as Linformer
     from regard.attention.low_rank import LowRank as LowRank
     from regard.attention.low_rank import truncate as truncate
@@ -61,6 +62,7 @@ _NAMES = {
     ),
     "gates": ("Gate",),
     "kernel": ("KernelAttention",),
+    "latent": ("Latent",),
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),

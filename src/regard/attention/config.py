@@ -81,6 +81,9 @@ class AttentionConfig(OpenConfig):
     """Size of the decoding state after n tokens."""
     paper: ClassVar[str] = ""
     """Author and year of the paper that introduced it."""
+    layer: ClassVar[str] = ""
+    """MODULE:CLASS of its self-attention layer. Default: projections to queries, keys and values,
+    with a short convolution where that is configured."""
     check_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Options of the small example that the contract checks."""
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
@@ -268,6 +271,7 @@ BUILT_IN = {
     "gated-softmax": "regard.attention.score_config:GatedSoftmaxConfig",
     "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
     "forgetting": "regard.attention.score_config:ForgettingConfig",
+    "latent": "regard.attention.score_config:LatentConfig",
     "differential": "regard.attention.score_config:DifferentialConfig",
     "top-k": "regard.attention.score_config:TopKConfig",
     "moba": "regard.attention.score_config:MobaConfig",

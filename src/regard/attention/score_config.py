@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
 from regard.attention.support import LINEAR_MASKS, SCORES, Support
-from regard.config import Config, Positive
+from regard.config import Config, Count, Positive
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
@@ -182,3 +182,35 @@ class DifferentialConfig(ScoreConfig, frozen=True, tag_field="kind", tag="differ
 def _lambda_init(layer: int) -> float:
     """Return λ_init of a layer, from 0 (Ye et al., 2024, eq. 3)."""
     return 0.8 - 0.6 * exp(-0.3 * layer)
+
+
+class LatentConfig(ScoreConfig, frozen=True, tag_field="kind", tag="latent"):
+    """Softmax over keys and values from one latent per token (MLA)."""
+
+    supports: ClassVar = replace(
+        DROPPING, cross=False, vectors=False, kv_heads=False, qk_norm=False, short_conv=False
+    )
+    state: ClassVar = "n·(d_latent + d_rope)"
+    paper: ClassVar = "DeepSeek-AI, 2024"
+    layer: ClassVar = "regard.models.latent_attention:LatentSelfAttention"
+
+    d_latent: Positive | None = None
+    """Width of the latent of keys and values. Default: four times the width of a head."""
+    d_rope: Count | None = None
+    """Width of the key that all heads share, which rotary positions rotate. Queries and keys have
+    it in addition to the width of a head. Default: half the width of a head."""
+    d_query_latent: Positive | None = None
+    """Width of a latent of the queries. Default: none."""
+
+    def latent_width(self, d_head: int) -> int:
+        """Return the width of the latent of keys and values."""
+        return self.d_latent or 4 * d_head
+
+    def rotary_width(self, d_head: int) -> int:
+        return d_head // 2 if self.d_rope is None else self.d_rope
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.latent import Latent
+
+        d_latent, d_rope = self.latent_width(shape.d_head), self.rotary_width(shape.d_head)
+        return Latent(d_latent=d_latent, d_rope=d_rope, dropout=shape.dropout)

@@ -122,7 +122,9 @@ class TransformerConfig(Config, frozen=True):
         if not isinstance(self.positions, RotaryConfig):
             return
         width = self.rotary_width
-        called = "head width" if width == self.d_head else "width of half a head"
+        called = "head width" if width == self.d_head else "width of the rotated part of a head"
+        if not width:
+            raise ValueError("rotary positions need attention.d_rope ≥ 2, not 0")
         if self.positions.dim is None and width % 2:
             raise ValueError(f"rotary positions need an even {called}, not {width}")
         dim = self.positions.dim or width

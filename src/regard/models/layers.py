@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, LayerShape, Mask, State
 from regard.attention.base import product_dtype
+from regard.attention.config import locate
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm
@@ -53,11 +54,20 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
+        self.d_head = config.d_head
+        self.window_size = config.window_size
+        self.make_projections(config)
+        shape = shape_of(config, layer)
+        self.attention = config.attention.build(shape)
+        gates = self.attention.gates
+        self.gating = config.attention.build_gating(gates, config.d_model, shape)
+        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
+
+    def make_projections(self, config: TransformerConfig) -> None:
+        """Create the projections to queries, keys and values."""
         queries = config.n_heads * config.attention.queries_per_head
         self.heads = [queries, config.kv_heads, config.value_heads]
-        self.d_head = config.d_head
         self.rotary_parts = config.d_head // config.rotary_width
-        self.window_size = config.window_size
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
         )
@@ -65,11 +75,6 @@ class SelfAttention(nn.Module):
             RMSNorm(config.d_head, eps=config.norm_eps) if config.qk_norm else None
             for _ in range(2)
         )
-        shape = shape_of(config, layer)
-        self.attention = config.attention.build(shape)
-        gates = self.attention.gates
-        self.gating = config.attention.build_gating(gates, config.d_model, shape)
-        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
@@ -324,8 +329,7 @@ class Layer(CheckpointedModule):
         self.norm_first, self.parallel = config.norm == "pre", config.parallel_residual
         self.norm_attention = make_norm(config)
         self.dropout_attention = Dropout(config.dropout)
-        kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
-        self.self_attention = kind(config, layer)
+        self.self_attention = _self_attention(config)(config, layer)
         if d_source is not None:
             assert isinstance(config, TargetConfig)
             self.norm_cross = make_norm(config)
@@ -395,6 +399,14 @@ class Layer(CheckpointedModule):
         """Return the stream plus the output of a branch."""
         summed: Tensor = x + (dropout(branch) if self.training else branch)
         return summed if self.norm_first else norm(summed)
+
+
+def _self_attention(config: TransformerConfig) -> type[SelfAttention]:
+    """Return the class of the self-attention of a layer."""
+    if config.attention.layer:
+        found: type[SelfAttention] = locate(config.attention.layer)
+        return found
+    return ConvolvedSelfAttention if config.short_conv else SelfAttention
 
 
 def length_mask(lengths: Lengths | None) -> Mask | None:
