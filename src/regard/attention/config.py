@@ -89,15 +89,23 @@ class AttentionConfig(OpenConfig):
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
     """The range of queries and keys of the contract."""
 
-    @classmethod
-    def require_support(cls, *features: str) -> None:
+    @property
+    def supported(self) -> Support:
+        """Features with these options."""
+        return self.supports
+
+    @property
+    def called(self) -> str:
+        """Its name in errors."""
+        return str(cast(Config, self).__struct_config__.tag)
+
+    def require_support(self, *features: str) -> None:
         """Raise unless every feature (a field of `Mask` or `Support`) is supported.
 
         Raises:
             UnsupportedError: names the kind, the feature, and the mechanisms supporting it.
         """
-        config = cast(type[Config], cls)
-        require_support(str(config.__struct_config__.tag), cls.supports, *features)
+        require_support(self.called, self.supported, *features)
 
     @property
     def queries_per_head(self) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.base import Attention
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
@@ -122,6 +123,7 @@ class Cases:
     mechanism: Mechanism
     dtype: torch.dtype
     device: torch.device
+    attend: Attention
 
     def supported(self) -> Iterator[Case]:
         """Yield all cases that the mechanism supports."""
@@ -218,7 +220,7 @@ class Cases:
             value=value,
             mask=mask,
             bias=TableBias(quarters(-4, 4, HEADS, queries, keys)) if biased else None,
-            gates={declared.name: gate(declared) for declared in self.mechanism.type.gates},
+            gates={declared.name: gate(declared) for declared in self.attend.gates},
         )
 
 

@@ -12,7 +12,12 @@ from regard.config import Config, Count, Positive
 if TYPE_CHECKING:
     from regard.attention.base import Attention
     from regard.attention.gates import Gate
-    from regard.attention.gating import DifferentialGating, DifferentialNorm, OutputGate
+    from regard.attention.gating import (
+        DifferentialGating,
+        DifferentialNorm,
+        IndexerGating,
+        OutputGate,
+    )
 
 DROPPING = replace(SCORES, dropout=True)
 """Features of all scores, and dropout of the weights."""
@@ -93,11 +98,37 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
 
     k: Positive = 16
     """Number of keys of each query."""
+    indexer_heads: Count = 0
+    """Heads of an indexer that chooses the keys (DSA); 0: none, the scores choose."""
+    d_indexer: Positive | None = None
+    """Width of the indexer's heads. Default: that of a head."""
+
+    @property
+    def supported(self) -> Support:
+        return INDEXED if self.indexer_heads else self.supports
+
+    @property
+    def called(self) -> str:
+        return "indexed top-k" if self.indexer_heads else "top-k"
 
     def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.top_k import TopK
+        from regard.attention.top_k import IndexedTopK, TopK
 
-        return TopK(k=self.k, dropout=shape.dropout)
+        if not self.indexer_heads:
+            return TopK(k=self.k, dropout=shape.dropout)
+        d = self.d_indexer or shape.d_head
+        return IndexedTopK(k=self.k, heads=self.indexer_heads, d=d, dropout=shape.dropout)
+
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "IndexerGating | None":
+        from regard.attention.gating import IndexerGating
+
+        return IndexerGating(gates, d_model, shape) if gates else None
+
+
+INDEXED = replace(TopKConfig.supports, cross=False, vectors=False)
+"""Features of `top-k` with an indexer."""
 
 
 class MobaConfig(ScoreConfig, frozen=True, tag_field="kind", tag="moba"):

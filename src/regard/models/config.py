@@ -287,7 +287,7 @@ class TargetConfig(TransformerConfig, frozen=True):
         """The mechanism of cross-attention."""
         if self.cross_attention is not None:
             return self.cross_attention
-        can = all(map(self.attention.supports.has, CROSS))
+        can = all(map(self.attention.supported.has, CROSS))
         return self.attention if can else SoftmaxConfig()
 
 
