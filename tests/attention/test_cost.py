@@ -90,7 +90,7 @@ def gates(attend: Attention, query: Tensor, key: Tensor, value: Tensor) -> Gates
     """Gates in the middle of their range."""
     return {
         gate.name: key.new_full(
-            gate.shape(query, key, value), (max(gate.low, -1.0) + gate.high) / 2
+            gate.shape(query, key, value), (max(gate.low, -1.0) + min(gate.high, 2.0)) / 2
         )
         for gate in attend.gates
     }
@@ -378,13 +378,16 @@ def test_parameters_are_those_that_are_trained(name: str) -> None:
 DECODING = [name for name, mechanism in mechanisms().items() if mechanism.type.supports.decoding]
 
 
-@pytest.mark.parametrize("name", DECODING)
+@pytest.mark.parametrize("name", [name for name in DECODING if name != "latent"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("keys", [1, 8])
 def test_a_state_holds_the_bytes_that_the_model_says(
     keys: int, dtype: torch.dtype, name: str
 ) -> None:
-    """A cache has one slot more, for padding, and each row a length."""
+    """A cache has one slot more, for padding, and each row a length.
+
+    The latents of `latent` are in the cache of its layer: tests/models/test_latent_attention.py.
+    """
     attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
     state = Call(shape).started(attend)
     said = attend.cost(shape).state_bytes

@@ -14,8 +14,9 @@ X = torch.zeros(2, 4, 6, 8)
 @pytest.mark.parametrize("name", mechanisms())
 def test_inputs_of_other_kinds_are_refused(name: str) -> None:
     mechanism = mechanisms()[name]
-    case = Cases(mechanism, torch.float32, torch.device("cpu")).plain()
-    attend, gates = mechanism.example(), case.gates
+    attend = mechanism.example()
+    case = Cases(mechanism, torch.float32, torch.device("cpu"), attend).plain()
+    gates = case.gates
 
     def refused(query: Tensor, key: Tensor, value: Tensor, mask: object, says: str) -> None:
         with pytest.raises((TypeError, ValueError), match=says) as error:

@@ -15,12 +15,14 @@ from regard.attention import (
     Attention,
     BigBird,
     DeltaNet,
+    Differential,
     Forgetting,
     GatedDeltaNet,
     GatedDeltaNet2,
     GatedLinear,
     KernelAttention,
     KimiDelta,
+    Latent,
     LayerShape,
     Linformer,
     Mamba2,
@@ -49,6 +51,8 @@ TYPES: dict[str, type[Attention]] = {
     "gated-softmax": Softmax,
     "softmax-one": SoftmaxOne,
     "forgetting": Forgetting,
+    "latent": Latent,
+    "differential": Differential,
     "top-k": TopK,
     "moba": MoBA,
     "stick-breaking": StickBreaking,
@@ -369,7 +373,8 @@ def test_abilities_are_all_that_support_has() -> None:
 
     from regard.attention import Support
 
-    flags = {field.name for field in fields(Support)} - {"masks", "differentiable"}
+    of_layers = {"kv_heads", "qk_norm", "short_conv"}
+    flags = {field.name for field in fields(Support)} - {"masks", "differentiable"} - of_layers
     assert flags == set(ABILITIES) - ALL_MASKS
 
 

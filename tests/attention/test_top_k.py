@@ -1,10 +1,25 @@
-"""Softmax over the highest scores."""
+"""Softmax over the highest scores, or those of an indexer."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd.gradcheck import gradcheck
 
-from regard.attention import Mask, Softmax, TopK
+from regard.attention import Attention, Mask, Softmax, TopK
+from regard.attention.config import CHECKED_SHAPE, LayerShape
+from regard.attention.contract import check
+from regard.attention.gating import IndexerGating
+from regard.attention.registry import find
+from regard.attention.score_config import TopKConfig
+from regard.attention.top_k import IndexedTopK
+from regard.errors import UnsupportedError
+from regard.models.builders import make_model
+from regard.models.config import EncoderDecoderConfig, TargetConfig
+from regard.models.head_config import LMHeadConfig
+from tiny_models import tiny_model
 
 Q, K, V = torch.randn(3, 2, 4, 9, 8, generator=torch.Generator().manual_seed(0)).double()
 CAUSAL = Mask.causal()
@@ -30,3 +45,117 @@ def test_the_gradient_is_that_of_the_output_where_no_scores_are_equal() -> None:
     inputs = [x.clone().requires_grad_() for x in (Q, K, V)]
     attend = TopK(k=3)
     assert gradcheck(lambda *x: attend(*x, mask=CAUSAL), inputs, fast_mode=True)
+
+
+# An indexer
+
+GATES = {
+    "index_query": torch.randn(2, 3, 9, 5, generator=torch.Generator().manual_seed(1)).double(),
+    "index_key": torch.randn(2, 1, 9, 5, generator=torch.Generator().manual_seed(2)).double(),
+    "index_weight": torch.rand(2, 3, 9, generator=torch.Generator().manual_seed(3)).double(),
+}
+
+
+def indexed(k: int = 3) -> IndexedTopK:
+    return IndexedTopK(k=k, heads=3, d=5)
+
+
+def test_an_indexer_keeps_the_contract() -> None:
+    def example(shape: LayerShape = CHECKED_SHAPE) -> Attention:
+        return TopKConfig(k=3, indexer_heads=2, d_indexer=3).build(shape)
+
+    known = replace(find("top-k"), example=example, type=IndexedTopK)
+    outcomes = list(check(replace(known, reference=IndexedTopK.reference), dtype=torch.float64))
+    assert len(outcomes) > 200
+    assert [outcome for outcome in outcomes if outcome.failure] == []
+
+
+def test_an_indexer_that_keeps_all_keys_leaves_softmax() -> None:
+    found = indexed(9)(Q, K, V, mask=CAUSAL, gates=GATES)
+    torch.testing.assert_close(found, Softmax()(Q, K, V, mask=CAUSAL))
+
+
+def test_an_indexer_with_the_scores_chooses_the_keys_of_a_head() -> None:
+    """ReLU(q·k) − ReLU(−q·k) = q·k."""
+    query, key, value = (x[:, :1] for x in (Q, K, V))
+    weight = torch.tensor([1.0, -1.0]).double()[None, :, None].expand(2, 2, 9)
+    gates = {"index_query": torch.cat([query, -query], 1), "index_key": key, "index_weight": weight}
+    found = IndexedTopK(k=3, heads=2, d=8)(query, key, value, mask=CAUSAL, gates=gates)
+    torch.testing.assert_close(found, TopK(k=3)(query, key, value, mask=CAUSAL))
+
+
+def test_all_heads_have_the_keys_that_the_indexer_chooses() -> None:
+    chosen = indexed().weights(Q, K, mask=CAUSAL, gates=GATES) > 0
+    assert bool((chosen == chosen[:, :1]).all())
+    assert bool((chosen.sum(-1) == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
+
+
+def losses(attend: IndexedTopK, inputs: list[Tensor], gates: dict[str, Tensor]) -> Tensor:
+    query, key, value = inputs
+    attend.train()
+    attend(query, key, value, mask=CAUSAL & Mask.lengths(torch.tensor([9, 0])), gates=gates)
+    assert attend.auxiliary_losses is not None
+    (loss,) = attend.auxiliary_losses
+    return loss
+
+
+def test_the_loss_is_the_divergence_from_dense_attention_and_trains_the_indexer_alone() -> None:
+    inputs = [x.clone().requires_grad_() for x in (Q, K, V)]
+    gates = {name: gate.clone().requires_grad_() for name, gate in GATES.items()}
+    loss = losses(indexed(), inputs, gates)
+    dense = Softmax().weights(Q, K, mask=CAUSAL).mean(1)[0]
+    products = (GATES["index_query"] @ GATES["index_key"].mT).clamp_min(0)
+    scores = (products * GATES["index_weight"][..., None]).sum(1)[0]
+    expected = 0.0
+    for t in range(9):  # the second row has no keys
+        of_index = scores[t, : t + 1].softmax(0)
+        expected += float((dense[t, : t + 1] * (dense[t, : t + 1] / of_index).log()).sum())
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    found = torch.autograd.grad(loss, [*inputs, *gates.values()], allow_unused=True)
+    assert all(gradient is None for gradient in found[:3])
+    assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in found[3:])
+
+
+def test_the_output_has_no_gradient_for_the_indexer() -> None:
+    gates = {name: gate.clone().requires_grad_() for name, gate in GATES.items()}
+    assert not indexed()(Q, K, V, mask=CAUSAL, gates=gates).requires_grad
+
+
+def test_evaluation_computes_no_loss() -> None:
+    attend = indexed().eval()
+    attend(Q, K, V, mask=CAUSAL, gates=GATES)
+    assert attend.auxiliary_losses == []
+
+
+def test_an_indexer_is_detached_from_the_stream() -> None:
+    gating = IndexerGating(indexed().gates, 6, CHECKED_SHAPE)
+    x = torch.randn(1, 4, 6, requires_grad=True)
+    found = gating.gates(x)
+    assert {name: tuple(gate.shape) for name, gate in found.items()} == {
+        "index_query": (1, 3, 4, 5),
+        "index_key": (1, 1, 4, 5),
+        "index_weight": (1, 3, 4),
+    }
+    sum(gate.sum() for gate in found.values()).backward()  # type: ignore[union-attr]
+    assert x.grad is None
+
+
+def test_an_indexer_is_refused_in_cross_attention() -> None:
+    config = TopKConfig(indexer_heads=2)
+    sizes: dict[str, Any] = {"n_layers": 1, "n_heads": 2, "d_model": 8}
+    decoder = TargetConfig(**sizes, cross_attention=config)
+    pair = EncoderDecoderConfig(encoder=TargetConfig(**sizes), decoder=decoder)
+    with pytest.raises(
+        UnsupportedError, match="indexed top-k attention does not support cross-att"
+    ):
+        make_model(pair, LMHeadConfig(), 11)
+    assert TargetConfig(**sizes, attention=config).cross != config
+
+
+def test_without_an_indexer_nothing_is_added() -> None:
+    plain, one = (
+        tiny_model(attention=TopKConfig()),
+        tiny_model(attention=TopKConfig(indexer_heads=0)),
+    )
+    assert [*plain.state_dict()] == [*one.state_dict()]
+    assert not any("gating" in name for name in plain.state_dict())

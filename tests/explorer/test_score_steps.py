@@ -91,7 +91,7 @@ def seen(
 ) -> Iterator[AttentionRecord]:
     """What a mechanism does under every mask that it honors, with shared keys and without."""
     attend = mechanism.example().double().eval()
-    for case in Cases(mechanism, torch.float64, CPU).supported():
+    for case in Cases(mechanism, torch.float64, CPU, mechanism.example()).supported():
         if positions is not None and (case.bias is not None or case.value.shape[-1] != D):
             continue
         given = {
@@ -153,7 +153,7 @@ IMPLIED = {
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_output_is_what_the_mechanism_gives(name: str) -> None:
     attend = find(name).example().double().eval()
-    for case in Cases(find(name), torch.float64, CPU).supported():
+    for case in Cases(find(name), torch.float64, CPU, find(name).example()).supported():
         given = {"mask": case.mask, "bias": case.bias, "gates": case.gates}
         with recorded(partial(intercept, nn.ModuleDict({"attention": attend}))) as captured:
             out = attend(case.query, case.key, case.value, **given)

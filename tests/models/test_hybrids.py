@@ -43,14 +43,18 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
         mechanism = find(kind)
         own: dict[str, st.SearchStrategy[Any]] = {
             "positions": st.sampled_from([None, NoPositionsConfig(), RotaryConfig(base=50.0)]),
-            "short_conv": st.sampled_from([None, 3]),
             "n_heads": st.sampled_from([None, 2]),
-            "n_kv_heads": st.sampled_from([None, 2]),
-            "head_dim": st.sampled_from([None, 6]),
-            "qk_norm": st.sampled_from([None, True]),
+            "head_dim": st.sampled_from([None, 8]),
             "d_ff": st.sampled_from([None, 8]),
             "gated": st.sampled_from([None, True]),
         }
+        for feature, field, value in (
+            ("short_conv", "short_conv", 3),
+            ("kv_heads", "n_kv_heads", 2),
+            ("qk_norm", "qk_norm", True),
+        ):
+            if kind in supporting(feature):
+                own[field] = st.sampled_from([None, value])
         if kind in supporting("window_size"):
             own["window"] = st.sampled_from([None, 1, 4])
         attention = mechanism.config(**mechanism.config.check_options)
@@ -111,7 +115,7 @@ def test_each_layer_shows_the_matrix_that_it_applies(pattern: tuple[LayerConfig,
     applied: list[tuple[Tensor, Tensor]] = []
 
     def note(_: nn.Module, inputs: Any, options: dict[str, Any], out: Tensor) -> None:
-        written = options["gates"].get("write", 1.0)  # of gated-deltanet-2
+        written = options.get("gates", {}).get("write", 1.0)  # of gated-deltanet-2
         applied.append((written * inputs[2], out))
 
     for layer in model.body.layers:  # type: ignore[union-attr]

@@ -20,7 +20,6 @@ from regard.attention.config import (
     SlidingWindowConfig,
     SoftmaxConfig,
     config_type,
-    supporting,
 )
 from regard.attention.feature_maps import RandomFeatures
 from regard.attention.kernel_config import (
@@ -41,8 +40,10 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
+    LatentConfig,
     MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
@@ -74,7 +75,12 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "gated-softmax": GatedSoftmaxConfig(),
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
+    "differential": DifferentialConfig(),
+    "latent": LatentConfig(d_latent=6),
+    "latent, of queries too": LatentConfig(d_rope=4, d_query_latent=6),
+    "differential, version 1": DifferentialConfig(version=1),
     "top-k": TopKConfig(k=3),
+    "top-k, of an indexer": TopKConfig(k=3, indexer_heads=2, d_indexer=5),
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
@@ -112,8 +118,8 @@ BIASES = {"relative-bias", "relative-bias, clipped", "t5-bias", "alibi"}
 FITTING = [
     (attention, positions)
     for attention, positions in product(ATTENTIONS, POSITIONS)
-    if (positions not in BIASES or attention.partition(",")[0] in supporting("bias"))
-    and (positions != "shaw-vectors" or attention.partition(",")[0] in supporting("vectors"))
+    if (positions not in BIASES or ATTENTIONS[attention].supported.has("bias"))
+    and (positions != "shaw-vectors" or ATTENTIONS[attention].supported.has("vectors"))
 ]
 IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
 
@@ -138,7 +144,9 @@ def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
         "attention": ATTENTIONS[attention],
         "positions": POSITIONS[positions],
     }
-    model = tiny_model(**settings, n_kv_heads=2)
+    if ATTENTIONS[attention].supports.kv_heads:
+        settings["n_kv_heads"] = 2
+    model = tiny_model(**settings)
     assert isinstance(model.body, Decoder)
     for parameter in model.body.layers.parameters():
         parameter.mul_(0.3)  # so that random waves have positive sums

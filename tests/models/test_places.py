@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -36,8 +37,10 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
+    LatentConfig,
     MobaConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
@@ -65,6 +68,8 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "gated-softmax": GatedSoftmaxConfig(),
     "softmax-one": SoftmaxOneConfig(learned=True),
     "forgetting": ForgettingConfig(),
+    "differential": DifferentialConfig(),
+    "latent": LatentConfig(d_rope=2),
     "top-k": TopKConfig(k=3),
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
@@ -87,15 +92,22 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "rwkv7": RWKV7Config(),
 }
 ONLY_CAUSAL = [kind for kind in BUILT_IN if kind not in supporting("bidirectional")]
+
+
+def shared(attention: AttentionConfig) -> dict[str, Any]:
+    """One key head for all heads, where that is supported."""
+    return {"n_kv_heads": 1} if attention.supports.kv_heads else {}
+
+
 Maker = Callable[[AttentionConfig], ModelConfig]
 PLACES: dict[str, tuple[Maker, HeadConfig, tuple[str, ...]]] = {
     "decoder": (
-        lambda attention: DecoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        lambda attention: DecoderConfig(**SIZES, attention=attention, **shared(attention)),
         LMHeadConfig(),
         ("alignment", "decoding"),
     ),
     "encoder": (
-        lambda attention: EncoderConfig(**SIZES, attention=attention, n_kv_heads=1),
+        lambda attention: EncoderConfig(**SIZES, attention=attention, **shared(attention)),
         MaskedLMHeadConfig(),
         ("bidirectional", "key_lengths"),
     ),
@@ -155,7 +167,10 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
     assert set(UNABLE) == {
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
-        *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
+        *product(
+            ("bigbird", "sliding-window", "differential", "latent"),
+            ("cross-attention of a pair", "recurrent pair"),
+        ),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
     assert len(ONLY_CAUSAL) == 10

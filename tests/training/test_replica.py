@@ -5,11 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.attention.score_config import TopKConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, predict_all
+from regard.models.builders import LanguageModel
 from regard.training.processes import Processes
-from regard.training.replica import share
+from regard.training.replica import Loss, Replica, share
+from tiny_models import VOCABULARY, tiny_model
 
 
 def batch_of(lengths: list[int]) -> Batch:
@@ -79,3 +82,36 @@ def test_one_process_sums_its_own_values() -> None:
     assert calls == [1]
     with pytest.raises(ValueError, match="x"):
         alone.alone(lambda: int("x"))
+
+
+def gradients(model: LanguageModel, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    named = model.named_parameters()
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
+@pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "wrapped"])
+def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) -> None:
+    """The value and all other gradients are those of the model's loss."""
+    model = tiny_model(attention=TopKConfig(k=3, indexer_heads=2)).train()
+    for layer in model.body.layers:  # type: ignore[union-attr]
+        layer.gradient_checkpointing = recomputed
+    dataset = CausalDataset([], RowFormat(VOCABULARY, 0))
+    batch = dataset.collate([predict_all([1, 2, 3, 4, 5]), predict_all([5, 3, 1, 2, 4])])
+    one = Processes(0, 1)
+    with torch.no_grad():
+        expected = model.loss(batch)
+    plain = gradients(model, model.loss(batch))
+    step = Loss(model, model.body, one) if wrapped else Replica(model, one).loss
+    for _ in range(2):
+        loss = step(batch)
+        torch.testing.assert_close(loss.detach(), expected)
+        found = gradients(model, loss)
+    indexer = {name for name in found if ".gating." in name}
+    assert len(indexer) == 2
+    assert not indexer & plain.keys()
+    assert all(bool(found[name].any()) for name in indexer)
+    for name in plain:
+        torch.testing.assert_close(found[name], plain[name])

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from regard.attention.config import LayerShape as LayerShape
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
+    from regard.attention.differential import Differential as Differential
+    from regard.attention.differential import DifferentialV1 as DifferentialV1
     from regard.attention.forgetting import Forgetting as Forgetting
     from regard.attention.gated import RWKV7 as RWKV7
     from regard.attention.gated import DeltaNet as DeltaNet
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from regard.attention.gated import Mamba2 as Mamba2
     from regard.attention.gates import Gate as Gate
     from regard.attention.kernel import KernelAttention as KernelAttention
+    from regard.attention.latent import Latent as Latent
     from regard.attention.linformer import Linformer as Linformer
     from regard.attention.low_rank import LowRank as LowRank
     from regard.attention.low_rank import truncate as truncate
@@ -46,6 +49,7 @@ _NAMES = {
     "block_sparse": ("BigBird", "SlidingWindow"),
     "config": ("AttentionConfig", "LayerShape"),
     "cost": ("Cost", "Shape"),
+    "differential": ("Differential", "DifferentialV1"),
     "forgetting": ("Forgetting",),
     "gated": (
         "DeltaNet",
@@ -58,6 +62,7 @@ _NAMES = {
     ),
     "gates": ("Gate",),
     "kernel": ("KernelAttention",),
+    "latent": ("Latent",),
     "linformer": ("Linformer",),
     "low_rank": ("LowRank", "truncate"),
     "mask": ("Mask",),

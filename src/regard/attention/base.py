@@ -76,8 +76,10 @@ class Attention(nn.Module, ABC):
     name: ClassVar[str]
     supports: ClassVar[Support]
     """The features of its configuration, if it has one."""
-    gates: ClassVar[tuple[Gate, ...]] = ()
+    gates: tuple[Gate, ...] = ()
     """Inputs per token, in addition to queries, keys and values."""
+    auxiliary_losses: list[Tensor] | None = None
+    """Losses of calls in training, in nats and summed over tokens, which the training takes."""
     gating: ClassVar[str] = "regard.attention.gating:Gating"
     """MODULE:CLASS of the projections to its gates, unless a configuration builds others."""
 

@@ -82,20 +82,43 @@ class AttentionConfig(OpenConfig):
     """Size of the decoding state after n tokens."""
     paper: ClassVar[str] = ""
     """Author and year of the paper that introduced it."""
+    layer: ClassVar[str] = ""
+    """MODULE:CLASS of its self-attention layer. Default: projections to queries, keys and values,
+    with a short convolution where that is configured."""
     check_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Options of the small example that the contract checks."""
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
     """The range of queries and keys of the contract."""
 
-    @classmethod
-    def require_support(cls, *features: str) -> None:
+    @property
+    def supported(self) -> Support:
+        """Features with these options."""
+        return self.supports
+
+    @property
+    def called(self) -> str:
+        """Its name in errors."""
+        return str(cast(Config, self).__struct_config__.tag)
+
+    def require_support(self, *features: str) -> None:
         """Raise unless every feature (a field of `Mask` or `Support`) is supported.
 
         Raises:
             UnsupportedError: names the kind, the feature, and the mechanisms supporting it.
         """
-        config = cast(type[Config], cls)
-        require_support(str(config.__struct_config__.tag), cls.supports, *features)
+        require_support(self.called, self.supported, *features)
+
+    @property
+    def queries_per_head(self) -> int:
+        """Number of queries of a token that the layer makes for each head."""
+        return 1
+
+    def rotary_width(self, d_head: int) -> int:
+        """Return the width of the vectors that rotary positions rotate."""
+        return d_head
+
+    def require_width(self, d_head: int) -> None:
+        """Raise ValueError unless heads may have this width."""
 
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
@@ -273,6 +296,8 @@ BUILT_IN = {
     "gated-softmax": "regard.attention.score_config:GatedSoftmaxConfig",
     "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
     "forgetting": "regard.attention.score_config:ForgettingConfig",
+    "latent": "regard.attention.score_config:LatentConfig",
+    "differential": "regard.attention.score_config:DifferentialConfig",
     "top-k": "regard.attention.score_config:TopKConfig",
     "moba": "regard.attention.score_config:MobaConfig",
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import reference
-from regard.attention.base import Attention
 from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
@@ -48,8 +47,6 @@ class ContractViolation(Exception):
 @dataclass(frozen=True)
 class Subject(Cases):
     """A mechanism under test, on a device and in a precision, with its cases."""
-
-    attend: Attention
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
         """Raise if a difference is larger than rounding explains."""
@@ -165,17 +162,20 @@ def _gradients(subject: Subject, case: Case) -> None:
     names = ["queries", "keys", "values", *case.gates]
     inputs = [x.detach().clone().requires_grad_() for x in case.tensors]
     out = _run(subject, case.of(inputs))
-    for name, gradient in zip(names, torch.autograd.grad(out.sum(), inputs), strict=True):
+    # An input that only chooses has no gradient, which is zero here.
+    gradients = torch.autograd.grad(out.sum(), inputs, materialize_grads=True)
+    for name, gradient in zip(names, gradients, strict=True):
         if not bool(gradient.isfinite().all()):
             raise ContractViolation(f"the gradient of the {name} isn't finite")
     if subject.dtype != torch.float64:
         return
 
     def attend(*inputs: Tensor) -> Tensor:
-        fixed = case.tensors[: len(case.tensors) - len(inputs)]
-        return _run(subject, case.of([*fixed, *inputs]))
+        before = 0 if subject.attend.supports.differentiable else 2
+        after = case.tensors[before + len(inputs) :]
+        return _run(subject, case.of([*case.tensors[:before], *inputs, *after]))
 
-    checked = inputs if subject.attend.supports.differentiable else inputs[2:]
+    checked = inputs if subject.attend.supports.differentiable else inputs[2:3]
     try:
         # Differences of 1e-6 are off by 1e-10 from rounding and by 1e-12 from curvature.
         gradcheck(attend, checked, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=True)
@@ -205,11 +205,12 @@ def _padding_is_ignored(subject: Subject, case: Case) -> None:
 
 
 def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
-    """Return the case with other keys, values and gates in some places."""
+    """Return the case with other keys and values in some places, and other gates of the keys."""
     _, key, value, *gates = (x.clone() for x in case.tensors)
     key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
     for declared, gate in zip(subject.attend.gates, gates, strict=True):
-        gate[:, :, where] = declared.low
+        if declared.at == "key":
+            gate[:, :, where] = declared.low if declared.high < float("inf") else -2.0
     return case.of([case.query, key, value, *gates])
 
 
@@ -221,8 +222,15 @@ def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
 
 
 def _key_heads_are_shared(subject: Subject, case: Case) -> None:
-    heads = max(x.shape[1] for x in case.tensors)
-    repeated = case.of([x.repeat_interleave(heads // x.shape[1], 1) for x in case.tensors])
+    own = [None] * 3 + [gate.heads for gate in subject.attend.gates]
+    pairs = list(zip(case.tensors, own, strict=True))
+    heads = max(x.shape[1] for x, number in pairs if number is None)
+    repeated = case.of(
+        [
+            x.repeat_interleave(heads // x.shape[1], 1) if number is None else x
+            for x, number in pairs
+        ]
+    )
     subject.close(
         _run(subject, case), _run(subject, repeated), case, "shared against repeated heads"
     )

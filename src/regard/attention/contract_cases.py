@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.base import Attention
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.registry import Mechanism
@@ -122,6 +123,7 @@ class Cases:
     mechanism: Mechanism
     dtype: torch.dtype
     device: torch.device
+    attend: Attention
 
     def supported(self) -> Iterator[Case]:
         """Yield all cases that the mechanism supports."""
@@ -205,7 +207,8 @@ class Cases:
 
         def gate(declared: Gate) -> Tensor:
             shape = declared.shape(query, key, value)
-            return quarters(round(4 * max(declared.low, -1.0)), round(4 * declared.high), *shape)
+            low, high = max(declared.low, -1.0), min(declared.high, 2.0)
+            return quarters(round(4 * low), round(4 * high), *shape)
 
         query = quarters(low, high, BATCH, HEADS, queries, D)
         key = quarters(low, high, BATCH, kv_heads, keys, D)
@@ -217,7 +220,7 @@ class Cases:
             value=value,
             mask=mask,
             bias=TableBias(quarters(-4, 4, HEADS, queries, keys)) if biased else None,
-            gates={declared.name: gate(declared) for declared in self.mechanism.type.gates},
+            gates={declared.name: gate(declared) for declared in self.attend.gates},
         )
 
 

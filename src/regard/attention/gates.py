@@ -24,11 +24,19 @@ class Gate:
     high: float = 1.0
     """The range of its values."""
     of: Literal["query", "value"] = "value"
-    """The heads that have one each; in either case, a gate is for a token that is read."""
+    """The heads that have one each."""
+    heads: int | None = None
+    """Their number, where they are heads of neither."""
+    width: int | None = None
+    """The number of channels, where these are neither those of keys nor of values."""
+    at: Literal["key", "query"] = "key"
+    """The token that it belongs to: that of a key, or that of a query."""
 
     def shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
         """Return the shape for given queries, keys and values."""
         batch, heads, tokens, e = value.shape
-        heads = query.shape[1] if self.of == "query" else heads
+        heads = self.heads or (query.shape[1] if self.of == "query" else heads)
+        tokens = query.shape[2] if self.at == "query" else tokens
         channels = {"head": (), "key": (key.shape[-1],), "value": (e,)}[self.per]
+        channels = channels if self.width is None else (self.width,)
         return (batch, heads, tokens, *channels)

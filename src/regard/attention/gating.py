@@ -68,15 +68,15 @@ class Gating(nn.Module):
         return out
 
     def _heads(self, gate: Gate) -> int:
-        return self.n_heads if gate.of == "query" else self.heads
+        return gate.heads or (self.n_heads if gate.of == "query" else self.heads)
 
     def _width(self, gate: Gate) -> int:
-        return self._heads(gate) * (1 if gate.per == "head" else self.d_head)
+        return self._heads(gate) * (gate.width or (1 if gate.per == "head" else self.d_head))
 
     def _by_head(self, gate: Gate, projected: Tensor) -> Tensor:
         """(b, n, ·) → (b, h, n) or (b, h, n, d), in float32 at least."""
         wide = at_least_float32(projected)
-        if gate.per == "head":
+        if gate.per == "head" and gate.width is None:
             return wide.transpose(1, 2)
         return wide.view(*wide.shape[:2], self._heads(gate), -1).transpose(1, 2)
 
@@ -99,6 +99,59 @@ class OutputGate(Gating):
         b, _, n, _ = out.shape
         gate: Tensor = self.proj(x).view(b, n, self.n_heads, -1).transpose(1, 2)
         return out * gate.sigmoid()
+
+
+class DifferentialGating(Gating):
+    """Two queries for each head, and λ = σ(w·x) (Ye et al., 2026)."""
+
+    def make(self, d_model: int) -> None:
+        self.proj = nn.Linear(d_model, self.n_heads, bias=False)
+
+    def forward(self, x: Input, query: Queries, key: Keys, value: Values) -> Gated:
+        first, second = query.unflatten(1, (-1, 2)).unbind(2)
+        return first, key, value, {"second_query": second, **self.gates(x)}
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {"share": at_least_float32(self.proj(x)).sigmoid().transpose(1, 2)}
+
+
+class DifferentialNorm(Gating):
+    """Each head's output, normalized and times 1 − λ_init (Ye et al., 2024, arXiv:2410.05258)."""
+
+    def __init__(self, d_model: int, shape: "LayerShape", *, lambda_init: float) -> None:
+        super().__init__((), d_model, shape)
+        self.norm, self.scale = RMSNorm(shape.d_head, eps=1e-5), 1 - lambda_init
+
+    def make(self, d_model: int) -> None:
+        pass
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        return {}
+
+    def finish(self, x: Input, out: Outputs) -> Outputs:
+        normalized: Tensor = self.norm(out)
+        return normalized * self.scale
+
+
+class IndexerGating(Gating):
+    """Queries, keys and weights of an indexer (DeepSeek-AI, 2025, arXiv:2512.02556, eq. 1).
+
+    They have no gradient for x: the indexer is trained by its own loss. Its weights are divided by
+    √(heads · width).
+    """
+
+    def make(self, d_model: int) -> None:
+        self.widths = [self._width(gate) for gate in self.declared]
+        self.scale = self.widths[0] ** -0.5
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=False)
+
+    def gates(self, x: Input) -> dict[str, Tensor]:
+        parts = self.proj(x.detach()).split_with_sizes(self.widths, -1)
+        found = {
+            gate.name: self._by_head(gate, part)
+            for gate, part in zip(self.declared, parts, strict=True)
+        }
+        return found | {"index_weight": found["index_weight"] * self.scale}
 
 
 class NormalizedGating(Gating):

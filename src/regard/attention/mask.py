@@ -135,6 +135,20 @@ class Mask:
         found: T = self._cache[key]
         return found
 
+    def repeat_heads(self, times: int) -> "Mask":
+        """Return the mask in which this many consecutive heads have the restrictions of one."""
+        if self.blocks is None and self.allowed is None:
+            return self
+        return self.cached(("repeated", times), lambda: self._repeated(times))
+
+    def _repeated(self, times: int) -> "Mask":
+        blocks, allowed = self.blocks, self.allowed
+        if blocks is not None and len(blocks.allowed) > 1:
+            blocks = Blocks(blocks.size, blocks.allowed.repeat_interleave(times, 0))
+        if allowed is not None and allowed.shape[1] > 1:
+            allowed = allowed.repeat_interleave(times, 1)
+        return replace(self, blocks=blocks, allowed=allowed)
+
     def within(self, window_size: int) -> "Mask":
         """Return the mask with a window; all layers with this window share the result."""
         return self.cached(("window", window_size), lambda: self & Mask.window(window_size))

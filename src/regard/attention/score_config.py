@@ -2,17 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
 from regard.attention.support import LINEAR_MASKS, SCORES, Support
-from regard.config import Config, Positive
+from regard.config import Config, Count, Positive
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
     from regard.attention.gates import Gate
-    from regard.attention.gating import OutputGate
+    from regard.attention.gating import (
+        DifferentialGating,
+        DifferentialNorm,
+        IndexerGating,
+        OutputGate,
+    )
 
 DROPPING = replace(SCORES, dropout=True)
 """Features of all scores, and dropout of the weights."""
@@ -93,11 +98,37 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
 
     k: Positive = 16
     """Number of keys of each query."""
+    indexer_heads: Count = 0
+    """Heads of an indexer that chooses the keys (DSA); 0: none, the scores choose."""
+    d_indexer: Positive | None = None
+    """Width of the indexer's heads. Default: that of a head."""
+
+    @property
+    def supported(self) -> Support:
+        return INDEXED if self.indexer_heads else self.supports
+
+    @property
+    def called(self) -> str:
+        return "indexed top-k" if self.indexer_heads else "top-k"
 
     def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.top_k import TopK
+        from regard.attention.top_k import IndexedTopK, TopK
 
-        return TopK(k=self.k, dropout=shape.dropout)
+        if not self.indexer_heads:
+            return TopK(k=self.k, dropout=shape.dropout)
+        d = self.d_indexer or shape.d_head
+        return IndexedTopK(k=self.k, heads=self.indexer_heads, d=d, dropout=shape.dropout)
+
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "IndexerGating | None":
+        from regard.attention.gating import IndexerGating
+
+        return IndexerGating(gates, d_model, shape) if gates else None
+
+
+INDEXED = replace(TopKConfig.supports, cross=False, vectors=False)
+"""Features of `top-k` with an indexer."""
 
 
 class MobaConfig(ScoreConfig, frozen=True, tag_field="kind", tag="moba"):
@@ -135,3 +166,82 @@ class ForgettingConfig(ScoreConfig, frozen=True, tag_field="kind", tag="forgetti
         from regard.attention.forgetting import Forgetting
 
         return Forgetting(heads=shape.n_heads, dropout=shape.dropout)
+
+
+class DifferentialConfig(ScoreConfig, frozen=True, tag_field="kind", tag="differential"):
+    """The difference of two softmax maps over the same values."""
+
+    supports: ClassVar = replace(DROPPING, cross=False, vectors=False)
+    paper: ClassVar = "Ye et al., 2026"
+
+    version: Literal[1, 2] = 2
+    """2: two queries for each head, and a weight of the second map for each head and token.
+    1 (Ye et al., 2024): two halves of each query and key, a weight for each layer, and a norm."""
+
+    @property
+    def queries_per_head(self) -> int:
+        return self.version
+
+    def rotary_width(self, d_head: int) -> int:
+        return d_head // 2 if self.version == 1 else d_head
+
+    def require_width(self, d_head: int) -> None:
+        if self.version == 1 and d_head % 2:
+            raise ValueError(
+                f"attention.version = 1 halves heads, and their width is {d_head}: choose an even "
+                "head_dim"
+            )
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.differential import Differential, DifferentialV1
+
+        if self.version == 2:
+            return Differential(dropout=shape.dropout)
+        lambda_init = _lambda_init(shape.layer)
+        return DifferentialV1(d=shape.d_head, lambda_init=lambda_init, dropout=shape.dropout)
+
+    def build_gating(
+        self, gates: "tuple[Gate, ...]", d_model: int, shape: LayerShape
+    ) -> "DifferentialGating | DifferentialNorm":
+        from regard.attention.gating import DifferentialGating, DifferentialNorm
+
+        if self.version == 2:
+            return DifferentialGating(gates, d_model, shape)
+        return DifferentialNorm(d_model, shape, lambda_init=_lambda_init(shape.layer))
+
+
+def _lambda_init(layer: int) -> float:
+    """Return λ_init of a layer, from 0 (Ye et al., 2024, eq. 3)."""
+    return 0.8 - 0.6 * exp(-0.3 * layer)
+
+
+class LatentConfig(ScoreConfig, frozen=True, tag_field="kind", tag="latent"):
+    """Softmax over keys and values from one latent per token (MLA)."""
+
+    supports: ClassVar = replace(
+        DROPPING, cross=False, vectors=False, kv_heads=False, qk_norm=False, short_conv=False
+    )
+    state: ClassVar = "n·(d_latent + d_rope)"
+    paper: ClassVar = "DeepSeek-AI, 2024"
+    layer: ClassVar = "regard.models.latent_attention:LatentSelfAttention"
+
+    d_latent: Positive | None = None
+    """Width of the latent of keys and values. Default: four times the width of a head."""
+    d_rope: Count | None = None
+    """Width of the key that all heads share, which rotary positions rotate. Queries and keys have
+    it in addition to the width of a head. Default: half the width of a head."""
+    d_query_latent: Positive | None = None
+    """Width of a latent of the queries. Default: none."""
+
+    def latent_width(self, d_head: int) -> int:
+        """Return the width of the latent of keys and values."""
+        return self.d_latent or 4 * d_head
+
+    def rotary_width(self, d_head: int) -> int:
+        return d_head // 2 if self.d_rope is None else self.d_rope
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.latent import Latent
+
+        d_latent, d_rope = self.latent_width(shape.d_head), self.rotary_width(shape.d_head)
+        return Latent(d_latent=d_latent, d_rope=d_rope, dropout=shape.dropout)

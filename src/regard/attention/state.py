@@ -152,8 +152,9 @@ class KeyValueCache(RowState):
         state = self
         if self.shared and not torch.equal(rows // self.beams, place // self.beams):
             state = replace(self, beams=1, shared=0)
-        for filled in self.filled():
-            own = filled[:, :, state.shared :]
+        used = min(self.longest, self.keys.size(2) - 1)
+        for stored in (self.keys, self.values):
+            own = stored[:, :, state.shared : used]
             own.index_copy_(0, moved, own.index_select(0, rows[moved]))
         return state
 

@@ -23,6 +23,12 @@ class Support:
     """Whether attention without a causal mask is supported."""
     value_heads: bool = False
     """Whether values may have more heads than keys."""
+    kv_heads: bool = True
+    """Whether there may be fewer key/value heads than heads of queries."""
+    qk_norm: bool = True
+    """Whether a layer may normalize queries and keys by head."""
+    short_conv: bool = True
+    """Whether a layer may convolve queries, keys and values."""
     differentiable: bool = True
     """Whether the gradient is that of the output everywhere: no surrogate, and no jumps."""
 
@@ -54,5 +60,8 @@ FEATURE_NAMES = {
     "decoding": "token-by-token decoding",
     "bidirectional": "attention without a causal mask",
     "value_heads": "more value heads than key heads",
+    "kv_heads": "fewer key/value heads than heads",
+    "qk_norm": "a norm of queries and keys",
+    "short_conv": "a short convolution",
 }
 """Each field of `Mask` and `Support`, as an error names it."""

@@ -1,15 +1,23 @@
-"""Softmax over the keys with the highest scores."""
+"""Softmax over the keys with the highest scores, or those that an indexer chooses."""
 
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.backends import bars
+from regard.attention.base import at_least_float32, without_autocast
+from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gate
 from regard.attention.mask import Mask
-from regard.attention.score_config import TopKConfig
-from regard.attention.softmax import WideScoreAttention, highest, softmax
-from regard.attention.types import DenseBias, Keys, Queries, Weights
+from regard.attention.score_config import INDEXED, TopKConfig
+from regard.attention.softmax import PositionedBias, Softmax, WideScoreAttention, highest, softmax
+from regard.attention.state import KeyValueCache, RowState, State, StateShape
+from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 
 class TopK(WideScoreAttention):
@@ -29,14 +37,179 @@ class TopK(WideScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax over the allowed keys that score no less than the k-th of them."""
         allowed = reference.allowed(query, key, mask)
-        scores = reference.scores(query, key, bias)
-        kept = torch.zeros_like(allowed)
-        for place in allowed.any(-1).nonzero().tolist():
-            row, seen = scores[tuple(place)], allowed[tuple(place)]
-            least = sorted((float(score) for score in row[seen]), reverse=True)[: self.k][-1]
-            kept[tuple(place)] = seen & (row >= least)
+        kept = _reference_highest(reference.scores(query, key, bias), allowed, self.k)
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
         kept = highest(scores, allowed, self.k)
         return softmax(scores, kept if allowed is None else kept & allowed)
+
+
+IndexScores = Float[Tensor, "batch 1 queries keys"]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedState(RowState):
+    """Keys and values of all tokens, and the keys of the indexer."""
+
+    cache: KeyValueCache
+    index: KeyValueCache
+    """Its values have width 0."""
+
+    @property
+    def length(self) -> Tensor:
+        """Number of tokens so far, per row."""
+        return self.cache.length
+
+
+class IndexedTopK(Softmax):
+    """Softmax over the k allowed keys of each query with the highest index scores I.
+
+    I_ts = Σ_j w_tj ReLU(q_tj·k_s) for query t, key s and heads j of the indexer (DeepSeek-AI, 2025,
+    arXiv:2512.02556, §2.1). All heads of the layer have the same keys. The choice passes the
+    indexer no gradient. In training, each call adds Σ_t KL(p_t ‖ softmax(I_t)) to
+    `auxiliary_losses`, for p the softmax attention to all allowed keys, averaged over the heads and
+    detached.
+    """
+
+    name = "indexed top-k"
+    supports = INDEXED
+
+    def __init__(self, *, k: int, heads: int, d: int, **options: Any) -> None:
+        """For an indexer with this many heads of width d."""
+        super().__init__(**options)
+        self.k, self.heads, self.d = k, heads, d
+        self.gates = (
+            Gate("index_query", low=-inf, high=inf, heads=heads, width=d, at="query"),
+            Gate("index_key", low=-inf, high=inf, heads=1, width=d),
+            Gate("index_weight", low=-inf, high=inf, heads=heads, at="query"),
+        )
+        self.auxiliary_losses: list[Tensor] | None = []
+
+    def reference(  # type: ignore[override]
+        self,
+        query: Queries,
+        key: Keys,
+        mask: Mask,
+        bias: DenseBias | None,
+        *,
+        index_query: Tensor,
+        index_key: Tensor,
+        index_weight: Tensor,
+    ) -> Weights:
+        """Softmax over the allowed keys with an index score no less than the k-th of them."""
+        allowed = reference.allowed(query, key, mask)
+        products = (index_query.double()[:, :, :, None] * index_key.double()[:, :, None]).sum(-1)
+        scores = (products.clamp_min(0) * index_weight.double()[..., None]).sum(1, keepdim=True)
+        kept = _reference_highest(scores.expand(allowed.shape), allowed, self.k)
+        return reference.softmax(query, key, kept, bias)
+
+    def _forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: AnyBias | None,
+        **gates: Tensor,
+    ) -> Tensor:
+        scores, allowed = _index_scores(**gates), self.allowed(mask, query, key)
+        if self.training and torch.is_grad_enabled():
+            with torch.no_grad():
+                dense = super()._weights(query, key, mask, bias).mean(1, keepdim=True)
+            assert self.auxiliary_losses is not None
+            self.auxiliary_losses.append(_divergence(dense, scores, allowed))
+        return super()._forward(query, key, value, self._among(mask, scores, allowed), bias)
+
+    def _weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        bias: AnyBias | None,
+        **gates: Tensor,
+    ) -> Tensor:
+        scores, allowed = _index_scores(**gates), self.allowed(mask, query, key)
+        return super()._weights(query, key, self._among(mask, scores, allowed), bias)
+
+    def _among(self, mask: Mask | None, scores: IndexScores, allowed: Tensor | None) -> Mask:
+        """Return the mask with the chosen keys alone."""
+        chosen = Mask.dense(highest(scores, allowed, self.k))
+        return chosen if mask is None else mask & chosen
+
+    def _init_state(self, shape: StateShape) -> IndexedState:
+        index = replace(shape, kv_heads=1, d=self.d, e=0)
+        return IndexedState(KeyValueCache.empty(shape), KeyValueCache.empty(index))
+
+    def _extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        attention_mask: Tensor | None,
+        bias: AnyBias | None,
+        **gates: Tensor,
+    ) -> tuple[Tensor, State]:
+        assert isinstance(state, IndexedState)
+        before, cache = state.cache, state.cache.append(key, value, attention_mask)
+        index_key = gates["index_key"]
+        index = state.index.append(index_key, index_key[..., :0], attention_mask)
+        new = IndexedState(cache, index)
+        if before.is_empty:
+            mask = Mask(alignment="start", window_size=cache.window_size)
+            return self._forward(query, key, value, mask, bias, **gates), new
+        keys, values = cache.filled()
+        positions = before.positions(query.shape[2])
+        slots = torch.arange(keys.shape[2], device=keys.device)
+        seen = self._sees(query.shape[1], positions, slots)
+        if cache.window_size is not None:
+            seen = seen & (slots >= positions[:, :, None] - cache.window_size)[:, None]
+        scores = _index_scores(**{**gates, "index_key": index.filled()[0]})
+        added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
+        seen = seen & highest(scores, seen, self.k)
+        return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype), new
+
+    def cost(self, shape: Shape) -> Cost:
+        found, per_key = super().cost(shape), shape.batch * shape.keys * self.d
+        return replace(
+            found,
+            operations=found.operations
+            + round(2 * shape.batch * self.heads * self._pairs(shape) * self.d) * shape.passes,
+            state_bytes=found.state_bytes + per_key * shape.dtype.itemsize,
+        )
+
+
+def _index_scores(
+    *,
+    index_query: Float[Tensor, "batch index_heads queries d"],
+    index_key: Float[Tensor, "batch 1 keys d"],
+    index_weight: Float[Tensor, "batch index_heads queries"],
+) -> IndexScores:
+    """Return Σ_j w_tj ReLU(q_tj·k_s), in float32 at least."""
+    query, key, weight = map(at_least_float32, (index_query, index_key, index_weight))
+    with without_autocast(query):
+        scores: Tensor = ((query @ key.mT).relu() * weight[..., None]).sum(1, keepdim=True)
+        return scores
+
+
+def _divergence(
+    dense: IndexScores, scores: IndexScores, allowed: Bool[Tensor, "#b #h #queries #keys"] | None
+) -> Float[Tensor, ""]:
+    """Return Σ_t KL(p_t ‖ softmax(I_t)) over the allowed keys; rows without any have none."""
+    if allowed is not None:
+        allowed = allowed.any(1, keepdim=True)
+        scores = scores + bars(allowed | ~allowed.any(-1, keepdim=True), scores.dtype)
+    logs = torch.where(dense > 0, scores.log_softmax(-1), 0.0)
+    divergence: Tensor = (torch.xlogy(dense, dense) - dense * logs).sum()
+    return divergence
+
+
+def _reference_highest(scores: Tensor, allowed: Tensor, k: int) -> Tensor:
+    """Return the allowed keys that score no less than the k-th of them."""
+    kept = torch.zeros_like(allowed)
+    for place in allowed.any(-1).nonzero().tolist():
+        row, seen = scores[tuple(place)], allowed[tuple(place)]
+        least = sorted((float(score) for score in row[seen]), reverse=True)[:k][-1]
+        kept[tuple(place)] = seen & (row >= least)
+    return kept

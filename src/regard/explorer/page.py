@@ -411,7 +411,9 @@ def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, A
 def _gates(record: AttentionRecord, head: int) -> list[dict[str, str]]:
     """The gates of each key: a number, or one per channel. Logarithms as factors."""
     found = []
-    for name, gate in record.gates.items():
+    of_keys = [gate.name for gate in record.mechanism.gates if gate.at == "key"]
+    for name in of_keys:
+        gate = record.gates[name]
         states = gate[0, head * gate.shape[1] // record.weights.shape[1]]
         factor = name.removeprefix("log_")
         values = _base64(_array(states if factor == name else states.exp()))

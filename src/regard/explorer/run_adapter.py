@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.gating import OutputGate
+from regard.attention.gating import DifferentialNorm, OutputGate
 from regard.decoding import generate_ids
 from regard.decoding.generate import Prompts, encode_prompts
 from regard.errors import UserError
@@ -25,7 +25,7 @@ from regard.explorer.intercept import capture_attention, intercept
 from regard.explorer.prediction import ANSWER, Prediction, most_probable
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
 from regard.models.head_config import ClassificationHeadConfig
-from regard.models.layers import CrossAttention, SelfAttention
+from regard.models.layers import CrossAttention, Layer, SelfAttention
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
 
@@ -250,7 +250,9 @@ def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"
     parent = model.get_submodule(layer.rpartition(".")[0])
     if not isinstance(parent, SelfAttention | CrossAttention):
         return None
-    if isinstance(parent.gating, OutputGate):  # the product isn't what the layer adds
+    if isinstance(
+        parent.gating, OutputGate | DifferentialNorm
+    ):  # the product isn't what the layer adds
         return None
     return parent.o_proj.weight.detach()
 
@@ -262,8 +264,9 @@ def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
     if not (isinstance(stack, Transformer) and "self_attention" in rest):
         return PositionInfo()
     places = torch.arange(len(one.queries), device=stack.embedding.weight.device)
-    rotation, kind = None, stack.rotary_of[int(rest.partition(".")[0])]
-    if kind is not None:
+    layer = int(rest.partition(".")[0])
+    rotation, kind = None, stack.rotary_of[layer]
+    if kind is not None and cast(Layer, stack.layers[layer]).self_attention.rotary_parts == 1:
         cos, signed_sin = stack.rotary[kind](places[None], torch.float32)
         rotation = (cos[0, 0], signed_sin[0, 0])
     return PositionInfo(None if stack.absolute is None else stack.absolute(places), rotation)

@@ -100,6 +100,7 @@ class TransformerConfig(Config, frozen=True):
                 "choose a divisor of n_heads"
             )
         self._check_value_heads()
+        self.attention.require_width(self.d_head)
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre or sandwich")
         self._check_rotary_positions()
@@ -122,12 +123,16 @@ class TransformerConfig(Config, frozen=True):
     def _check_rotary_positions(self) -> None:
         if not isinstance(self.positions, RotaryConfig):
             return
-        if self.positions.dim is None and self.d_head % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
-        dim = self.positions.dim or self.d_head
-        if dim % 2 or dim > self.d_head:
+        width = self.rotary_width
+        called = "head width" if width == self.d_head else "width of the rotated part of a head"
+        if not width:
+            raise ValueError("rotary positions need attention.d_rope ≥ 2, not 0")
+        if self.positions.dim is None and width % 2:
+            raise ValueError(f"rotary positions need an even {called}, not {width}")
+        dim = self.positions.dim or width
+        if dim % 2 or dim > width:
             raise ValueError(
-                f"positions.dim = {dim}: choose an even number up to the head width {self.d_head}"
+                f"positions.dim = {dim}: choose an even number up to the {called} {width}"
             )
         if isinstance(self.positions.scaling, DynamicScalingConfig) and dim < 4:
             raise ValueError("dynamic scaling needs at least four rotated dimensions")
@@ -207,6 +212,11 @@ class TransformerConfig(Config, frozen=True):
         return self.head_dim or self.d_model // self.n_heads
 
     @property
+    def rotary_width(self) -> int:
+        """Width of the vectors that rotary positions rotate."""
+        return self.attention.rotary_width(self.d_head)
+
+    @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
 
@@ -284,7 +294,7 @@ class TargetConfig(TransformerConfig, frozen=True):
         """The mechanism of cross-attention."""
         if self.cross_attention is not None:
             return self.cross_attention
-        can = all(map(self.attention.supports.has, CROSS))
+        can = all(map(self.attention.supported.has, CROSS))
         return self.attention if can else SoftmaxConfig()
 
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import AnyBias, LayerShape, Mask, State
 from regard.attention.base import product_dtype
+from regard.attention.config import locate
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
@@ -53,9 +54,20 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.heads = [config.n_heads, config.kv_heads, config.value_heads]
         self.d_head = config.d_head
         self.window_size = config.window_size
+        self.make_projections(config)
+        shape = shape_of(config, layer)
+        self.attention = config.attention.build(shape)
+        gates = self.attention.gates
+        self.gating = config.attention.build_gating(gates, config.d_model, shape)
+        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
+
+    def make_projections(self, config: TransformerConfig) -> None:
+        """Create the projections to queries, keys and values."""
+        queries = config.n_heads * config.attention.queries_per_head
+        self.heads = [queries, config.kv_heads, config.value_heads]
+        self.rotary_parts = config.d_head // config.rotary_width
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
         )
@@ -64,11 +76,6 @@ class SelfAttention(nn.Module):
         self.q_norm, self.k_norm = (
             norm(config.d_head, eps=config.norm_eps) if config.qk_norm else None for _ in range(2)
         )
-        shape = shape_of(config, layer)
-        self.attention = config.attention.build(shape)
-        gates = self.attention.gates
-        self.gating = config.attention.build_gating(gates, config.d_model, shape)
-        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
         self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
@@ -159,7 +166,7 @@ class SelfAttention(nn.Module):
         if self.gating is not None:
             both = self.gating.normalize(both)
         if rope is not None:
-            both = rotate(both, rope)
+            both = _rotate(both, rope, self.rotary_parts)
         query, key = both.split_with_sizes(sizes[:2], 1)
         if self.gating is None:
             return query, key, value, NO_GATES
@@ -325,8 +332,7 @@ class Layer(CheckpointedModule):
         after = make_norm if config.norm == "sandwich" else lambda _: None
         self.norm_attention, self.norm_attention_out = make_norm(config), after(config)
         self.dropout_attention = Dropout(config.dropout)
-        kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
-        self.self_attention = kind(config, layer)
+        self.self_attention = _self_attention(config)(config, layer)
         if d_source is not None:
             assert isinstance(config, TargetConfig)
             self.norm_cross, self.norm_cross_out = make_norm(config), after(config)
@@ -407,6 +413,14 @@ def _after(norm: nn.Module | None, branch: Tensor) -> Tensor:
     return normalized
 
 
+def _self_attention(config: TransformerConfig) -> type[SelfAttention]:
+    """Return the class of the self-attention of a layer."""
+    if config.attention.layer:
+        found: type[SelfAttention] = locate(config.attention.layer)
+        return found
+    return ConvolvedSelfAttention if config.short_conv else SelfAttention
+
+
 def length_mask(lengths: Lengths | None) -> Mask | None:
     """Return the mask of the padding at the ends of rows."""
     return None if lengths is None else Mask.lengths(lengths)
@@ -436,6 +450,14 @@ def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
     # Gradients of parts of the width are concatenated in the order of the projection.
     parts = x.split_with_sizes([n * d_head for n in sizes], -1)
     return tuple(_heads(part, d_head) for part in parts)
+
+
+def _rotate(both: Heads, rope: Rope, parts: int) -> Heads:
+    """Rotate queries and keys, each part of a head's width by itself."""
+    if parts == 1:
+        return rotate(both, rope)
+    rotated = rotate(torch.cat(both.chunk(parts, -1), 1), rope)
+    return torch.cat(rotated.chunk(parts, 1), -1)
 
 
 def _join(heads: Heads) -> Hidden:

@@ -70,5 +70,8 @@ def _needed(layer: TransformerConfig) -> list[str]:
         "vectors": isinstance(layer.positions, ShawVectorsConfig),
         "window_size": layer.window > 0,
         "value_heads": layer.value_heads != layer.kv_heads,
+        "kv_heads": layer.kv_heads != layer.n_heads,
+        "qk_norm": layer.qk_norm,
+        "short_conv": layer.short_conv > 0,
     }
     return [feature for feature, is_needed in needed.items() if is_needed]

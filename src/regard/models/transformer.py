@@ -312,7 +312,7 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
     """Return the different rotary positions of layers, and which of them each layer has, if any."""
-    rotary = [(one.positions, one.d_head) for one in layers]
+    rotary = [(one.positions, one.rotary_width) for one in layers]
     kinds = {kind: one for kind, one in zip(rotary, layers, strict=True) if _is_rotary(one)}
     made = nn.ModuleList(map(_rotary_of, kinds.values()))
     return made, [[*kinds].index(kind) if kind in kinds else None for kind in rotary]
@@ -326,7 +326,7 @@ def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:
     """Return the rotary positions of a layer."""
     match config.positions:
         case RotaryConfig(base=base, dim=dim, scaling=scaling):
-            d, length = dim or config.d_head, config.context_length
+            d, length = dim or config.rotary_width, config.context_length
             match scaling:
                 case DynamicScalingConfig(factor=factor, original_context_length=original):
                     return DynamicRotary(d=d, base=base, factor=factor, original_length=original)

@@ -5,7 +5,7 @@ gradients of processes are summed, not averaged.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, cast
@@ -16,11 +16,35 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.attention import Attention
 from regard.data.batch import Batch
 from regard.models.builders import CompiledBody, Embedder, Model
 from regard.training.processes import Processes
 
 ParallelKind = Literal["ddp", "fsdp"]
+
+
+class AuxiliaryLosses:
+    """The losses that mechanisms of a model have of their own, such as that of an indexer."""
+
+    def __init__(self, model: nn.Module) -> None:
+        found = [m.auxiliary_losses for m in model.modules() if isinstance(m, Attention)]
+        self._by_mechanism = [losses for losses in found if losses is not None]
+
+    def added_to(self, loss: Callable[[], Tensor]) -> Tensor:
+        """Return a loss with the gradient of the auxiliary ones of its forward pass, too.
+
+        Its value is that of the loss alone, so that it stays comparable.
+        """
+        if not self._by_mechanism:
+            return loss()
+        for losses in self._by_mechanism:
+            losses.clear()  # of activations that were recomputed in a backward pass
+        value = loss()
+        added = torch.stack([one for losses in self._by_mechanism for one in losses]).sum()
+        for losses in self._by_mechanism:
+            losses.clear()
+        return value + (added - added.detach())
 
 
 class Replica:
@@ -29,10 +53,11 @@ class Replica:
     def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
         self.model, self.processes = model, processes
         self.body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
+        self._auxiliary = AuxiliaryLosses(model)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss in nats, summed over the targets of this process's share of a batch."""
-        return self.model.loss(batch, self.body)
+        return self._auxiliary.added_to(lambda: self.model.loss(batch, self.body))
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         """Yield the parts of this process's share of a batch; run each before the next."""
@@ -54,8 +79,12 @@ class Loss(nn.Module):
         self.model, self.processes = model, processes
         self.loss = partial(model.loss, body=body)
         self.body = body
+        self._auxiliary = AuxiliaryLosses(model)
 
     def forward(self, batch: Batch) -> Tensor:
+        return self._auxiliary.added_to(lambda: self._loss(batch))
+
+    def _loss(self, batch: Batch) -> Tensor:
         if not batch.in_batch_negatives:
             loss: Tensor = self.loss(batch)
             return loss

@@ -1,0 +1,81 @@
+"""Multi-head latent attention: softmax, with a cache of one latent per token."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.attention.cost import Cost, Shape
+from regard.attention.score_config import LatentConfig
+from regard.attention.softmax import PositionedBias, Softmax
+from regard.attention.state import KeyValueCache, StateShape
+
+
+@dataclass(frozen=True, eq=False)
+class LatentCache(KeyValueCache):
+    """Vectors of all tokens that are keys and values at once, for all heads."""
+
+    @staticmethod
+    def empty(shape: StateShape) -> "LatentCache":
+        """Allocate slots for vectors of width `shape.d`."""
+        cache = KeyValueCache.empty(replace(shape, kv_heads=1, e=0))
+        return LatentCache(**vars(cache))
+
+    def append(
+        self,
+        key: Float[Tensor, "batch 1 new d"],
+        value: Float[Tensor, "batch 1 new d"],
+        attention_mask: Bool[Tensor, "batch new"] | None,
+    ) -> KeyValueCache:
+        """Write new vectors, given as keys; values are not read."""
+        return super().append(key, value[..., :0], attention_mask)
+
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """Return the vectors twice, without the slots that no row has filled."""
+        vectors, _ = super().filled()
+        return vectors, vectors
+
+
+class Latent(Softmax):
+    """Softmax attention whose layer computes keys and values from a latent of each token.
+
+    DeepSeek-AI, 2024, arXiv:2405.04434, §2.1. In whole rows, each head has its keys and values. In
+    decoding, a `LatentCache` has one vector per token, [rotary key; latent], for all heads, and the
+    layer moves its projections of the latent to queries and outputs.
+    """
+
+    name = "latent"
+    supports = LatentConfig.supports
+
+    def __init__(self, *, d_latent: int, d_rope: int, **options: Any) -> None:
+        """For latents and rotary keys of these widths."""
+        super().__init__(**options)
+        self.width = d_latent + d_rope
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        added: PositionedBias | None,
+    ) -> Tensor:
+        shared = allowed is None or allowed.shape[1] == 1
+        if not (query.size(2) == key.size(1) == 1 and shared and added is None):
+            return super()._attend(query, key, value, allowed, added)
+        # As queries of one head, all heads read the cache without copies of it.
+        return super()._attend(query.transpose(1, 2), key, value, allowed, None).transpose(1, 2)
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count the whole rows of the given widths, or steps by the latents."""
+        latent = replace(shape, kv_heads=1, d=self.width, e=0)
+        if shape.mode != "step":
+            return replace(super().cost(shape), state_bytes=latent.cache_bytes)
+        outputs = shape.batch * shape.heads * shape.queries * self.width * shape.dtype.itemsize
+        return Cost(
+            operations=super().cost(replace(latent, e=self.width)).operations,
+            bytes=latent.bytes_in_and_out + outputs,
+            parameters=0,
+            state_bytes=latent.cache_bytes,
+        )
