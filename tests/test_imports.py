@@ -130,7 +130,10 @@ BACK = {
     "regard.attention.kernel_config": {"regard.attention.kernel"},
     "regard.attention.score_config": {
         f"regard.attention.{name}"
-        for name in ("forgetting", "moba", "sigmoid", "softmax_one", "stick_breaking", "top_k")
+        for name in (
+            *("forgetting", "moba", "sigmoid", "softmax_one", "stick_breaking", "synthesizer"),
+            "top_k",
+        )
     },
     "regard.studies.finding": {"regard.book.page"},
 }

@@ -42,6 +42,7 @@ from regard.attention.score_config import (
     SigmoidConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
+    SynthesizerConfig,
     TopKConfig,
 )
 from regard.errors import UnsupportedError
@@ -69,6 +70,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
+    "synthesizer": SynthesizerConfig(),
     "linformer": LinformerConfig(k=3, shared=False),
     "bigbird": BigBirdConfig(block_size=2),
     "sliding-window": SlidingWindowConfig(size=3, block_size=2),
@@ -155,7 +157,10 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
     assert set(UNABLE) == {
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
-        *product(("bigbird", "sliding-window"), ("cross-attention of a pair", "recurrent pair")),
+        *product(
+            ("synthesizer", "bigbird", "sliding-window"),
+            ("cross-attention of a pair", "recurrent pair"),
+        ),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),
     }
     assert len(ONLY_CAUSAL) == 10

@@ -96,6 +96,16 @@ class AttentionConfig(OpenConfig):
         config = cast(type[Config], cls)
         require_support(str(config.__struct_config__.tag), cls.supports, *features)
 
+    @property
+    def has_queries(self) -> bool:
+        """Whether the layer projects queries; those of a mechanism without them have width 0."""
+        return True
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the layer projects keys; those of a mechanism without them have width 0."""
+        return True
+
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
         raise NotImplementedError
@@ -260,6 +270,7 @@ BUILT_IN = {
     "moba": "regard.attention.score_config:MobaConfig",
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",
     "sigmoid": "regard.attention.score_config:SigmoidConfig",
+    "synthesizer": "regard.attention.score_config:SynthesizerConfig",
     "linformer": "regard.attention.config:LinformerConfig",
     "bigbird": "regard.attention.config:BigBirdConfig",
     "sliding-window": "regard.attention.config:SlidingWindowConfig",

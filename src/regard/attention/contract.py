@@ -165,7 +165,8 @@ def _gradients(subject: Subject, case: Case) -> None:
     names = ["queries", "keys", "values", *case.gates]
     inputs = [x.detach().clone().requires_grad_() for x in case.tensors]
     out = _run(subject, case.of(inputs))
-    for name, gradient in zip(names, torch.autograd.grad(out.sum(), inputs), strict=True):
+    gradients = torch.autograd.grad(out.sum(), inputs, materialize_grads=True)
+    for name, gradient in zip(names, gradients, strict=True):
         if not bool(gradient.isfinite().all()):
             raise ContractViolation(f"the gradient of the {name} isn't finite")
     if subject.dtype != torch.float64:

@@ -6,7 +6,7 @@ from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
-from regard.attention.support import LINEAR_MASKS, SCORES, Support
+from regard.attention.support import ALL_MASKS, LINEAR_MASKS, SCORES, Support
 from regard.config import Config, Positive
 
 if TYPE_CHECKING:
@@ -135,3 +135,37 @@ class ForgettingConfig(ScoreConfig, frozen=True, tag_field="kind", tag="forgetti
         from regard.attention.forgetting import Forgetting
 
         return Forgetting(heads=shape.n_heads, dropout=shape.dropout)
+
+
+class SynthesizerConfig(ScoreConfig, frozen=True, tag_field="kind", tag="synthesizer"):
+    """Softmax over scores that are learned, without keys."""
+
+    supports: ClassVar = Support(
+        masks=ALL_MASKS - {"document_ids"},
+        dropout=True,
+        decoding=True,
+        differentiable=False,
+    )
+    paper: ClassVar = "Tay et al., 2020"
+
+    variant: Literal["dense", "random"] = "dense"
+    """Scores made from each token by a small network, or a trained matrix that no input changes."""
+
+    @property
+    def has_queries(self) -> bool:
+        return self.variant == "dense"
+
+    @property
+    def has_keys(self) -> bool:
+        return False
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.synthesizer import DenseScores, RandomScores, Synthesizer
+
+        length = shape.context_length
+        learned = (
+            DenseScores(d=shape.d_head, length=length)
+            if self.has_queries
+            else RandomScores(heads=shape.n_heads, length=length)
+        )
+        return Synthesizer(learned, length=length, dropout=shape.dropout)

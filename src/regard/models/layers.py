@@ -53,8 +53,13 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.heads = [config.n_heads, config.kv_heads, config.value_heads]
-        self.d_head = config.d_head
+        self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
+        attention = config.attention
+        self.heads = [
+            config.n_heads if attention.has_queries else 0,
+            config.kv_heads if attention.has_keys else 0,
+            config.value_heads,
+        ]
         self.window_size = config.window_size
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
@@ -85,7 +90,7 @@ class SelfAttention(nn.Module):
         return self.attention.init_state(
             batch,
             self.heads[2],
-            d,
+            d if self.heads[1] else 0,
             d,
             capacity=capacity,
             device=weight.device,
@@ -147,7 +152,7 @@ class SelfAttention(nn.Module):
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
-            return query, key, value, NO_GATES
+            return *self._complete(query, key), value, NO_GATES
         heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
@@ -159,11 +164,19 @@ class SelfAttention(nn.Module):
             both = self.gating.normalize(both)
         if rope is not None:
             both = rotate(both, rope)
-        query, key = both.split_with_sizes(sizes[:2], 1)
+        query, key = self._complete(*both.split_with_sizes(sizes[:2], 1))
         if self.gating is None:
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
         return gated
+
+    def _complete(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, of width 0 where the mechanism has none."""
+        if not self.heads[0]:
+            query = query.new_empty(len(query), self.n_heads, query.size(2), 0)
+        if not self.heads[1]:
+            key = key.new_empty(len(key), self.kv_heads, key.size(2), 0)
+        return query, key
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,8 +420,9 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | RMSNorm:
 
 
 def _heads(x: Hidden, d_head: int) -> Heads:
-    b, n, _ = x.shape
-    return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
+    b, n, width = x.shape
+    h = width // d_head
+    return x.view(b, h, 1, d_head) if n == 1 else x.view(b, n, h, d_head).transpose(1, 2)
 
 
 def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:

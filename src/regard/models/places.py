@@ -16,6 +16,7 @@ from regard.models.pattern import period
 from regard.positions.config import (
     AlibiConfig,
     RelativeBiasConfig,
+    RotaryConfig,
     ShawVectorsConfig,
     T5BiasConfig,
 )
@@ -57,9 +58,24 @@ def require_layers(
         layer = config.layer(i)
         try:
             layer.attention.require_support(*features, *_needed(layer))
+            _require_projections(layer)
         except UnsupportedError as error:
             place = f"{called} {i}: " if config.pattern else ""
             raise UnsupportedError(f"{place}{error}") from None
+
+
+def _require_projections(layer: TransformerConfig) -> None:
+    """Raise where an option is about queries or keys that a mechanism lacks."""
+    attention = layer.attention
+    kind = f"{attention.__struct_config__.tag} attention"  # type: ignore[attr-defined]
+    if layer.qk_norm and not (attention.has_queries and attention.has_keys):
+        raise UnsupportedError(
+            f"{kind} has no products of queries and keys to normalize; set model.qk_norm=false"
+        )
+    if isinstance(layer.positions, RotaryConfig) and not attention.has_queries:
+        raise UnsupportedError(
+            f"{kind} has no queries that rotary positions rotate; set model.positions.kind=learned"
+        )
 
 
 def _needed(layer: TransformerConfig) -> list[str]:
