@@ -92,7 +92,7 @@ def test_a_longer_text_than_that_of_its_columns_is_refused() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_layers_have_projections_for_what_is_read_alone(variant: Variant) -> None:
     model = tiny_model(attention=SynthesizerConfig(variant=variant), n_kv_heads=2)
-    layer = model.body.layers[0].self_attention
+    layer: Any = model.body.get_submodule("layers.0.self_attention")
     read = layer.n_heads * (variant == "dense") + 2
     assert layer.qkv_proj.out_features == read * layer.d_head
     state = model.init_state(2, BLOCK).layers[0]

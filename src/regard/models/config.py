@@ -255,6 +255,51 @@ class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
     """A decoder-only Transformer (GPT), with causal attention."""
 
 
+class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"):
+    """A causal Transformer whose inner layers read latents: one for each of the first tokens."""
+
+    n_latents: Positive = 64
+    """Number of latents. The tokens behind as many are read by no later one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_layers < 3:
+            raise ValueError(
+                f"n_layers = {self.n_layers}: kind = perceiver has a first, a last and inner "
+                "layers; choose 3 or more"
+            )
+        if self.n_latents > self.context_length:
+            raise ValueError(
+                f"n_latents = {self.n_latents} is more than context_length = "
+                f"{self.context_length}; choose fewer"
+            )
+        for field in ("pattern", "window", "short_conv", "qk_norm", "parallel_residual"):
+            if getattr(self, field):
+                raise ValueError(f"{field}: is not supported by kind = perceiver; leave it out")
+        if self.norm == "post":
+            raise ValueError("norm = post: is not supported by kind = perceiver; leave it out")
+        if not isinstance(self.positions, AbsoluteConfig | NoPositionsConfig):
+            raise ValueError(
+                f"positions.kind = {self.positions.__struct_config__.tag}: kind = perceiver adds "
+                "positions to the embeddings; choose learned, sinusoidal, one-hot or none"
+            )
+
+    @property
+    def layers(self) -> list[Self]:
+        """The configuration of each inner layer, which read latents alone."""
+        return [self] * (self.n_layers - 2)
+
+    @property
+    def cross(self) -> AttentionConfig:
+        """The mechanism of the first and the last layer."""
+        return self.attention
+
+    @property
+    def summary(self) -> str:
+        """Description of the sizes."""
+        return f"{super().summary}, {self.n_latents} latents"
+
+
 class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
     """An encoder-only Transformer (BERT), with bidirectional attention."""
 
@@ -417,6 +462,7 @@ class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window
 
 ModelConfig: TypeAlias = (
     DecoderConfig
+    | PerceiverConfig
     | EncoderConfig
     | EncoderDecoderConfig
     | RecurrentConfig
@@ -425,5 +471,5 @@ ModelConfig: TypeAlias = (
 )
 """Configurations of bodies, one class per family."""
 
-CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
+CausalConfig: TypeAlias = DecoderConfig | PerceiverConfig | RecurrentConfig | FixedWindowConfig
 """The causal families: each token depends on itself and earlier tokens."""

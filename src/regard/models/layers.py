@@ -22,7 +22,7 @@ from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
-from regard.models.config import CROSS, TargetConfig, TransformerConfig
+from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.short_convolution import ShortConvolution
 from regard.positions import rotate
@@ -238,7 +238,7 @@ class ConvolvedSelfAttention(SelfAttention):
 class CrossAttention(nn.Module):
     """Attention with keys and values from another sequence, which may have another width."""
 
-    def __init__(self, config: TargetConfig, layer: int, d_source: int) -> None:
+    def __init__(self, config: TargetConfig | PerceiverConfig, layer: int, d_source: int) -> None:
         """Build the projections of a layer, and its mechanism.
 
         Raises:
@@ -257,17 +257,27 @@ class CrossAttention(nn.Module):
 
     def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
         """Encode the keys and values of a source; all layers share the mask of its padding."""
-        sizes = [self.kv_heads, self.kv_heads]
-        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
-        return self.attention.encode_memory(key, value, mask=mask)
+        return self.attention.encode_memory(*self.keys_and_values(source), mask=mask)
 
     def forward(self, x: Hidden, memory: State) -> Hidden:
         """Return the attention to an encoded source."""
-        query = _heads(self.q_proj(x), self.d_head)
-        out = self.attention.attend_memory(query, memory)
+        return self.finish(x, self.attention.attend_memory(self.queries(x), memory))
+
+    def queries(self, x: Hidden) -> Heads:
+        """Return the queries of all heads."""
+        return _heads(self.q_proj(x), self.d_head)
+
+    def keys_and_values(self, source: Float[Tensor, "b m d_source"]) -> tuple[Heads, Heads]:
+        """Return the keys and values of all heads."""
+        sizes = [self.kv_heads, self.kv_heads]
+        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
+        return key, value
+
+    def finish(self, x: Hidden, out: Heads) -> Hidden:
+        """Return the projected outputs of all heads, in the shape of the input."""
         out = out if self.gating is None else self.gating.finish(x, out)
-        attended: Tensor = self.o_proj(_join(out))
-        return attended
+        projected: Tensor = self.o_proj(_join(out))
+        return projected
 
 
 class FeedForward(nn.Module):

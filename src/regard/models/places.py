@@ -9,6 +9,7 @@ from regard.models.config import (
     EncoderConfig,
     EncoderDecoderConfig,
     ModelConfig,
+    PerceiverConfig,
     RecurrentEncoderDecoderConfig,
     TransformerConfig,
 )
@@ -23,6 +24,7 @@ from regard.positions.config import (
 
 DECODER = ("alignment", "decoding")
 ENCODER = ("bidirectional", "key_lengths")
+PERCEIVER = ("alignment", "decoding", "cross", "allowed")
 """Features of each place, in the order in which they are checked."""
 
 
@@ -35,6 +37,8 @@ def require_places(config: ModelConfig) -> None:
     match config:
         case DecoderConfig():
             require_layers(config, DECODER)
+        case PerceiverConfig():
+            require_layers(config, PERCEIVER)
         case EncoderConfig():
             require_layers(config, ENCODER)
         case EncoderDecoderConfig(encoder=encoder, decoder=decoder):
