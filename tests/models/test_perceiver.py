@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from regard.attention import Mask
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type, supporting
 from regard.attention.score_config import SoftmaxOneConfig, StickBreakingConfig
+from regard.decoding.step import export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import PerceiverConfig
@@ -136,6 +137,11 @@ def test_rows_of_unequal_length_are_decoded_as_alone(first: int, second: int, m:
 def test_the_latents_are_all_that_grows() -> None:
     states = model_of().init_state(2, N)
     assert states.bytes == model_of().init_state(2, M).bytes
+
+
+def test_compiling_its_decoding_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"compile: .*the cache of its latents ends before"):
+        export_step(model_of(), 1)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
