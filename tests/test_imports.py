@@ -133,7 +133,7 @@ BACK = {
         f"regard.attention.{name}"
         for name in (
             *("differential", "forgetting", "latent", "moba", "sigmoid", "softmax_one"),
-            *("stick_breaking", "top_k"),
+            *("stick_breaking", "synthesizer", "top_k"),
         )
     },
     "regard.studies.finding": {"regard.book.page"},

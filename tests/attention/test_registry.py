@@ -33,6 +33,7 @@ from regard.attention import (
     Softmax,
     SoftmaxOne,
     StickBreaking,
+    Synthesizer,
     TopK,
 )
 from regard.attention.config import BUILT_IN, GROUP, LinformerConfig, config_type, supporting
@@ -57,6 +58,7 @@ TYPES: dict[str, type[Attention]] = {
     "moba": MoBA,
     "stick-breaking": StickBreaking,
     "sigmoid": Sigmoid,
+    "synthesizer": Synthesizer,
     "linformer": Linformer,
     "bigbird": BigBird,
     "sliding-window": SlidingWindow,

@@ -15,6 +15,7 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import page
 from regard.explorer.prediction import ANSWER
+from regard.explorer.run_adapter import RunAdapter
 from regard.files import inert
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
@@ -177,6 +178,15 @@ def test_a_model_without_attention_is_refused() -> None:
     made = Run.new(Path("runs/rnn"), recipe, train_tokenizer(CharactersConfig(), [TEXT]), {})
     with pytest.raises(UserError, match="this model has no attention"):
         look(made, TEXT)
+
+
+def test_a_model_that_attends_to_latents_is_refused() -> None:
+    settings = ["model.kind=perceiver", "model.n_layers=3", "model.n_latents=8"]
+    recipe = override(RECIPES["course"], [*settings, "model.context_length=32"])
+    made = Run.new(Path("runs/p"), recipe, train_tokenizer(CharactersConfig(), [TEXT]), {})
+    for use in (look, lambda one, text: RunAdapter(one).gradients(text)):
+        with pytest.raises(UserError, match=r"^runs/p: model.kind=perceiver attends to latents"):
+            use(made, TEXT)
 
 
 def test_no_token_can_leave_its_place() -> None:

@@ -30,6 +30,7 @@ from regard.models.config import (
     EncoderDecoderConfig,
     FixedWindowConfig,
     ModelConfig,
+    PerceiverConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
     TargetConfig,
@@ -68,6 +69,10 @@ FAMILIES: dict[str, ModelConfig] = {
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
     "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
+    "perceiver": PerceiverConfig(**SIZES | {"n_layers": 3}, n_latents=5, n_kv_heads=1),
+    "perceiver, tied": PerceiverConfig(
+        **SIZES | {"n_layers": 4}, n_latents=BLOCK, tie_head=True, positions=NoPositionsConfig()
+    ),
     "encoder, convolved": EncoderConfig(**SIZES, short_conv=2),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),

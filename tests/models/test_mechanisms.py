@@ -48,6 +48,7 @@ from regard.attention.score_config import (
     SigmoidConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
+    SynthesizerConfig,
     TopKConfig,
 )
 from regard.errors import UnsupportedError
@@ -84,6 +85,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
+    "synthesizer": SynthesizerConfig(),
     "bigbird": BigBirdConfig(block_size=2),
     "sliding-window": SlidingWindowConfig(size=3, block_size=2),
     "elu": EluConfig(),

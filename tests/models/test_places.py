@@ -45,6 +45,7 @@ from regard.attention.score_config import (
     SigmoidConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
+    SynthesizerConfig,
     TopKConfig,
 )
 from regard.errors import UnsupportedError
@@ -74,6 +75,7 @@ ATTENTIONS: dict[str, AttentionConfig] = {
     "moba": MobaConfig(block_size=2, blocks=3),
     "stick-breaking": StickBreakingConfig(),
     "sigmoid": SigmoidConfig(),
+    "synthesizer": SynthesizerConfig(),
     "linformer": LinformerConfig(k=3, shared=False),
     "bigbird": BigBirdConfig(block_size=2),
     "sliding-window": SlidingWindowConfig(size=3, block_size=2),
@@ -168,7 +170,7 @@ def test_every_mechanism_and_every_refusal_is_here() -> None:
         ("linformer", "decoder"),
         ("linformer", "decoder of a pair"),
         *product(
-            ("bigbird", "sliding-window", "differential", "latent"),
+            ("synthesizer", "bigbird", "sliding-window", "differential", "latent"),
             ("cross-attention of a pair", "recurrent pair"),
         ),
         *product(ONLY_CAUSAL, set(PLACES) - {"decoder", "decoder of a pair"}),

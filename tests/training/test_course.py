@@ -10,6 +10,7 @@ from plans import plan_pretraining, plan_questions
 from regard.config import override
 from regard.data import IGNORE
 from regard.data.batch import Sampler
+from regard.models.builders import make_model
 from regard.runs.recipe import CosineConfig, MinGPTConfig
 from regard.runs.recipes import RECIPES
 from regard.tasks.examples import Example
@@ -43,6 +44,23 @@ def test_pretraining_has_the_course_s_sizes() -> None:
     found = pretraining().describe()
     assert (found["parameters"], found["vocabulary"], found["steps"]) == (3_323_392, 256, 14_950)
     assert abs(pretraining().loss_before()["untrained_loss"] - log(256)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("setting", "parameters"),
+    [
+        ("model.kind=decoder", 3_323_392),
+        ("model.positions.kind=rotary", 3_290_624),
+        ("model.attention.kind=synthesizer", 3_076_988),
+        ("model.kind=perceiver", 3_339_776),
+    ],
+)
+def test_each_body_of_the_assignment_has_its_number_of_parameters(
+    setting: str, parameters: int
+) -> None:
+    config = override(RECIPES["course"], [setting])
+    model = make_model(config.model, config.head, 256)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 def test_nothing_is_shuffled_or_held_out_and_an_epoch_ends_with_a_smaller_batch() -> None:

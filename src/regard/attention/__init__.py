@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from regard.attention.state import State as State
     from regard.attention.stick_breaking import StickBreaking as StickBreaking
     from regard.attention.support import Support as Support
+    from regard.attention.synthesizer import Synthesizer as Synthesizer
     from regard.attention.top_k import TopK as TopK
     from regard.attention.types import AnyBias as AnyBias
     from regard.attention.types import Bias as Bias
@@ -73,6 +74,7 @@ _NAMES = {
     "state": ("State",),
     "stick_breaking": ("StickBreaking",),
     "support": ("Support",),
+    "synthesizer": ("Synthesizer",),
     "top_k": ("TopK",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),
 }

@@ -110,7 +110,7 @@ class AttentionConfig(OpenConfig):
 
     @property
     def queries_per_head(self) -> int:
-        """Number of queries of a token that the layer makes for each head."""
+        """Number of queries that the layer projects for each head; 0: queries have width 0."""
         return 1
 
     def rotary_width(self, d_head: int) -> int:
@@ -119,6 +119,11 @@ class AttentionConfig(OpenConfig):
 
     def require_width(self, d_head: int) -> None:
         """Raise ValueError unless heads may have this width."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the layer projects keys; those of a mechanism without them have width 0."""
+        return True
 
     def build(self, shape: LayerShape) -> "Attention":
         """Build the mechanism of a layer."""
@@ -302,6 +307,7 @@ BUILT_IN = {
     "moba": "regard.attention.score_config:MobaConfig",
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",
     "sigmoid": "regard.attention.score_config:SigmoidConfig",
+    "synthesizer": "regard.attention.score_config:SynthesizerConfig",
     "linformer": "regard.attention.config:LinformerConfig",
     "bigbird": "regard.attention.config:BigBirdConfig",
     "sliding-window": "regard.attention.config:SlidingWindowConfig",

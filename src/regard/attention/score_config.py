@@ -6,7 +6,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
-from regard.attention.support import LINEAR_MASKS, SCORES, Support
+from regard.attention.support import ALL_MASKS, LINEAR_MASKS, SCORES, Support
 from regard.config import Config, Count, Positive
 
 if TYPE_CHECKING:
@@ -245,3 +245,38 @@ class LatentConfig(ScoreConfig, frozen=True, tag_field="kind", tag="latent"):
 
         d_latent, d_rope = self.latent_width(shape.d_head), self.rotary_width(shape.d_head)
         return Latent(d_latent=d_latent, d_rope=d_rope, dropout=shape.dropout)
+
+
+class SynthesizerConfig(ScoreConfig, frozen=True, tag_field="kind", tag="synthesizer"):
+    """Softmax over scores that are learned, without keys."""
+
+    supports: ClassVar = Support(
+        masks=ALL_MASKS - {"document_ids"},
+        dropout=True,
+        decoding=True,
+        qk_norm=False,
+        differentiable=False,
+    )
+    paper: ClassVar = "Tay et al., 2020"
+
+    variant: Literal["dense", "random"] = "dense"
+    """Scores made from each token by a small network, or a trained matrix that no input changes."""
+
+    @property
+    def queries_per_head(self) -> int:
+        return int(self.variant == "dense")
+
+    @property
+    def has_keys(self) -> bool:
+        return False
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.synthesizer import DenseScores, RandomScores, Synthesizer
+
+        length = shape.context_length
+        learned = (
+            DenseScores(d=shape.d_head, length=length)
+            if self.variant == "dense"
+            else RandomScores(heads=shape.n_heads, length=length)
+        )
+        return Synthesizer(learned, length=length, dropout=shape.dropout)

@@ -22,6 +22,7 @@ from regard.attention.state import KeyValueCache, RowState
 from regard.decoding.prepare import prepare
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
+from regard.models.perceiver import PerceiverDecoder
 
 CompiledStep: TypeAlias = Callable[[list[Tensor]], list[Tensor]]
 """The token of each row, used slots and the state's tensors → logits and replaced tensors."""
@@ -123,6 +124,8 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
     Raises:
         UnsupportedError: torch.export can't follow the model, or follows it wrongly.
     """
+    if isinstance(model.body, PerceiverDecoder):
+        raise unsupported("the cache of its latents ends before that of its tokens")
     ids, states = _example(prepare(model), batch)
     tensors = [tensor.contiguous() for tensor in _tensors(states)]
     with torch.no_grad():

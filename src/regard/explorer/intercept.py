@@ -16,6 +16,7 @@ from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention
+from regard.attention.synthesizer import Synthesizer
 from regard.attention.types import (
     KeyPositions,
     Keys,
@@ -63,6 +64,13 @@ class AttentionRecord:
         return None if self.bias is None else PositionedBias(self.bias, *self.positions)
 
     @property
+    def learned_scores(self) -> Weights | None:
+        """The scores of a mechanism without keys, whose products are zero."""
+        if not isinstance(self.mechanism, Synthesizer):
+            return None
+        return self.mechanism.learned.scores(at_least_float32(self.query), *self.positions)
+
+    @property
     def kv_heads(self) -> list[int]:
         """The key/value head of each query head."""
         heads = self.query.shape[1]
@@ -99,11 +107,17 @@ def make_record(
     query, key, value = inputs
     weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
+    query, key = _padded(query, value), _padded(key, value)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
     record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
     with torch.no_grad():
         _check(record)
     return record
+
+
+def _padded(x: Tensor, value: Values) -> Tensor:
+    """Return queries or keys; zero, in the width of the values, where a mechanism has none."""
+    return x if x.shape[-1] else x.new_zeros(*x.shape[:-1], value.shape[-1])
 
 
 def score_steps(
@@ -125,6 +139,9 @@ def score_steps(
             added = record.added.scores(query * scale)
             scores = scores + added.expand(record.weights.shape)[row, head]
             steps.append(("+ position", scores))
+        if record.learned_scores is not None:
+            scores = scores + record.learned_scores[row, head]
+            steps.append(("+ learned scores", scores))
         gated = mechanism.gate_scores(record.gates)
         if gated is not None:
             scores = scores + gated[row, head]
@@ -159,6 +176,8 @@ def _check(record: AttentionRecord) -> None:
     mechanism, d = record.score_attention, query.shape[-1]
     scores = (query @ key.mT).abs().max() * (mechanism.scale(d) if mechanism else d**-0.5)
     scores = scores + _weighted_bias(record)
+    if record.learned_scores is not None:
+        scores = scores + record.learned_scores.double().abs().max()
     largest = value.abs().max() + out.abs().max()
     kept, keys = torch.finfo(record.out.dtype), record.key.shape[2]
     bound = (2 * (1 + scores) * kept.eps + keys * torch.finfo(weights.dtype).eps) * largest

@@ -26,6 +26,7 @@ from regard.explorer.prediction import ANSWER, Prediction, most_probable
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
 from regard.models.head_config import ClassificationHeadConfig
 from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.perceiver import PerceiverDecoder
 from regard.models.transformer import Transformer
 from regard.runs.run import Run
 
@@ -143,6 +144,7 @@ class RunAdapter:
         second: int | None = None,
     ) -> tuple[AttentionMap, ...]:
         """The attention of all layers to a model's inputs, made of these ids."""
+        self._require_tokens_alone()
         body, decode = self.run.model.body, self.run.tokenizer.decode
         records = capture_attention(body, *inputs)
         if not records:
@@ -157,12 +159,20 @@ class RunAdapter:
         Raises:
             UserError: the text can't be encoded, or has no loss.
         """
+        self._require_tokens_alone()
         model = self.run.model
         inputs, *_ = self._encode(text)
         loss = partial(text_loss, model, *inputs)
         found = weight_gradients(loss, partial(intercept, model.body))
         first, *_ = (kind_of(one.layer, self._has_target) for one in found)
         return [one for one in found if kind_of(one.layer, self._has_target) == first]
+
+    def _require_tokens_alone(self) -> None:
+        if isinstance(self.run.model.body, PerceiverDecoder):
+            raise UserError(
+                f"{self.run.path}: model.kind=perceiver attends to latents, which aren't tokens; "
+                "choose a run of another kind"
+            )
 
     def untrained(self) -> "RunAdapter":
         """Return the same run before its training."""

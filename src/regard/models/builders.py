@@ -24,6 +24,7 @@ from regard.models.config import (
     EncoderDecoderConfig,
     FixedWindowConfig,
     ModelConfig,
+    PerceiverConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
 )
@@ -48,13 +49,14 @@ from regard.models.heads import (
     scored_places,
     token_loss,
 )
+from regard.models.perceiver import PerceiverDecoder
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
 from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, Encoder
 from regard.operating_system import require_memory
 
-CausalBody: TypeAlias = Decoder | RecurrentDecoder | FixedWindowDecoder
+CausalBody: TypeAlias = Decoder | PerceiverDecoder | RecurrentDecoder | FixedWindowDecoder
 Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder
 CompiledBody: TypeAlias = Callable[..., Tensor]
 """A compiled form of a model's body."""
@@ -350,7 +352,10 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
                 "head.labels: needs at least two labels: list them, or train on examples that have "
                 "(`regard train classification FILE`)"
             )
-        case ((DecoderConfig() | RecurrentConfig() | FixedWindowConfig()), LMHeadConfig()):
+        case (
+            (DecoderConfig() | PerceiverConfig() | RecurrentConfig() | FixedWindowConfig()),
+            LMHeadConfig(),
+        ):
             return LanguageModel(config, vocabulary)
         case ((EncoderDecoderConfig() | RecurrentEncoderDecoderConfig()), LMHeadConfig()):
             return SequenceToSequence(config, vocabulary)
@@ -377,6 +382,7 @@ def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
 
 HEADS = {
     "decoder": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
+    "perceiver": ("lm",),
     "encoder": ("masked-lm", "classification", "token-classification", "embedding"),
     "encoder-decoder": ("lm",),
     "rnn": ("lm", "classification", "token-classification", "embedding", "reconstruction"),
@@ -391,6 +397,8 @@ def make_causal_body(config: CausalConfig, vocabulary: int) -> CausalBody:
     match config:
         case DecoderConfig():
             return Decoder(config, vocabulary)
+        case PerceiverConfig():
+            return PerceiverDecoder(config, vocabulary)
         case RecurrentConfig():
             return RecurrentDecoder(config, vocabulary)
         case FixedWindowConfig():

@@ -15,6 +15,12 @@ from regard.models.pattern import (
     from_text,
     require_fit,
 )
+from regard.models.recurrent_config import FixedWindowConfig as FixedWindowConfig
+from regard.models.recurrent_config import RecurrentConfig as RecurrentConfig
+from regard.models.recurrent_config import (
+    RecurrentEncoderDecoderConfig as RecurrentEncoderDecoderConfig,
+)
+from regard.models.recurrent_config import RecurrentLayersConfig as RecurrentLayersConfig
 from regard.positions.config import (
     BIASES,
     AbsoluteConfig,
@@ -272,6 +278,51 @@ class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
     none."""
 
 
+class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"):
+    """A causal Transformer whose inner layers read latents: one for each of the first tokens."""
+
+    n_latents: Positive = 64
+    """Number of latents. The tokens behind as many are read by no later one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_layers < 3:
+            raise ValueError(
+                f"n_layers = {self.n_layers}: kind = perceiver has a first, a last and inner "
+                "layers; choose 3 or more"
+            )
+        if self.n_latents > self.context_length:
+            raise ValueError(
+                f"n_latents = {self.n_latents} is more than context_length = "
+                f"{self.context_length}; choose fewer"
+            )
+        for field in ("pattern", "window", "short_conv", "qk_norm", "parallel_residual"):
+            if getattr(self, field):
+                raise ValueError(f"{field}: is not supported by kind = perceiver; leave it out")
+        if self.norm == "post":
+            raise ValueError("norm = post: is not supported by kind = perceiver; leave it out")
+        if not isinstance(self.positions, AbsoluteConfig | NoPositionsConfig):
+            raise ValueError(
+                f"positions.kind = {self.positions.__struct_config__.tag}: kind = perceiver adds "
+                "positions to the embeddings; choose learned, sinusoidal, one-hot or none"
+            )
+
+    @property
+    def layers(self) -> list[Self]:
+        """The configuration of each inner layer, which read latents alone."""
+        return [self] * (self.n_layers - 2)
+
+    @property
+    def cross(self) -> AttentionConfig:
+        """The mechanism of the first and the last layer."""
+        return self.attention
+
+    @property
+    def summary(self) -> str:
+        """Description of the sizes."""
+        return f"{super().summary}, {self.n_latents} latents"
+
+
 class EncoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="encoder"):
     """An encoder-only Transformer (BERT), with bidirectional attention."""
 
@@ -346,94 +397,9 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
         return self.decoder.d_model
 
 
-class RecurrentLayersConfig(Config, frozen=True):
-    """Base of recurrent networks."""
-
-    context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
-    """Longest sequence, in tokens."""
-    cell: Literal["vanilla", "gru", "lstm"] = "gru"
-    """Type of the recurrent cell."""
-    activation: Literal["tanh", "identity"] = "tanh"
-    """Activation of vanilla cells; identity makes a linear recurrence."""
-    n_layers: Positive = 2
-    """Number of layers."""
-    d_model: Positive = 256
-    """Width of the embeddings, and of a layer's states in each direction."""
-    dropout: Probability = 0.1
-    """Dropout of embeddings, between layers, and of attention weights (softmax only)."""
-    bidirectional: bool = False
-    """Whether a second network reads from the end; not for next-token prediction."""
-
-    @property
-    def summary(self) -> str:
-        """Description of the sizes."""
-        ways = ", both ways" if self.bidirectional else ""
-        return (
-            f"{self.n_layers} layers of {self.cell} cells{ways}, width {self.d_model}, "
-            f"context length {self.context_length}"
-        )
-
-    @property
-    def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
-        return 2 * self.n_layers * self.d_model**2
-
-    def __post_init__(self) -> None:
-        if self.activation != "tanh" and self.cell != "vanilla":
-            raise ValueError(
-                f"activation = {self.activation} is for vanilla cells, and cell = {self.cell}: "
-                "set cell to vanilla, or leave activation out"
-            )
-
-
-class RecurrentConfig(RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn"):
-    """A recurrent network."""
-
-    tie_head: bool = False
-    """Whether the head uses the embedding matrix."""
-
-
-class RecurrentEncoderDecoderConfig(
-    RecurrentLayersConfig, frozen=True, tag_field="kind", tag="rnn-encoder-decoder"
-):
-    """A recurrent encoder, and a recurrent decoder that continues from its last states.
-
-    `bidirectional` is of the encoder; a decoder is causal.
-    """
-
-    attention: AttentionConfig | None = None
-    """Attention to the encoder's states. Default: none, only the last state is passed on."""
-
-
-class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
-    """A language model of the last tokens (Bengio et al., 2003)."""
-
-    context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
-    """Longest sequence, in tokens."""
-    size: Positive = 8
-    """Number of tokens in the window."""
-    d_model: Positive = 256
-    """Width of the embeddings and of the output."""
-    d_hidden: Positive = 512
-    """Width of the hidden layer."""
-    dropout: Probability = 0.1
-    """Dropout of embeddings and of the hidden layer."""
-    tie_head: bool = False
-    """Whether the head uses the embedding matrix."""
-
-    @property
-    def summary(self) -> str:
-        """Description of the sizes."""
-        return f"{self.size} tokens, width {self.d_model}, context length {self.context_length}"
-
-    @property
-    def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
-        return (self.size + 1) * self.d_model * self.d_hidden
-
-
 ModelConfig: TypeAlias = (
     DecoderConfig
+    | PerceiverConfig
     | EncoderConfig
     | EncoderDecoderConfig
     | RecurrentConfig
@@ -442,5 +408,5 @@ ModelConfig: TypeAlias = (
 )
 """Configurations of bodies, one class per family."""
 
-CausalConfig: TypeAlias = DecoderConfig | RecurrentConfig | FixedWindowConfig
+CausalConfig: TypeAlias = DecoderConfig | PerceiverConfig | RecurrentConfig | FixedWindowConfig
 """The causal families: each token depends on itself and earlier tokens."""

@@ -23,7 +23,7 @@ from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.attention.state import RowState, last_real
 from regard.dropout import Dropout
-from regard.models.config import CROSS, TargetConfig, TransformerConfig
+from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.short_convolution import ShortConvolution
 from regard.positions import rotate
@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.d_head = config.d_head
+        self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.window_size = config.window_size
         self.make_projections(config)
         shape = shape_of(config, layer)
@@ -66,7 +66,8 @@ class SelfAttention(nn.Module):
     def make_projections(self, config: TransformerConfig) -> None:
         """Create the projections to queries, keys and values."""
         queries = config.n_heads * config.attention.queries_per_head
-        self.heads = [queries, config.kv_heads, config.value_heads]
+        keys = config.kv_heads if config.attention.has_keys else 0
+        self.heads = [queries, keys, config.value_heads]
         self.rotary_parts = config.d_head // config.rotary_width
         self.qkv_proj = nn.Linear(
             config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
@@ -93,7 +94,7 @@ class SelfAttention(nn.Module):
         return self.attention.init_state(
             batch,
             self.heads[2],
-            d,
+            d if self.heads[1] else 0,
             d,
             capacity=capacity,
             device=weight.device,
@@ -155,7 +156,7 @@ class SelfAttention(nn.Module):
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
-            return query, key, value, NO_GATES
+            return *self._complete(query, key), value, NO_GATES
         heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
@@ -167,11 +168,19 @@ class SelfAttention(nn.Module):
             both = self.gating.normalize(both)
         if rope is not None:
             both = _rotate(both, rope, self.rotary_parts)
-        query, key = both.split_with_sizes(sizes[:2], 1)
+        query, key = self._complete(*both.split_with_sizes(sizes[:2], 1))
         if self.gating is None:
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
         return gated
+
+    def _complete(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, of width 0 where the mechanism has none."""
+        if not self.heads[0]:
+            query = query.new_empty(len(query), self.n_heads, query.size(2), 0)
+        if not self.heads[1]:
+            key = key.new_empty(len(key), self.kv_heads, key.size(2), 0)
+        return query, key
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +242,7 @@ class ConvolvedSelfAttention(SelfAttention):
 class CrossAttention(nn.Module):
     """Attention with keys and values from another sequence, which may have another width."""
 
-    def __init__(self, config: TargetConfig, layer: int, d_source: int) -> None:
+    def __init__(self, config: TargetConfig | PerceiverConfig, layer: int, d_source: int) -> None:
         """Build the projections of a layer, and its mechanism.
 
         Raises:
@@ -252,17 +261,27 @@ class CrossAttention(nn.Module):
 
     def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
         """Encode the keys and values of a source; all layers share the mask of its padding."""
-        sizes = [self.kv_heads, self.kv_heads]
-        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
-        return self.attention.encode_memory(key, value, mask=mask)
+        return self.attention.encode_memory(*self.keys_and_values(source), mask=mask)
 
     def forward(self, x: Hidden, memory: State) -> Hidden:
         """Return the attention to an encoded source."""
-        query = _heads(self.q_proj(x), self.d_head)
-        out = self.attention.attend_memory(query, memory)
+        return self.finish(x, self.attention.attend_memory(self.queries(x), memory))
+
+    def queries(self, x: Hidden) -> Heads:
+        """Return the queries of all heads."""
+        return _heads(self.q_proj(x), self.d_head)
+
+    def keys_and_values(self, source: Float[Tensor, "b m d_source"]) -> tuple[Heads, Heads]:
+        """Return the keys and values of all heads."""
+        sizes = [self.kv_heads, self.kv_heads]
+        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
+        return key, value
+
+    def finish(self, x: Hidden, out: Heads) -> Hidden:
+        """Return the projected outputs of all heads, in the shape of the input."""
         out = out if self.gating is None else self.gating.finish(x, out)
-        attended: Tensor = self.o_proj(_join(out))
-        return attended
+        projected: Tensor = self.o_proj(_join(out))
+        return projected
 
 
 class FeedForward(nn.Module):
@@ -439,8 +458,9 @@ _NORMS: dict[str, type[nn.LayerNorm | RMSNorm]] = {
 
 
 def _heads(x: Hidden, d_head: int) -> Heads:
-    b, n, _ = x.shape
-    return x.view(b, -1, 1, d_head) if n == 1 else x.view(b, n, -1, d_head).transpose(1, 2)
+    b, n, width = x.shape
+    h = width // d_head
+    return x.view(b, h, 1, d_head) if n == 1 else x.view(b, n, h, d_head).transpose(1, 2)
 
 
 def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:

@@ -9,6 +9,7 @@ from regard.models.config import (
     EncoderConfig,
     EncoderDecoderConfig,
     ModelConfig,
+    PerceiverConfig,
     RecurrentEncoderDecoderConfig,
     TransformerConfig,
 )
@@ -16,12 +17,14 @@ from regard.models.pattern import period
 from regard.positions.config import (
     AlibiConfig,
     RelativeBiasConfig,
+    RotaryConfig,
     ShawVectorsConfig,
     T5BiasConfig,
 )
 
 DECODER = ("alignment", "decoding")
 ENCODER = ("bidirectional", "key_lengths")
+PERCEIVER = ("alignment", "decoding", "cross", "allowed")
 """Features of each place, in the order in which they are checked."""
 
 
@@ -34,6 +37,8 @@ def require_places(config: ModelConfig) -> None:
     match config:
         case DecoderConfig():
             require_layers(config, DECODER)
+        case PerceiverConfig():
+            require_layers(config, PERCEIVER)
         case EncoderConfig():
             require_layers(config, ENCODER)
         case EncoderDecoderConfig(encoder=encoder, decoder=decoder):
@@ -57,9 +62,19 @@ def require_layers(
         layer = config.layer(i)
         try:
             layer.attention.require_support(*features, *_needed(layer))
+            _require_queries(layer)
         except UnsupportedError as error:
             place = f"{called} {i}: " if config.pattern else ""
             raise UnsupportedError(f"{place}{error}") from None
+
+
+def _require_queries(layer: TransformerConfig) -> None:
+    """Raise if positions rotate queries, and the mechanism has none."""
+    if isinstance(layer.positions, RotaryConfig) and not layer.attention.queries_per_head:
+        raise UnsupportedError(
+            f"{layer.attention.called} attention has no queries that rotary positions rotate; set "
+            "model.positions.kind=learned"
+        )
 
 
 def _needed(layer: TransformerConfig) -> list[str]:

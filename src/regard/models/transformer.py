@@ -70,6 +70,9 @@ class Transformer(nn.Module):
     With norms after the sums, it follows the embeddings instead (Devlin et al., 2019).
     """
 
+    first_layer = 0
+    """Number of the first of the layers."""
+
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
     ) -> None:
@@ -89,7 +92,9 @@ class Transformer(nn.Module):
         self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(Layer(one, i, d_source) for i, one in enumerate(layers))
+        self.layers = nn.ModuleList(
+            Layer(one, i, d_source) for i, one in enumerate(layers, self.first_layer)
+        )
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
 
