@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention import Bias, KernelAttention, Linformer, RelativeVectors
+from regard.attention import Bias, Differential, KernelAttention, Linformer, RelativeVectors
 from regard.attention.config import (
     BUILT_IN,
     ArgmaxConfig,
@@ -145,7 +145,7 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
 IMPLIED = {
     name
     for name, one in mechanisms().items()
-    if issubclass(one.type, KernelAttention | Linformer | RecurrentAttention)
+    if issubclass(one.type, Differential | KernelAttention | Linformer | RecurrentAttention)
 }
 
 

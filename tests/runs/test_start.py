@@ -47,13 +47,21 @@ def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) 
     parent.model.eval()
     same = kind == "softmax"
     setting = "model.attention.scaled=false" if same else f"model.attention.kind={kind}"
-    made = convert(parent, tmp_path / "run", [setting])
+    version = ["model.attention.version=1"] * (kind == "differential")
+    made = convert(parent, tmp_path / "run", [setting, *version])
     assert_kept(parent, made)
     assert logits(made).isfinite().all()
     loaded = Run.load(tmp_path / "run")
     assert torch.equal(logits(loaded), logits(made))
     assert loaded.origin["parent"] == str(parent.path)
     assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
+
+
+def test_two_queries_for_each_head_do_not_fit_the_weights_of_one(tmp_path: Path) -> None:
+    parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
+    with pytest.raises(UserError, match=r"qkv_proj\.weight has shape .*; leave out the setting"):
+        convert(parent, tmp_path / "run", ["model.attention.kind=differential"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_cross_attention_gets_its_own_draws(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.attention import reference
 from regard.attention.cost import Cost, Shape
+from regard.attention.mask import Mask
 from regard.attention.score_config import LatentConfig
 from regard.attention.softmax import PositionedBias, Softmax
 from regard.attention.state import KeyValueCache, StateShape
+from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,10 @@ class Latent(Softmax):
         """For latents and rotary keys of these widths."""
         super().__init__(**options)
         self.width = d_latent + d_rope
+
+    def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
+        """Softmax of q_i·k_j/√(d + r) + b_ij over the allowed keys, of width d + r."""
+        return reference.softmax(query, key, reference.allowed(query, key, mask), bias)
 
     def _attend(
         self,

@@ -81,6 +81,20 @@ def scores(
     return products if bias is None else products + bias.double()
 
 
+def highest(
+    scores: Float[Tensor, "batch heads queries keys"],
+    allowed: Bool[Tensor, "batch heads queries keys"],
+    k: int,
+) -> Bool[Tensor, "batch heads queries keys"]:
+    """Return the allowed keys that score no less than the k-th of them."""
+    kept = torch.zeros_like(allowed)
+    for place in allowed.any(-1).nonzero().tolist():
+        row, seen = scores[tuple(place)], allowed[tuple(place)]
+        least = sorted((float(score) for score in row[seen]), reverse=True)[:k][-1]
+        kept[tuple(place)] = seen & (row >= least)
+    return kept
+
+
 def normalized(
     kernel: Float[Tensor, "batch heads queries keys"],
     allowed: Bool[Tensor, "batch heads queries keys"],

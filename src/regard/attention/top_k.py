@@ -37,7 +37,7 @@ class TopK(WideScoreAttention):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax over the allowed keys that score no less than the k-th of them."""
         allowed = reference.allowed(query, key, mask)
-        kept = _reference_highest(reference.scores(query, key, bias), allowed, self.k)
+        kept = reference.highest(reference.scores(query, key, bias), allowed, self.k)
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
@@ -101,7 +101,7 @@ class IndexedTopK(Softmax):
         allowed = reference.allowed(query, key, mask)
         products = (index_query.double()[:, :, :, None] * index_key.double()[:, :, None]).sum(-1)
         scores = (products.clamp_min(0) * index_weight.double()[..., None]).sum(1, keepdim=True)
-        kept = _reference_highest(scores.expand(allowed.shape), allowed, self.k)
+        kept = reference.highest(scores.expand(allowed.shape), allowed, self.k)
         return reference.softmax(query, key, kept, bias)
 
     def _forward(
@@ -203,13 +203,3 @@ def _divergence(
     logs = torch.where(dense > 0, scores.log_softmax(-1), 0.0)
     divergence: Tensor = (torch.xlogy(dense, dense) - dense * logs).sum()
     return divergence
-
-
-def _reference_highest(scores: Tensor, allowed: Tensor, k: int) -> Tensor:
-    """Return the allowed keys that score no less than the k-th of them."""
-    kept = torch.zeros_like(allowed)
-    for place in allowed.any(-1).nonzero().tolist():
-        row, seen = scores[tuple(place)], allowed[tuple(place)]
-        least = sorted((float(score) for score in row[seen]), reverse=True)[:k][-1]
-        kept[tuple(place)] = seen & (row >= least)
-    return kept
