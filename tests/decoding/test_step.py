@@ -28,6 +28,7 @@ MODELS: list[dict[str, Any]] = [
     {"positions": AlibiConfig(), "pattern": (LayerConfig(window=3), LayerConfig(window=5))},
     {"positions": ShawVectorsConfig()},
     {"norm": "post", "short_conv": 3},
+    {"canon": "ABCD", "gated": True},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
     {"attention": GatedDeltaNetConfig()},
     {"attention": Mamba2Config(output_gate=True)},
@@ -71,7 +72,9 @@ def test_rows_may_be_of_unequal_length(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"tie_head": True, "norm": "post"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"tie_head": True, "norm": "post"}, {"canon": "ABCD"}], ids=str
+)
 def test_bfloat16_is_that_of_autocast(settings: dict[str, Any]) -> None:
     model = tiny_model(dtype=torch.float32, **settings)
     with torch.autocast("cpu", torch.bfloat16):

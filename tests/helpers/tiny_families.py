@@ -60,15 +60,16 @@ LABELS = ("north", "south", "west")
 
 HYBRID = (
     LayerConfig(attention=GatedDeltaNetConfig(), short_conv=3, positions=NoPositionsConfig()),
-    LayerConfig(window=5, n_kv_heads=1, d_ff=8, gated=True),
+    LayerConfig(window=5, n_kv_heads=1, d_ff=8, gated=True, canon="CD"),
 )
 FAMILIES: dict[str, ModelConfig] = {
     "decoder": DecoderConfig(**SIZES),
     "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
+    "decoder, canon": DecoderConfig(**SIZES, canon="ABCD", gated=True, parallel_residual=True),
     "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
-    "encoder, convolved": EncoderConfig(**SIZES, short_conv=2),
+    "encoder, convolved": EncoderConfig(**SIZES, short_conv=2, canon="AC", canon_width=3),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(
@@ -77,7 +78,9 @@ FAMILIES: dict[str, ModelConfig] = {
     ),
     "encoder-decoder, post": EncoderDecoderConfig(
         encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
-        decoder=TargetConfig(**WIDE, norm="post", activation="relu", positions=AlibiConfig()),
+        decoder=TargetConfig(
+            **WIDE, norm="post", activation="relu", positions=AlibiConfig(), canon="AD"
+        ),
     ),
     **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},
     **{

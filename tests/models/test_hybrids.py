@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from test_packed_rows import BY_PLACE, SUPPORTING, require_equal
 from torch import Tensor, nn
 
@@ -27,6 +28,9 @@ SIGNED = {"fourier", "favor-trigonometric"}
 DECODING = [kind for kind in supporting("decoding") if kind not in SIGNED]
 PACKING = [kind for kind in SUPPORTING if kind in DECODING and kind not in BY_PLACE]
 IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
+CONVOLUTIONS = st.sampled_from(
+    [{}, {"short_conv": 3}, {"short_conv": 3, "canon": "AC"}, {"canon": "D"}, {"canon": "ABCD"}]
+)
 checked = settings(
     deadline=None,
     derandomize=True,
@@ -42,7 +46,6 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
         mechanism = find(kind)
         own: dict[str, st.SearchStrategy[Any]] = {
             "positions": st.sampled_from([None, NoPositionsConfig(), RotaryConfig(base=50.0)]),
-            "short_conv": st.sampled_from([None, 3]),
             "n_kv_heads": st.sampled_from([None, 2]),
             "d_ff": st.sampled_from([None, 8]),
             "gated": st.sampled_from([None, True]),
@@ -50,7 +53,8 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
         if kind in supporting("window_size"):
             own["window"] = st.sampled_from([None, 1, 4])
         attention = mechanism.config(**mechanism.config.check_options)
-        return st.builds(LayerConfig, attention=st.just(attention), **own)
+        built = st.builds(LayerConfig, attention=st.just(attention), **own)
+        return st.builds(lambda one, more: replace(one, **more), built, CONVOLUTIONS)
 
     return st.sampled_from(kinds).flatmap(of)
 

@@ -13,6 +13,7 @@ from regard.models.pattern import (
     entry_of,
     expand,
     from_text,
+    require_canon,
     require_fit,
 )
 from regard.positions.config import (
@@ -83,6 +84,11 @@ class TransformerConfig(Config, frozen=True):
     the other side."""
     short_conv: Width = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
+    canon: str = ""
+    """Places of Canon layers, a subset of ABCD: before attention (A), of queries, keys and values
+    (B), before the feed-forward layer (C), before its activation (D). Default: none."""
+    canon_width: Annotated[int, Meta(ge=1, le=16)] = 4
+    """Width of the convolutions of Canon layers, in tokens."""
     pattern: tuple[LayerConfig, ...] = ()
     """Layers of different kinds, repeated over the stack. Default: all layers alike."""
 
@@ -98,6 +104,7 @@ class TransformerConfig(Config, frozen=True):
                 "choose a divisor of n_heads"
             )
         self._check_value_heads()
+        require_canon(self.canon, self.short_conv)
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre")
         self._check_rotary_positions()
@@ -220,6 +227,11 @@ class TransformerConfig(Config, frozen=True):
     def window_size(self) -> int | None:
         """The farthest token that a query attends to, in positions, if limited."""
         return self.window - 1 if self.window else None
+
+    @property
+    def convolves_qkv(self) -> bool:
+        """Whether queries, keys and values pass a short convolution."""
+        return self.short_conv > 0 or "B" in self.canon
 
     @property
     def d_positions(self) -> int:

@@ -1,11 +1,9 @@
 """The layers of a Transformer: attention around a mechanism, and a feed-forward layer.
 
-Shapes: b rows, n tokens, d = d_model, c channels of a convolution over a token and the `reach`
-before it.
+Shapes: b rows, n tokens, d = d_model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,14 +18,15 @@ from regard.attention.base import product_dtype
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm
-from regard.attention.state import RowState, last_real
+from regard.attention.state import last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, TargetConfig, TransformerConfig
 from regard.models.shapes import Hidden, Lengths, TokenMask
-from regard.models.short_convolution import ShortConvolution
+from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
+Inner: TypeAlias = Float[Tensor, "b n d_ff"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
@@ -166,25 +165,12 @@ class SelfAttention(nn.Module):
         return gated
 
 
-@dataclass(frozen=True, eq=False)
-class ConvolvedState(RowState):
-    """The state of the attention, and the last inputs of the convolution."""
-
-    attention: State
-    before: Float[Tensor, "b reach c"]
-
-    @property
-    def length(self) -> Lengths:
-        """Number of tokens so far, per row."""
-        return self.attention.length
-
-
 class ConvolvedSelfAttention(SelfAttention):
     """Self-attention with a short convolution of queries, keys and values."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.short_conv = ShortConvolution(self.qkv_proj.out_features, config.short_conv)
+        self.short_conv = make_qkv_convolution(self.qkv_proj.out_features, config)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         document_ids = None if mask is None else mask.document_ids
@@ -193,9 +179,8 @@ class ConvolvedSelfAttention(SelfAttention):
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
         """The state before the first token."""
-        weight = self.qkv_proj.weight
-        before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
-        return ConvolvedState(super().init_state(batch, capacity), before)
+        before = self.short_conv.first_inputs(batch, product_dtype(self.qkv_proj.weight))
+        return ConvolvedState(super().init_state(batch, capacity), [before])
 
     def _extend(
         self,
@@ -208,7 +193,7 @@ class ConvolvedSelfAttention(SelfAttention):
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
-        convolved, before = self.short_conv.extend(projected, state.before, attention_mask)
+        convolved, before = self.short_conv.extend(projected, state.before[0], attention_mask)
         query, key, value, gates = self._inputs(x, convolved, rope)
         out, attention = attend(
             query,
@@ -219,7 +204,7 @@ class ConvolvedSelfAttention(SelfAttention):
             bias=bias,
             gates=gates,
         )
-        return out, ConvolvedState(attention, before)
+        return out, ConvolvedState(attention, [before])
 
 
 class CrossAttention(nn.Module):
@@ -274,9 +259,15 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(d_ff, config.d_model, bias=config.ff_bias)
 
     def forward(self, x: Hidden) -> Hidden:
-        up: Tensor = self.up_proj(x)
-        gate = self.gate_proj
-        inner = self.activation(up) if gate is None else self.activation(gate(x)) * up
+        return self.finish(*self.project(x))
+
+    def project(self, x: Hidden) -> list[Inner]:
+        """Return what the activation takes: W₁ x, and W_g x if there is a gate."""
+        return [self.up_proj(x)] if self.gate_proj is None else [self.up_proj(x), self.gate_proj(x)]
+
+    def finish(self, up: Inner, gate: Inner | None = None) -> Hidden:
+        """Return the output, given the projected inputs."""
+        inner = self.activation(up) if gate is None else self.activation(gate) * up
         narrowed: Tensor = self.down_proj(inner)
         return narrowed
 
@@ -322,7 +313,7 @@ class Layer(CheckpointedModule):
         self.norm_first, self.parallel = config.norm == "pre", config.parallel_residual
         self.norm_attention = make_norm(config)
         self.dropout_attention = Dropout(config.dropout)
-        kind = ConvolvedSelfAttention if config.short_conv else SelfAttention
+        kind = ConvolvedSelfAttention if config.convolves_qkv else SelfAttention
         self.self_attention = kind(config, layer)
         if d_source is not None:
             assert isinstance(config, TargetConfig)
@@ -332,6 +323,10 @@ class Layer(CheckpointedModule):
         self.norm_feed_forward = make_norm(config)
         self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)
+
+    def init_state(self, batch: int, capacity: int) -> State:
+        """The state before the first token."""
+        return self.self_attention.init_state(batch, capacity)
 
     def forward(
         self,
@@ -376,13 +371,20 @@ class Layer(CheckpointedModule):
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """Return the stream after self-attention and the following branches."""
+        read, x = self._after_attention(x, attended, memory)
+        return self._add(
+            self.norm_feed_forward, x, self.dropout_feed_forward, self.feed_forward(read)
+        )
+
+    def _after_attention(
+        self, x: Tensor, attended: Tensor, memory: State | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the input of the feed-forward layer, and the stream that it is added to."""
         before, x = x, self._add(self.norm_attention, x, self.dropout_attention, attended)
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
             x = self._add(self.norm_cross, x, self.dropout_cross, read)
-        source = before if self.parallel else x
-        fed = self.feed_forward(self._before(self.norm_feed_forward, source))
-        return self._add(self.norm_feed_forward, x, self.dropout_feed_forward, fed)
+        return self._before(self.norm_feed_forward, before if self.parallel else x), x
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
         """Return the input of a branch."""

@@ -47,6 +47,8 @@ class LayerConfig(Config, frozen=True):
     """Number of value heads of a gated linear recurrence."""
     short_conv: Width | None = None
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
+    canon: str | None = None
+    """Places of Canon layers, a subset of ABCD."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer."""
     activation: Activation | None = None
@@ -89,6 +91,21 @@ def require_fit(pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool) 
         raise ValueError(
             f"pattern[{own}].positions: layers have positions of their own only where "
             "positions.kind is rotary or none"
+        )
+
+
+def require_canon(places: str, short_conv: int) -> None:
+    """Raise unless places are those of Canon layers, and B isn't a second convolution.
+
+    Raises:
+        ValueError: a letter is unknown or out of order, or there are two convolutions in one place.
+    """
+    if not re.fullmatch("A?B?C?D?", places):
+        raise ValueError(f"canon = {places!r}: choose letters of ABCD, in this order")
+    if short_conv and "B" in places:
+        raise ValueError(
+            f"canon = {places} and short_conv = {short_conv} both convolve queries, keys and "
+            "values: leave out B, or set short_conv = 0"
         )
 
 

@@ -16,6 +16,7 @@ from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
+from regard.models.canon import make_layer
 from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.places import DECODER, ENCODER, require_layers
@@ -89,7 +90,7 @@ class Transformer(nn.Module):
         self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(Layer(one, i, d_source) for i, one in enumerate(layers))
+        self.layers = nn.ModuleList(make_layer(one, i, d_source) for i, one in enumerate(layers))
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
 
@@ -185,7 +186,7 @@ class Decoder(Transformer):
             raise ValueError(
                 f"{capacity} tokens don't fit the model's context length of {self.context_length}"
             )
-        layers = [layer.self_attention.init_state(batch, capacity) for layer in self._layers()]
+        layers = [layer.init_state(batch, capacity) for layer in self._layers()]
         return DecoderStates(layers, memories)
 
     def extend(
