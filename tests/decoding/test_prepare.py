@@ -33,6 +33,7 @@ from regard.models.builders import LanguageModel, SequenceToSequence, make_model
 from regard.models.config import EncoderConfig, RecurrentConfig
 from regard.models.head_config import LMHeadConfig
 from regard.models.layers import Layer
+from regard.models.ngram_config import NgramConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
     AlibiConfig,
@@ -80,6 +81,7 @@ MODELS: list[dict[str, Any]] = [
     {"qk_norm": True, "norm_type": "rms-norm", "activation": "silu", "gated": True},
     {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
     {"canon": "ABCD", "gated": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True},
 ]
 DECODERS = [
     name

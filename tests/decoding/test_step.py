@@ -15,6 +15,7 @@ from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
 from regard.models.head_config import LMHeadConfig
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
 from tiny_families import FAMILIES
@@ -29,6 +30,7 @@ MODELS: list[dict[str, Any]] = [
     {"positions": ShawVectorsConfig()},
     {"norm": "post", "short_conv": 3},
     {"canon": "ABCD", "gated": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
     {"attention": GatedDeltaNetConfig()},
     {"attention": Mamba2Config(output_gate=True)},

@@ -44,6 +44,7 @@ from regard.models.head_config import (
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
 )
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
@@ -68,8 +69,14 @@ FAMILIES: dict[str, ModelConfig] = {
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
     "decoder, canon": DecoderConfig(**SIZES, canon="ABCD", gated=True, parallel_residual=True),
+    "decoder, embeddings": DecoderConfig(
+        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True, scale_embeddings=True
+    ),
     "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
     "encoder, convolved": EncoderConfig(**SIZES, short_conv=2, canon="AC", canon_width=3),
+    "encoder, embeddings": EncoderConfig(
+        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True
+    ),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(
@@ -79,7 +86,13 @@ FAMILIES: dict[str, ModelConfig] = {
     "encoder-decoder, post": EncoderDecoderConfig(
         encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
         decoder=TargetConfig(
-            **WIDE, norm="post", activation="relu", positions=AlibiConfig(), canon="AD"
+            **WIDE,
+            norm="post",
+            activation="relu",
+            positions=AlibiConfig(),
+            canon="AD",
+            ngrams=NgramConfig(longest=2, slots=9),
+            value_embedding=True,
         ),
     ),
     **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},

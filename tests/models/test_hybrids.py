@@ -17,6 +17,7 @@ from regard.attention.registry import find
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
 from regard.models.builders import LanguageModel
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
@@ -48,6 +49,7 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
             "positions": st.sampled_from([None, NoPositionsConfig(), RotaryConfig(base=50.0)]),
             "n_kv_heads": st.sampled_from([None, 2]),
             "d_ff": st.sampled_from([None, 8]),
+            "value_embedding": st.booleans(),
             "gated": st.sampled_from([None, True]),
         }
         if kind in supporting("window_size"):
@@ -64,7 +66,10 @@ def patterns(kinds: list[str]) -> st.SearchStrategy[tuple[LayerConfig, ...]]:
 
 
 def hybrid(pattern: tuple[LayerConfig, ...], **options: Any) -> LanguageModel:
-    return tiny_model(n_layers=4, positions=RotaryConfig(), pattern=pattern, **options)
+    """A stack with n-grams, which belong to all its layers."""
+    ngrams = NgramConfig(slots=50)
+    positions = RotaryConfig()
+    return tiny_model(n_layers=4, positions=positions, ngrams=ngrams, pattern=pattern, **options)
 
 
 @checked

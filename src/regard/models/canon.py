@@ -16,7 +16,7 @@ from regard.attention import AnyBias, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import last_real
 from regard.models.config import TransformerConfig
-from regard.models.layers import Layer, Rope
+from regard.models.layers import Layer, Rope, Values
 from regard.models.shapes import Hidden, TokenIds, TokenMask
 from regard.models.short_convolution import CanonLayer, ConvolvedState
 
@@ -57,11 +57,12 @@ class LayerWithCanon(Layer):
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> Hidden:
         """Return the output of whole rows; cross-attention attends to `memory`."""
         convolve = partial(_over_rows, None if mask is None else mask.document_ids)
         read = convolve(self.canon_a, self._before(self.norm_attention, x))
-        return self._feed(x, self.self_attention(read, rope, bias, mask), memory, convolve)
+        return self._feed(x, self.self_attention(read, rope, bias, mask, values), memory, convolve)
 
     def extend(
         self,
@@ -71,13 +72,14 @@ class LayerWithCanon(Layer):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> tuple[Hidden, ConvolvedState]:
         """Return the output of new tokens, and the state with them."""
         assert isinstance(state, ConvolvedState)
         convolve = _OverNewTokens(iter(state.before), attention_mask)
         read = convolve(self.canon_a, self._before(self.norm_attention, x))
         out, attention = self.self_attention.extend(
-            read, rope, bias, state.attention, attention_mask
+            read, rope, bias, state.attention, attention_mask, values
         )
         x = self._feed(x, self.self_attention.finish(read, out), memory, convolve)
         return x, ConvolvedState(attention, convolve.last)
@@ -90,9 +92,10 @@ class LayerWithCanon(Layer):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], ConvolvedState]:
         """Extend the state as `extend`; return only each row's last real token."""
-        x, grown = self.extend(x, rope, bias, state, attention_mask, memory)
+        x, grown = self.extend(x, rope, bias, state, attention_mask, memory, values)
         return last_real(x, attention_mask), grown
 
     def _feed(

@@ -6,6 +6,7 @@ from msgspec import Meta, structs
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.config import LONGEST, Config, Count, Positive, Probability
+from regard.models.ngram_config import NgramConfig, require_width
 from regard.models.pattern import (
     Activation,
     LayerConfig,
@@ -15,6 +16,7 @@ from regard.models.pattern import (
     from_text,
     require_canon,
     require_fit,
+    require_value_heads,
 )
 from regard.positions.config import (
     AbsoluteConfig,
@@ -89,6 +91,10 @@ class TransformerConfig(Config, frozen=True):
     (B), before the feed-forward layer (C), before its activation (D). Default: none."""
     canon_width: Annotated[int, Meta(ge=1, le=16)] = 4
     """Width of the convolutions of Canon layers, in tokens."""
+    value_embedding: bool = False
+    """Whether layers have a table of vectors that are added to the values, by token."""
+    ngrams: NgramConfig | None = None
+    """Hashed embeddings of n-grams. Default: none."""
     pattern: tuple[LayerConfig, ...] = ()
     """Layers of different kinds, repeated over the stack. Default: all layers alike."""
 
@@ -103,26 +109,14 @@ class TransformerConfig(Config, frozen=True):
                 f"n_kv_heads = {self.kv_heads} doesn't divide n_heads = {self.n_heads}: "
                 "choose a divisor of n_heads"
             )
-        self._check_value_heads()
+        require_value_heads(self.n_heads, self.kv_heads, self.value_heads)
         require_canon(self.canon, self.short_conv)
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre")
         self._check_rotary_positions()
         self._check_absolute_positions()
+        require_width(self.ngrams, self.d_model - self.d_positions)
         self._check_pattern()
-
-    def _check_value_heads(self) -> None:
-        few, many = sorted((self.n_heads, self.value_heads))
-        if self.value_heads % self.kv_heads:
-            raise ValueError(
-                f"n_value_heads = {self.value_heads} is no multiple of n_kv_heads = "
-                f"{self.kv_heads}: choose a multiple"
-            )
-        if many % few:
-            raise ValueError(
-                f"n_value_heads = {self.value_heads} doesn't fit n_heads = {self.n_heads}: "
-                "choose a divisor or a multiple of n_heads"
-            )
 
     def _check_rotary_positions(self) -> None:
         if not isinstance(self.positions, RotaryConfig):
@@ -204,7 +198,9 @@ class TransformerConfig(Config, frozen=True):
     @property
     def least_weights(self) -> int:
         """Number of weights that its layers have at least."""
-        return self.n_layers * self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
+        hashed = 0 if self.ngrams is None else self.ngrams.n_parameters(self.d_model)
+        layer = self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
+        return self.n_layers * layer + hashed
 
     @property
     def d_head(self) -> int:

@@ -1,14 +1,12 @@
-"""The layers of a Transformer: attention around a mechanism, and a feed-forward layer.
+"""The layers of a Transformer: attention around a mechanism, and the residual branches.
 
 Shapes: b rows, n tokens, d = d_model.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -21,12 +19,13 @@ from regard.attention.norm import RMSNorm
 from regard.attention.state import last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, TargetConfig, TransformerConfig
+from regard.models.feed_forward import FeedForward
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
-Inner: TypeAlias = Float[Tensor, "b n d_ff"]
+Values: TypeAlias = Float[Tensor, "b n value_heads*d_head"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
@@ -69,10 +68,15 @@ class SelfAttention(nn.Module):
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
 
     def forward(
-        self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        mask: Mask | None,
+        values: Values | None = None,
     ) -> Hidden:
-        """Return self-attention of whole rows."""
-        query, key, value, gates = self._inputs(x, self._project(x, mask), rope)
+        """Return self-attention of whole rows; `values` are added to those of the layer."""
+        query, key, value, gates = self._inputs(x, self._project(x, mask), rope, values)
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
@@ -99,9 +103,10 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
+        values: Values | None = None,
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
-        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
+        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask, values)
 
     def extend_last(
         self,
@@ -110,9 +115,12 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
+        values: Values | None = None,
     ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
         """Extend the state as `extend`; return only the outputs of each row's last real token."""
-        return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
+        return self._extend(
+            self.attention.extend_last, x, rope, bias, state, attention_mask, values
+        )
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""
@@ -127,8 +135,9 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
+        values: Tensor | None,
     ) -> tuple[Tensor, State]:
-        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope)
+        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope, values)
         return attend(
             query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
@@ -140,17 +149,18 @@ class SelfAttention(nn.Module):
         return projected
 
     def _inputs(
-        self, x: Tensor, projected: Tensor, rope: Rope | None
+        self, x: Tensor, projected: Tensor, rope: Rope | None, values: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
-            return query, key, value, NO_GATES
+            return query, key, self._with_added(value, values), NO_GATES
         heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
+        value = self._with_added(value, values)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = both.split_with_sizes(sizes[:2], 1)
             both = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
@@ -163,6 +173,10 @@ class SelfAttention(nn.Module):
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
         return gated
+
+    def _with_added(self, value: Heads, values: Values | None) -> Heads:
+        """Return the values of the layer plus given ones."""
+        return value if values is None else value + _heads(values.to(value.dtype), self.d_head)
 
 
 class ConvolvedSelfAttention(SelfAttention):
@@ -190,11 +204,12 @@ class ConvolvedSelfAttention(SelfAttention):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
+        values: Tensor | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
         convolved, before = self.short_conv.extend(projected, state.before[0], attention_mask)
-        query, key, value, gates = self._inputs(x, convolved, rope)
+        query, key, value, gates = self._inputs(x, convolved, rope, values)
         out, attention = attend(
             query,
             key,
@@ -240,52 +255,6 @@ class CrossAttention(nn.Module):
         out = out if self.gating is None else self.gating.finish(x, out)
         attended: Tensor = self.o_proj(_join(out))
         return attended
-
-
-class FeedForward(nn.Module):
-    """Two linear layers with an activation between them, W₂ f(W₁ x).
-
-    With a gate, W₂ (f(W_g x) ⊙ W₁ x) (Shazeer, 2020, eq. 5 and 6).
-    """
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        d_ff = config.d_ff or 4 * config.d_model
-        self.up_proj = nn.Linear(config.d_model, d_ff, bias=config.ff_bias)
-        self.activation = _ACTIVATIONS[config.activation]()
-        self.gate_proj = (
-            nn.Linear(config.d_model, d_ff, bias=config.ff_bias) if config.gated else None
-        )
-        self.down_proj = nn.Linear(d_ff, config.d_model, bias=config.ff_bias)
-
-    def forward(self, x: Hidden) -> Hidden:
-        return self.finish(*self.project(x))
-
-    def project(self, x: Hidden) -> list[Inner]:
-        """Return what the activation takes: W₁ x, and W_g x if there is a gate."""
-        return [self.up_proj(x)] if self.gate_proj is None else [self.up_proj(x), self.gate_proj(x)]
-
-    def finish(self, up: Inner, gate: Inner | None = None) -> Hidden:
-        """Return the output, given the projected inputs."""
-        inner = self.activation(up) if gate is None else self.activation(gate) * up
-        narrowed: Tensor = self.down_proj(inner)
-        return narrowed
-
-
-class SquaredReLU(nn.Module):
-    """So et al., 2021, "Primer"."""
-
-    def forward(self, x: Hidden) -> Hidden:
-        return F.relu(x).square()
-
-
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "gelu": nn.GELU,  # Hendrycks & Gimpel, 2016, §2
-    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
-    "relu": nn.ReLU,
-    "relu2": SquaredReLU,
-    "silu": nn.SiLU,
-}
 
 
 class CheckpointedModule(nn.Module):
@@ -335,9 +304,15 @@ class Layer(CheckpointedModule):
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> Hidden:
-        """Return the output of whole rows; cross-attention attends to `memory`."""
-        attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
+        """Return the output of whole rows; cross-attention attends to `memory`.
+
+        `values` are added to those of self-attention, here and in decoding.
+        """
+        attended = self.self_attention(
+            self._before(self.norm_attention, x), rope, bias, mask, values
+        )
         return self._rest(x, attended, memory)
 
     def extend(
@@ -348,10 +323,11 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> tuple[Hidden, State]:
         """Return the output of new tokens, and the state with them."""
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
+        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask, values)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def extend_last(
@@ -362,10 +338,13 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: Values | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], State]:
         """Extend the state as `extend`; return only each row's last real token."""
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
+        out, state = self.self_attention.extend_last(
+            read, rope, bias, state, attention_mask, values
+        )
         x, read = last_real(x, attention_mask), last_real(read, attention_mask)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 

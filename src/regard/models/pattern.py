@@ -49,6 +49,8 @@ class LayerConfig(Config, frozen=True):
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
     canon: str | None = None
     """Places of Canon layers, a subset of ABCD."""
+    value_embedding: bool | None = None
+    """Whether the layers have a table of vectors that are added to the values, by token."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer."""
     activation: Activation | None = None
@@ -91,6 +93,25 @@ def require_fit(pattern: Sequence[LayerConfig], n_layers: int, *, rotary: bool) 
         raise ValueError(
             f"pattern[{own}].positions: layers have positions of their own only where "
             "positions.kind is rotary or none"
+        )
+
+
+def require_value_heads(n_heads: int, kv_heads: int, value_heads: int) -> None:
+    """Raise unless heads of a layer can share those of keys and values.
+
+    Raises:
+        ValueError: there is no whole number of value heads for each key head or head.
+    """
+    few, many = sorted((n_heads, value_heads))
+    if value_heads % kv_heads:
+        raise ValueError(
+            f"n_value_heads = {value_heads} is no multiple of n_kv_heads = {kv_heads}: choose a "
+            "multiple"
+        )
+    if many % few:
+        raise ValueError(
+            f"n_value_heads = {value_heads} doesn't fit n_heads = {n_heads}: choose a divisor or a "
+            "multiple of n_heads"
         )
 
 
