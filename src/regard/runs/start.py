@@ -212,6 +212,8 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
         old = before.get(stack)
         if getattr(config, "positions", None) != getattr(old, "positions", None):
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
+        if getattr(config, "ngrams", None) != getattr(old, "ngrams", None):
+            prefixes.append(f"{stack}ngrams.")
         for layer, same_kind in _changed_layers(config, old).items():
             own = Attention if same_kind else Attention | Gating
             prefixes += [
