@@ -81,7 +81,7 @@ MODELS: list[dict[str, Any]] = [
     {"qk_norm": True, "norm_type": "rms-norm", "activation": "silu", "gated": True},
     {"norm": "post", "short_conv": 3, "n_kv_heads": 2},
     {"canon": "ABCD", "gated": True},
-    {"ngrams": NgramConfig(slots=50), "value_embedding": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
 ]
 DECODERS = [
     name

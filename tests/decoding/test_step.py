@@ -30,7 +30,7 @@ MODELS: list[dict[str, Any]] = [
     {"positions": ShawVectorsConfig()},
     {"norm": "post", "short_conv": 3},
     {"canon": "ABCD", "gated": True},
-    {"ngrams": NgramConfig(slots=50), "value_embedding": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
     {"attention": GatedDeltaNetConfig()},
     {"attention": Mamba2Config(output_gate=True)},

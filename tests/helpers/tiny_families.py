@@ -70,12 +70,16 @@ FAMILIES: dict[str, ModelConfig] = {
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
     "decoder, canon": DecoderConfig(**SIZES, canon="ABCD", gated=True, parallel_residual=True),
     "decoder, embeddings": DecoderConfig(
-        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True, scale_embeddings=True
+        **SIZES,
+        ngrams=NgramConfig(slots=40),
+        value_embedding=True,
+        value_residual=True,
+        scale_embeddings=True,
     ),
     "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
     "encoder, convolved": EncoderConfig(**SIZES, short_conv=2, canon="AC", canon_width=3),
     "encoder, embeddings": EncoderConfig(
-        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True
+        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True, value_residual=True
     ),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
@@ -93,6 +97,7 @@ FAMILIES: dict[str, ModelConfig] = {
             canon="AD",
             ngrams=NgramConfig(longest=2, slots=9),
             value_embedding=True,
+            value_residual=True,
         ),
     ),
     **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},

@@ -66,10 +66,10 @@ def patterns(kinds: list[str]) -> st.SearchStrategy[tuple[LayerConfig, ...]]:
 
 
 def hybrid(pattern: tuple[LayerConfig, ...], **options: Any) -> LanguageModel:
-    """A stack with n-grams, which belong to all its layers."""
-    ngrams = NgramConfig(slots=50)
-    positions = RotaryConfig()
-    return tiny_model(n_layers=4, positions=positions, ngrams=ngrams, pattern=pattern, **options)
+    """A stack with n-grams, and with value residuals if all layers have as many value heads."""
+    options |= {"positions": RotaryConfig(), "ngrams": NgramConfig(slots=50)}
+    alike = len({(entry.n_kv_heads, entry.n_value_heads) for entry in pattern}) == 1
+    return tiny_model(n_layers=4, value_residual=alike, pattern=pattern, **options)
 
 
 @checked

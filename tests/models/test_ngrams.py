@@ -1,4 +1,4 @@
-"""Embeddings of n-grams and of values against their formulas."""
+"""Embeddings of n-grams against their formula."""
 
 from itertools import chain
 from math import gcd
@@ -8,16 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UserError
-from regard.models.builders import LanguageModel, make_model
+from regard.models.builders import make_model
 from regard.models.head_config import LMHeadConfig
 from regard.models.ngram_config import NgramConfig
 from regard.models.ngrams import NgramEmbedding, n_hashed_parameters
-from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder
-from regard.positions.config import RotaryConfig, SinusoidalConfig
+from regard.positions.config import SinusoidalConfig
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 from tiny_recurrent import close, sharp
 
@@ -111,45 +110,13 @@ def test_they_are_added_to_the_embeddings_of_tokens(options: dict[str, Any]) -> 
     assert close(plain(ids), model(ids))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"positions": RotaryConfig()}, {"n_kv_heads": 2}])
-def test_value_embeddings_are_added_to_the_values_of_their_layers(options: dict[str, Any]) -> None:
-    pattern = (LayerConfig(value_embedding=True), LayerConfig())
-    model = tiny_model(n_layers=3, pattern=pattern, **options)
-    tables, ids = model.body.value_embeddings, torch.randint(VOCABULARY, (2, 9))
-    assert isinstance(tables, nn.ModuleDict)
-    assert [*tables] == ["0", "2"]
-    seen = values_of(model, ids)
-    for table in tables.parameters():
-        table.zero_()
-    without = values_of(model, ids)
-    model = tiny_model(n_layers=3, pattern=pattern, **options)
-    vectors = model.body.get_submodule("value_embeddings.0")(ids)
-    heads = vectors.unflatten(-1, (seen[0].shape[1], -1)).transpose(1, 2)
-    assert close(seen[0] - without[0], heads)
-
-
-def values_of(model: LanguageModel, ids: Tensor) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def note(_: nn.Module, given: tuple[Tensor, ...], __: Tensor) -> None:
-        found.append(given[2])
-
-    layers: Any = model.body.layers
-    handles = [layer.self_attention.attention.register_forward_hook(note) for layer in layers]
-    model(ids)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
 def test_parameters_are_counted() -> None:
     plain, config = tiny_model(), NgramConfig(longest=4, slots=9, hashes=4)
-    model = tiny_model(ngrams=config, value_embedding=True)
+    model = tiny_model(ngrams=config)
     hashed = n_hashed_parameters(model)
     assert hashed == config.n_parameters(16) == 3 * 9 * 16
     sizes = [sum(p.numel() for p in one.parameters()) for one in (model, plain)]
-    assert sizes[0] - sizes[1] == hashed + 2 * VOCABULARY * 16
+    assert sizes[0] - sizes[1] == hashed
     assert n_hashed_parameters(plain) == 0
 
 

@@ -192,6 +192,10 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["ngrams=3"], "model.ngrams: is a section, not a value; write model.ngrams.FIELD=VALUE"),
         (["ngrams.longest=1"], "model.ngrams.longest: expected an integer >= 2, not 1"),
         (["ngrams.hashes=3"], "ngrams.hashes = 3 doesn't divide the width 256 of the embeddings"),
+        (
+            ["value_residual=true", "layers.2.n_kv_heads=2"],
+            "pattern[2]: value_residual = true needs the 8 value heads of the first layer, not 2",
+        ),
         (["layers.2.canon=X"], "model: pattern[2]: canon = 'X': choose letters"),
         (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
         (["pattern=elu", "pattern.0.positions.kind=alibi"], "allowed: rotary, none"),

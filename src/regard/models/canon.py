@@ -16,8 +16,9 @@ from regard.attention import AnyBias, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import last_real
 from regard.models.config import TransformerConfig
-from regard.models.layers import Layer, Rope, Values
+from regard.models.layers import Layer, Rope
 from regard.models.shapes import Hidden, TokenIds, TokenMask
+from regard.models.shared_values import SharedValues
 from regard.models.short_convolution import CanonLayer, ConvolvedState
 
 Convolve: TypeAlias = Callable[[CanonLayer | None, Tensor], Tensor]
@@ -57,7 +58,7 @@ class LayerWithCanon(Layer):
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> Hidden:
         """Return the output of whole rows; cross-attention attends to `memory`."""
         convolve = partial(_over_rows, None if mask is None else mask.document_ids)
@@ -72,7 +73,7 @@ class LayerWithCanon(Layer):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Hidden, ConvolvedState]:
         """Return the output of new tokens, and the state with them."""
         assert isinstance(state, ConvolvedState)
@@ -92,7 +93,7 @@ class LayerWithCanon(Layer):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], ConvolvedState]:
         """Extend the state as `extend`; return only each row's last real token."""
         x, grown = self.extend(x, rope, bias, state, attention_mask, memory, values)

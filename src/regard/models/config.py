@@ -91,6 +91,8 @@ class TransformerConfig(Config, frozen=True):
     (B), before the feed-forward layer (C), before its activation (D). Default: none."""
     canon_width: Annotated[int, Meta(ge=1, le=16)] = 4
     """Width of the convolutions of Canon layers, in tokens."""
+    value_residual: bool = False
+    """Whether values of layers are mixed with those of the first layer, by learned weights."""
     value_embedding: bool = False
     """Whether layers have a table of vectors that are added to the values, by token."""
     ngrams: NgramConfig | None = None
@@ -157,11 +159,18 @@ class TransformerConfig(Config, frozen=True):
     def _check_pattern(self) -> None:
         rotary = isinstance(self.positions, RotaryConfig | NoPositionsConfig)
         require_fit(self.pattern, self.n_layers, rotary=rotary)
+        heads = list[int]()
         for i, entry in enumerate(self.pattern):
             try:
-                self._with(entry)
+                layer = self._with(entry)
             except ValueError as error:
                 raise ValueError(f"pattern[{i}]: {error}") from None
+            heads.append(layer.value_heads)
+            if layer.value_residual and heads[-1] != heads[0]:
+                raise ValueError(
+                    f"pattern[{i}]: value_residual = true needs the {heads[0]} value heads of the "
+                    f"first layer, not {heads[-1]}; set value_residual = false, or equal numbers"
+                )
 
     def _with(self, entry: LayerConfig) -> Self:
         return structs.replace(self, pattern=(), **entry.own)

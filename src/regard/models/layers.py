@@ -21,11 +21,11 @@ from regard.dropout import Dropout
 from regard.models.config import CROSS, TargetConfig, TransformerConfig
 from regard.models.feed_forward import FeedForward
 from regard.models.shapes import Hidden, Lengths, TokenMask
+from regard.models.shared_values import SharedValues, ValueMixture
 from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
-Values: TypeAlias = Float[Tensor, "b n value_heads*d_head"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
 Rope: TypeAlias = tuple[Tensor, Tensor]
@@ -66,6 +66,7 @@ class SelfAttention(nn.Module):
         gates = self.attention.gates
         self.gating = config.attention.build_gating(gates, config.d_model, shape)
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
+        self.mixture = ValueMixture(config, layer)
 
     def forward(
         self,
@@ -73,9 +74,9 @@ class SelfAttention(nn.Module):
         rope: Rope | None,
         bias: AnyBias | None,
         mask: Mask | None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> Hidden:
-        """Return self-attention of whole rows; `values` are added to those of the layer."""
+        """Return self-attention of whole rows; `values` are mixed with those of the layer."""
         query, key, value, gates = self._inputs(x, self._project(x, mask), rope, values)
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
@@ -103,7 +104,7 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
         return self._extend(self.attention.extend, x, rope, bias, state, attention_mask, values)
@@ -115,7 +116,7 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
         """Extend the state as `extend`; return only the outputs of each row's last real token."""
         return self._extend(
@@ -135,7 +136,7 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
-        values: Tensor | None,
+        values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope, values)
         return attend(
@@ -149,18 +150,18 @@ class SelfAttention(nn.Module):
         return projected
 
     def _inputs(
-        self, x: Tensor, projected: Tensor, rope: Rope | None, values: Tensor | None
+        self, x: Tensor, projected: Tensor, rope: Rope | None, values: SharedValues | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
-            return query, key, self._with_added(value, values), NO_GATES
+            return query, key, value if values is None else self.mixture(value, values), NO_GATES
         heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
-        value = self._with_added(value, values)
+        value = value if values is None else self.mixture(value, values)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = both.split_with_sizes(sizes[:2], 1)
             both = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
@@ -173,10 +174,6 @@ class SelfAttention(nn.Module):
             return query, key, value, NO_GATES
         gated: Gated = self.gating(x, query, key, value)
         return gated
-
-    def _with_added(self, value: Heads, values: Values | None) -> Heads:
-        """Return the values of the layer plus given ones."""
-        return value if values is None else value + _heads(values.to(value.dtype), self.d_head)
 
 
 class ConvolvedSelfAttention(SelfAttention):
@@ -204,7 +201,7 @@ class ConvolvedSelfAttention(SelfAttention):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
-        values: Tensor | None,
+        values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
@@ -261,10 +258,13 @@ class CheckpointedModule(nn.Module):
     """A module that may recompute its activations in the backward pass (Chen et al., 2016)."""
 
     gradient_checkpointing = False
+    sets_values = False
+    """Whether a call sets more than its output, so that it isn't repeated."""
 
     def __call__(self, *args: Any) -> Any:
         """Call `forward`; in training, keep only its inputs if `gradient_checkpointing` is set."""
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+        recomputes = self.gradient_checkpointing and not self.sets_values
+        if recomputes and self.training and torch.is_grad_enabled():
             return checkpoint(super().__call__, *args, use_reentrant=False)
         return super().__call__(*args)
 
@@ -304,11 +304,11 @@ class Layer(CheckpointedModule):
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> Hidden:
         """Return the output of whole rows; cross-attention attends to `memory`.
 
-        `values` are added to those of self-attention, here and in decoding.
+        `values` are mixed with those of self-attention, here and in decoding.
         """
         attended = self.self_attention(
             self._before(self.norm_attention, x), rope, bias, mask, values
@@ -323,7 +323,7 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Hidden, State]:
         """Return the output of new tokens, and the state with them."""
         read = self._before(self.norm_attention, x)
@@ -338,7 +338,7 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
-        values: Values | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], State]:
         """Extend the state as `extend`; return only each row's last real token."""
         read = self._before(self.norm_attention, x)

@@ -49,6 +49,8 @@ class LayerConfig(Config, frozen=True):
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
     canon: str | None = None
     """Places of Canon layers, a subset of ABCD."""
+    value_residual: bool | None = None
+    """Whether values are mixed with those of the first layer."""
     value_embedding: bool | None = None
     """Whether the layers have a table of vectors that are added to the values, by token."""
     d_ff: Positive | None = None

@@ -22,6 +22,7 @@ from regard.models.layers import Layer, Rope, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.shared_values import SharedValues, make_value_embeddings
 from regard.positions import (
     Alibi,
     DynamicRotary,
@@ -92,17 +93,12 @@ class Transformer(nn.Module):
         self.concatenated = config.d_positions > 0
         self.absolute = _make_absolute(config)
         layers = config.layers
-        self.value_embeddings = nn.ModuleDict(
-            {
-                str(i): nn.Embedding(vocabulary, one.value_heads * one.d_head)
-                for i, one in enumerate(layers)
-                if one.value_embedding
-            }
-        )
+        self.value_embeddings = make_value_embeddings(layers, vocabulary)
         self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(make_layer(one, i, d_source) for i, one in enumerate(layers))
+        self._layers()[0].sets_values = self.value_embeddings is not None
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
 
@@ -136,10 +132,9 @@ class Transformer(nn.Module):
         """Return the embeddings of n-grams of whole rows, if the model has any."""
         return None if self.ngrams is None else self.ngrams(input_ids, document_ids)
 
-    def _embed_values(self, input_ids: Tensor) -> list[Tensor | None]:
-        """Return what each layer adds to its values, if anything."""
-        tables, places = self.value_embeddings, map(str, range(len(self.layers)))
-        return [tables[place](input_ids) if place in tables else None for place in places]
+    def _shared_values(self, input_ids: Tensor) -> SharedValues | None:
+        """Return what layers add to their values, if anything."""
+        return None if self.value_embeddings is None else self.value_embeddings(input_ids)
 
     def _checked(self, x: Tensor) -> AbstractContextManager[None]:
         """Return a context for all layers, in which a GPU synchronizes once for normalizers."""
@@ -192,11 +187,11 @@ class Decoder(Transformer):
             mask = mask & Mask.documents(document_ids)
             positions = positions - _starts(document_ids)
         x, ropes = self._embed(input_ids, positions, self._embed_ngrams(input_ids, document_ids))
-        values = self._embed_values(input_ids)
+        values = self._shared_values(input_ids)
         each: Sequence[State | None] = memories or [None] * len(ropes)
         with self._checked(x):
-            for layer, rope, memory, added in zip(self.layers, ropes, each, values, strict=True):
-                x = layer(x, rope, self.bias, mask, memory, added)
+            for layer, rope, memory in zip(self.layers, ropes, each, strict=True):
+                x = layer(x, rope, self.bias, mask, memory, values)
         return self._finish(x)
 
     def encode_memory(
@@ -261,13 +256,13 @@ class Decoder(Transformer):
         if self.ngrams is not None and last_ids is not None:
             ngrams, last_ids = self.ngrams.extend(input_ids, last_ids, attention_mask)
         x, ropes = self._embed(input_ids, positions, ngrams)
-        values, grown = self._embed_values(input_ids), []
+        values, grown = self._shared_values(input_ids), []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         with self._checked(x):
-            for step, rope, state, memory, added in zip(
-                steps, ropes, states.layers, memories, values, strict=True
+            for step, rope, state, memory in zip(
+                steps, ropes, states.layers, memories, strict=True
             ):
-                x, state = step(x, rope, self.bias, state, attention_mask, memory, added)
+                x, state = step(x, rope, self.bias, state, attention_mask, memory, values)
                 grown.append(state)
         return self._finish(x), DecoderStates(grown, states.memories, last_ids)
 
@@ -306,10 +301,10 @@ class Encoder(Transformer):
             self._embed_ngrams(input_ids),
             self._embed_token_types(input_ids, token_type_ids),
         )
-        mask, values = length_mask(lengths), self._embed_values(input_ids)
+        mask, values = length_mask(lengths), self._shared_values(input_ids)
         with self._checked(x):
-            for layer, rope, added in zip(self.layers, ropes, values, strict=True):
-                x = layer(x, rope, self.bias, mask, None, added)
+            for layer, rope in zip(self.layers, ropes, strict=True):
+                x = layer(x, rope, self.bias, mask, None, values)
         return self._finish(x)
 
     def _embed_token_types(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor | None:
