@@ -266,7 +266,7 @@ def _assign(type_: type[Config], values: dict[str, Any], path: Sequence[str], te
         value = owner.from_text(field, value)
     if isinstance(value, str | int | float) and _is_section(type_, values, path):
         kinds = [struct.__struct_config__.tag for struct in _structs_at(type_, path)]
-        hint = f"kind={text}" if kinds != [None] else "FIELD=VALUE"
+        hint = f"kind={text}" if any(kinds) else "FIELD=VALUE"
         raise UserError(f"is a section, not a value; write {'.'.join(path)}.{hint}")
     table[field] = value
 

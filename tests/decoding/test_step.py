@@ -20,6 +20,7 @@ from regard.decoding.step import PackagedModel, check_step, export_step
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel, make_model
 from regard.models.head_config import LMHeadConfig
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, RotaryConfig, ShawVectorsConfig, T5BiasConfig
 from tiny_families import FAMILIES
@@ -39,6 +40,8 @@ MODELS: list[dict[str, Any]] = [
         "logit_softcap": 3.0,
     },
     {"norm": "post", "short_conv": 3},
+    {"canon": "ABCD", "gated": True},
+    {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
     {"attention": SlidingWindowConfig(size=3, block_size=2)},
     {"attention": GatedDeltaNetConfig()},
     {"attention": Mamba2Config(output_gate=True)},
@@ -82,7 +85,9 @@ def test_rows_may_be_of_unequal_length(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"tie_head": True, "norm": "post"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"tie_head": True, "norm": "post"}, {"canon": "ABCD"}], ids=str
+)
 def test_bfloat16_is_that_of_autocast(settings: dict[str, Any]) -> None:
     model = tiny_model(dtype=torch.float32, **settings)
     with torch.autocast("cpu", torch.bfloat16):

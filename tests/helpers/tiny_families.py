@@ -45,6 +45,7 @@ from regard.models.head_config import (
     ReconstructionHeadConfig,
     TokenClassificationHeadConfig,
 )
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.positions.config import AlibiConfig, NoPositionsConfig, RotaryConfig
 from tiny_recurrent import BLOCK, CELLS, TINY, VOCABULARY, padded, sharp
@@ -61,19 +62,30 @@ LABELS = ("north", "south", "west")
 
 HYBRID = (
     LayerConfig(attention=GatedDeltaNetConfig(), short_conv=3, positions=NoPositionsConfig()),
-    LayerConfig(window=5, n_kv_heads=1, d_ff=8, gated=True),
+    LayerConfig(window=5, n_kv_heads=1, d_ff=8, gated=True, canon="CD"),
 )
 FAMILIES: dict[str, ModelConfig] = {
     "decoder": DecoderConfig(**SIZES),
     "decoder, post": DecoderConfig(**SIZES, norm="post", n_kv_heads=1, positions=RotaryConfig()),
     "decoder, tied": DecoderConfig(**SIZES, tie_head=True, attention=EluConfig()),
     "decoder, convolved": DecoderConfig(**SIZES, short_conv=3, positions=RotaryConfig()),
+    "decoder, canon": DecoderConfig(**SIZES, canon="ABCD", gated=True, parallel_residual=True),
+    "decoder, embeddings": DecoderConfig(
+        **SIZES,
+        ngrams=NgramConfig(slots=40),
+        value_embedding=True,
+        value_residual=True,
+        scale_embeddings=True,
+    ),
     "decoder, hybrid": DecoderConfig(**SIZES, positions=RotaryConfig(), pattern=HYBRID),
     "perceiver": PerceiverConfig(**SIZES | {"n_layers": 3}, n_latents=5, n_kv_heads=1),
     "perceiver, tied": PerceiverConfig(
         **SIZES | {"n_layers": 4}, n_latents=BLOCK, tie_head=True, positions=NoPositionsConfig()
     ),
-    "encoder, convolved": EncoderConfig(**SIZES, short_conv=2),
+    "encoder, convolved": EncoderConfig(**SIZES, short_conv=2, canon="AC", canon_width=3),
+    "encoder, embeddings": EncoderConfig(
+        **SIZES, ngrams=NgramConfig(slots=40), value_embedding=True, value_residual=True
+    ),
     "encoder": EncoderConfig(**SIZES, n_token_types=2, activation="gelu-tanh"),
     "encoder, tied": EncoderConfig(**SIZES, norm="post", tie_head=True, positions=AlibiConfig()),
     "encoder-decoder": EncoderDecoderConfig(
@@ -82,7 +94,16 @@ FAMILIES: dict[str, ModelConfig] = {
     ),
     "encoder-decoder, post": EncoderDecoderConfig(
         encoder=TransformerConfig(**SIZES, norm="post", positions=NoPositionsConfig()),
-        decoder=TargetConfig(**WIDE, norm="post", activation="relu", positions=AlibiConfig()),
+        decoder=TargetConfig(
+            **WIDE,
+            norm="post",
+            activation="relu",
+            positions=AlibiConfig(),
+            canon="AD",
+            ngrams=NgramConfig(longest=2, slots=9),
+            value_embedding=True,
+            value_residual=True,
+        ),
     ),
     **{f"rnn, {cell}": RecurrentConfig(**TINY, **choice) for cell, choice in CELLS.items()},
     **{

@@ -48,6 +48,7 @@ CAUSAL = {
     "kernel": ("model.attention.kind=elu",),
     "window": ("model.window=3",),
     "recurrence": ("model.attention.kind=gated-deltanet", "model.short_conv=3"),
+    "beside attention": ("model.canon=ABCD", "model.ngrams.slots=50", "model.value_embedding=true"),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from test_packed_rows import BY_PLACE, SUPPORTING, require_equal
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from regard.attention.registry import find
 from regard.errors import UnsupportedError
 from regard.explorer.intercept import capture_attention
 from regard.models.builders import LanguageModel
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder
 from regard.positions import Rotary
@@ -28,6 +30,9 @@ SIGNED = {"fourier", "favor-trigonometric"}
 DECODING = [kind for kind in supporting("decoding") if kind not in SIGNED]
 PACKING = [kind for kind in SUPPORTING if kind in DECODING and kind not in BY_PLACE]
 IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
+CONVOLUTIONS = st.sampled_from(
+    [{}, {"short_conv": 3}, {"short_conv": 3, "canon": "AC"}, {"canon": "D"}, {"canon": "ABCD"}]
+)
 checked = settings(
     deadline=None,
     derandomize=True,
@@ -49,16 +54,19 @@ def entries(kinds: list[str]) -> st.SearchStrategy[LayerConfig]:
             "gated": st.sampled_from([None, True]),
         }
         for feature, field, value in (
-            ("short_conv", "short_conv", 3),
             ("kv_heads", "n_kv_heads", 2),
             ("qk_norm", "qk_norm", True),
+            ("added_values", "value_embedding", True),
         ):
             if kind in supporting(feature):
                 own[field] = st.sampled_from([None, value])
         if kind in supporting("window_size"):
             own["window"] = st.sampled_from([None, 1, 4])
         attention = mechanism.config(**mechanism.config.check_options)
-        return st.builds(LayerConfig, attention=st.just(attention), **own)
+        built = st.builds(LayerConfig, attention=st.just(attention), **own)
+        if kind not in supporting("short_conv"):
+            return built
+        return st.builds(lambda one, more: replace(one, **more), built, CONVOLUTIONS)
 
     return st.sampled_from(kinds).flatmap(of)
 
@@ -68,7 +76,12 @@ def patterns(kinds: list[str]) -> st.SearchStrategy[tuple[LayerConfig, ...]]:
 
 
 def hybrid(pattern: tuple[LayerConfig, ...], **options: Any) -> LanguageModel:
-    return tiny_model(n_layers=4, positions=RotaryConfig(), pattern=pattern, **options)
+    """A stack with n-grams, and with value residuals if all layers have values of one shape."""
+    options |= {"positions": RotaryConfig(), "ngrams": NgramConfig(slots=50)}
+    shapes = {(one.n_heads, one.head_dim, one.n_kv_heads, one.n_value_heads) for one in pattern}
+    can = all(one.attention and one.attention.supported.has("added_values") for one in pattern)
+    residual = can and len(shapes) == 1
+    return tiny_model(n_layers=4, value_residual=residual, pattern=pattern, **options)
 
 
 @checked

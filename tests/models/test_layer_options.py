@@ -22,7 +22,8 @@ from regard.models.config import (
     TargetConfig,
     TransformerConfig,
 )
-from regard.models.layers import FeedForward, Layer, SelfAttention, make_norm
+from regard.models.feed_forward import FeedForward
+from regard.models.layers import Layer, SelfAttention, make_norm
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate

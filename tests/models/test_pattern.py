@@ -174,7 +174,7 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
         (["layers.99999999999.window=1"], "the last entry is layers.5"),
         (
             ["layers.2.positons.base=3"],
-            "no section 'positons'; there are: activation, attention, d_ff",
+            "no section 'positons'; there are: activation, attention, canon",
         ),
         (["layers.2=elu"], "model.layers.2: is a section, not a value"),
         (["layers.2.windo=1"], "did you mean window?"),
@@ -185,6 +185,19 @@ CROSS = "model.decoder.cross_attention.kind=polynomial"
             "model.pattern[0].window: expected an integer >= 0",
         ),
         (["pattern=elu", "pattern.0.n_kv_heads=3"], "model: pattern[0]: n_kv_heads = 3"),
+        (["canon=BA"], "model: canon = 'BA': choose letters of ABCD, in this order"),
+        (["canon=ABE"], "model: canon = 'ABE': choose letters of ABCD"),
+        (["canon_width=0"], "model.canon_width: expected an integer >= 1, not 0"),
+        (["canon=ABCD", "short_conv=4"], "canon = ABCD and short_conv = 4 both convolve queries"),
+        (["canon=B", "layers.2.short_conv=4"], "model: pattern[2]: canon = B and short_conv = 4"),
+        (["ngrams=3"], "model.ngrams: is a section, not a value; write model.ngrams.FIELD=VALUE"),
+        (["ngrams.longest=1"], "model.ngrams.longest: expected an integer >= 2, not 1"),
+        (["ngrams.hashes=3"], "ngrams.hashes = 3 doesn't divide the width 256 of the embeddings"),
+        (
+            ["value_residual=true", "layers.2.n_kv_heads=2"],
+            "pattern[2]: value_residual = true needs the 8 value heads of width 32 of the first",
+        ),
+        (["layers.2.canon=X"], "model: pattern[2]: canon = 'X': choose letters"),
         (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
         (
             ["positions.kind=alibi", "pattern=softmax", "pattern.0.n_heads=2"],

@@ -84,6 +84,27 @@ def test_gates_of_another_mechanism_are_new(after: str, tmp_path: Path) -> None:
     assert projections <= set(made.origin["new_tensors"])
 
 
+def test_canon_layers_are_new_and_a_convolution_with_a_residual_connection_is_another(
+    tmp_path: Path,
+) -> None:
+    parent = parent_run("casing", "decoder", "model.short_conv=4")
+    made = convert(parent, tmp_path / "run", ["model.short_conv=0", "model.canon=AB"])
+    convolution = "body.layers.*.self_attention.short_conv.weight"
+    assert shown_names(made.origin["new_tensors"]) == f"{convolution}, body.layers.*.canon_a.weight"
+    assert shown_names(made.origin["dropped_tensors"]) == convolution
+    back = convert(made, tmp_path / "back", ["model.canon=B"])
+    assert "new_tensors" not in back.origin
+
+
+def test_tables_of_other_ngrams_are_new(tmp_path: Path) -> None:
+    """Even those of equal shape."""
+    parent = parent_run("casing", "decoder", "model.ngrams.longest=3", "model.ngrams.slots=8")
+    settings = ["model.ngrams.longest=2", "model.ngrams.slots=16"]
+    made = convert(parent, tmp_path / "run", settings)
+    assert made.origin["new_tensors"] == ["body.ngrams.tables.weight"]
+    assert made.n_hashed_parameters == parent.n_hashed_parameters > 0
+
+
 def test_one_layer_gets_another_mechanism(tmp_path: Path) -> None:
     parent = parent_run("casing", "decoder", "model.n_layers=3")
     setting = "model.layers.1.attention.kind=gated-deltanet"

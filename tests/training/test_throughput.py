@@ -58,9 +58,10 @@ def test_only_scored_tokens_count_for_the_head() -> None:
         msgspec.structs.replace(SIZE, attention=EluConfig()),
         msgspec.structs.replace(SIZE, pattern=(LayerConfig(window=4), LayerConfig())),
         msgspec.structs.replace(SIZE, short_conv=2),
+        msgspec.structs.replace(SIZE, canon="A"),
         RecurrentConfig(context_length=16),
     ],
-    ids=["kernel", "windows", "convolution", "recurrent"],
+    ids=["kernel", "windows", "convolution", "canon", "recurrent"],
 )
 def test_other_models_have_no_formula(config: ModelConfig) -> None:
     assert TrainingCost.of(make_model(config, LMHeadConfig(), 11), config) is None

@@ -219,7 +219,13 @@ class LatentConfig(ScoreConfig, frozen=True, tag_field="kind", tag="latent"):
     """Softmax over keys and values from one latent per token (MLA)."""
 
     supports: ClassVar = replace(
-        DROPPING, cross=False, vectors=False, kv_heads=False, qk_norm=False, short_conv=False
+        DROPPING,
+        cross=False,
+        vectors=False,
+        kv_heads=False,
+        qk_norm=False,
+        short_conv=False,
+        added_values=False,
     )
     state: ClassVar = "n·(d_latent + d_rope)"
     paper: ClassVar = "DeepSeek-AI, 2024"

@@ -29,6 +29,8 @@ class Support:
     """Whether a layer may normalize queries and keys by head."""
     short_conv: bool = True
     """Whether a layer may convolve queries, keys and values."""
+    added_values: bool = True
+    """Whether a layer may add to the values, or hand its own on."""
     differentiable: bool = True
     """Whether the gradient is that of the output everywhere: no surrogate, and no jumps."""
 
@@ -62,6 +64,7 @@ FEATURE_NAMES = {
     "value_heads": "more value heads than key heads",
     "kv_heads": "fewer key/value heads than heads",
     "qk_norm": "a norm of queries and keys",
+    "added_values": "value residuals and value embeddings",
     "short_conv": "a short convolution",
 }
 """Each field of `Mask` and `Support`, as an error names it."""

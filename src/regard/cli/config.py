@@ -54,12 +54,13 @@ def info(run: Path, trust_code: bool) -> None:
 
     recipe, origin = load_recipe(run, trust_code=trust_code), read_table(run / "origin.json")
     untrained = Run.new(run, recipe, Tokenizer.load(run), origin)
-    checkpoint = newest_checkpoint(run)
+    checkpoint, hashed = newest_checkpoint(run), untrained.n_hashed_parameters
     family = recipe.model.__struct_config__.tag
     facts = {
         "run": run,
         "model": f"{family}, {recipe.model.summary}",
         "parameters": f"{untrained.n_parameters:,}",
+        **({"hashed parameters": f"{hashed:,}"} if hashed else {}),
         "tokenizer": f"{type(untrained.tokenizer.native.model).__name__}, "
         f"{untrained.tokenizer.size:,} tokens, "
         f"fingerprint {untrained.tokenizer.fingerprint}",

@@ -6,6 +6,7 @@ from msgspec import Meta, structs
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.config import LONGEST, Config, Count, Positive, Probability
+from regard.models.ngram_config import NgramConfig, require_width
 from regard.models.pattern import (
     Activation,
     LayerConfig,
@@ -13,7 +14,9 @@ from regard.models.pattern import (
     entry_of,
     expand,
     from_text,
+    require_canon,
     require_fit,
+    require_value_heads,
 )
 from regard.models.recurrent_config import FixedWindowConfig as FixedWindowConfig
 from regard.models.recurrent_config import RecurrentConfig as RecurrentConfig
@@ -91,6 +94,17 @@ class TransformerConfig(Config, frozen=True):
     the other side."""
     short_conv: Width = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
+    canon: str = ""
+    """Places of Canon layers, a subset of ABCD: before attention (A), of queries, keys and values
+    (B), before the feed-forward layer (C), before its activation (D). Default: none."""
+    canon_width: Annotated[int, Meta(ge=1, le=16)] = 4
+    """Width of the convolutions of Canon layers, in tokens."""
+    value_residual: bool = False
+    """Whether values of layers are mixed with those of the first layer, by learned weights."""
+    value_embedding: bool = False
+    """Whether layers have a table of vectors that are added to the values, by token."""
+    ngrams: NgramConfig | None = None
+    """Hashed embeddings of n-grams. Default: none."""
     pattern: tuple[LayerConfig, ...] = ()
     """Layers of different kinds, repeated over the stack. Default: all layers alike."""
 
@@ -105,26 +119,15 @@ class TransformerConfig(Config, frozen=True):
                 f"n_kv_heads = {self.kv_heads} doesn't divide n_heads = {self.n_heads}: "
                 "choose a divisor of n_heads"
             )
-        self._check_value_heads()
         self.attention.require_width(self.d_head)
+        require_value_heads(self.n_heads, self.kv_heads, self.value_heads)
+        require_canon(self.canon, self.short_conv)
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre or sandwich")
         self._check_rotary_positions()
         self._check_absolute_positions()
+        require_width(self.ngrams, self.d_model - self.d_positions)
         self._check_pattern()
-
-    def _check_value_heads(self) -> None:
-        few, many = sorted((self.n_heads, self.value_heads))
-        if self.value_heads % self.kv_heads:
-            raise ValueError(
-                f"n_value_heads = {self.value_heads} is no multiple of n_kv_heads = "
-                f"{self.kv_heads}: choose a multiple"
-            )
-        if many % few:
-            raise ValueError(
-                f"n_value_heads = {self.value_heads} doesn't fit n_heads = {self.n_heads}: "
-                "choose a divisor or a multiple of n_heads"
-            )
 
     def _check_rotary_positions(self) -> None:
         if not isinstance(self.positions, RotaryConfig):
@@ -170,11 +173,20 @@ class TransformerConfig(Config, frozen=True):
         rotary = isinstance(self.positions, RotaryConfig | NoPositionsConfig)
         biased = isinstance(self.positions, BIASES)
         require_fit(self.pattern, self.n_layers, rotary=rotary, biased=biased)
+        heads = list[tuple[int, int]]()
         for i, entry in enumerate(self.pattern):
             try:
-                self._with(entry)
+                layer = self._with(entry)
             except ValueError as error:
                 raise ValueError(f"pattern[{i}]: {error}") from None
+            heads.append((layer.value_heads, layer.d_head))
+            if layer.value_residual and heads[-1] != heads[0]:
+                (first, width), (number, other) = heads[0], heads[-1]
+                raise ValueError(
+                    f"pattern[{i}]: value_residual = true needs the {first} value heads of width "
+                    f"{width} of the first layer, not {number} of width {other}; set "
+                    "value_residual = false, or equal numbers"
+                )
 
     def _with(self, entry: LayerConfig) -> Self:
         return structs.replace(self, pattern=(), **entry.own)
@@ -211,7 +223,9 @@ class TransformerConfig(Config, frozen=True):
     @property
     def least_weights(self) -> int:
         """Number of weights that its layers have at least."""
-        return self.n_layers * self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
+        hashed = 0 if self.ngrams is None else self.ngrams.n_parameters(self.d_model)
+        layer = self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
+        return self.n_layers * layer + hashed
 
     @property
     def d_head(self) -> int:
@@ -239,6 +253,11 @@ class TransformerConfig(Config, frozen=True):
     def window_size(self) -> int | None:
         """The farthest token that a query attends to, in positions, if limited."""
         return self.window - 1 if self.window else None
+
+    @property
+    def convolves_qkv(self) -> bool:
+        """Whether queries, keys and values pass a short convolution."""
+        return self.short_conv > 0 or "B" in self.canon
 
     @property
     def d_positions(self) -> int:
@@ -278,6 +297,13 @@ class DecoderConfig(TiedConfig, frozen=True, tag_field="kind", tag="decoder"):
     none."""
 
 
+NOT_OF_PERCEIVERS = (
+    *("pattern", "window", "short_conv", "canon", "qk_norm", "parallel_residual"),
+    *("ngrams", "value_embedding", "value_residual"),
+)
+"""Options that a perceiver doesn't have."""
+
+
 class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"):
     """A causal Transformer whose inner layers read latents: one for each of the first tokens."""
 
@@ -296,11 +322,13 @@ class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"
                 f"n_latents = {self.n_latents} is more than context_length = "
                 f"{self.context_length}; choose fewer"
             )
-        for field in ("pattern", "window", "short_conv", "qk_norm", "parallel_residual"):
+        for field in NOT_OF_PERCEIVERS:
             if getattr(self, field):
                 raise ValueError(f"{field}: is not supported by kind = perceiver; leave it out")
-        if self.norm == "post":
-            raise ValueError("norm = post: is not supported by kind = perceiver; leave it out")
+        if self.norm != "pre":
+            raise ValueError(
+                f"norm = {self.norm}: is not supported by kind = perceiver; leave it out"
+            )
         if not isinstance(self.positions, AbsoluteConfig | NoPositionsConfig):
             raise ValueError(
                 f"positions.kind = {self.positions.__struct_config__.tag}: kind = perceiver adds "

@@ -18,6 +18,7 @@ from regard.attention.state import StateShape
 from regard.models.config import TransformerConfig
 from regard.models.layers import Attend, Heads, Rope, SelfAttention
 from regard.models.shapes import Hidden, TokenMask
+from regard.models.shared_values import SharedValues
 from regard.positions import rotate
 
 
@@ -43,9 +44,14 @@ class LatentSelfAttention(SelfAttention):
         self.kv_up_proj = nn.Linear(self.d_latent, config.n_heads * 2 * config.d_head, bias=False)
 
     def forward(
-        self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        mask: Mask | None,
+        values: SharedValues | None = None,
     ) -> Hidden:
-        """Return self-attention of whole rows."""
+        """Return self-attention of whole rows; no other values are added to its own."""
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
         key, value = self._up(self._latents(x, rope))
@@ -75,6 +81,7 @@ class LatentSelfAttention(SelfAttention):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
+        values: SharedValues | None = None,
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head.
 
@@ -82,7 +89,7 @@ class LatentSelfAttention(SelfAttention):
         """
         assert isinstance(state, LatentCache)
         if not state.is_empty or x.shape[1] == 1:
-            return super().extend(x, rope, bias, state, attention_mask)
+            return super().extend(x, rope, bias, state, attention_mask, values)
         latents = self._latents(x, rope)
         mask = Mask(alignment="start", window_size=self.window_size)
         out = self.attention(self._queries(x, rope), *self._up(latents), mask=mask, bias=bias)
@@ -96,6 +103,7 @@ class LatentSelfAttention(SelfAttention):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
+        values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         latents, weight = self._latents(x, rope), self._up_weight()
         rotated, query = self._queries(x, rope).split_with_sizes([self.d_rope, self.d_head], -1)

@@ -1,16 +1,12 @@
-"""The layers of a Transformer: attention around a mechanism, and a feed-forward layer.
+"""The layers of a Transformer: attention around a mechanism, and the residual branches.
 
-Shapes: b rows, n tokens, d = d_model, c channels of a convolution over a token and the `reach`
-before it.
+Shapes: b rows, n tokens, d = d_model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -21,11 +17,13 @@ from regard.attention.config import locate
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.gating import Gated
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
-from regard.attention.state import RowState, last_real
+from regard.attention.state import last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
+from regard.models.feed_forward import FeedForward
 from regard.models.shapes import Hidden, Lengths, TokenMask
-from regard.models.short_convolution import ShortConvolution
+from regard.models.shared_values import SharedValues, ValueMixture
+from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
 from regard.positions import rotate
 
 Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
@@ -62,6 +60,7 @@ class SelfAttention(nn.Module):
         gates = self.attention.gates
         self.gating = config.attention.build_gating(gates, config.d_model, shape)
         self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
+        self.mixture = ValueMixture(config, layer)
 
     def make_projections(self, config: TransformerConfig) -> None:
         """Create the projections to queries, keys and values."""
@@ -79,10 +78,15 @@ class SelfAttention(nn.Module):
         )
 
     def forward(
-        self, x: Hidden, rope: Rope | None, bias: AnyBias | None, mask: Mask | None
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        mask: Mask | None,
+        values: SharedValues | None = None,
     ) -> Hidden:
-        """Return self-attention of whole rows."""
-        query, key, value, gates = self._inputs(x, self._project(x, mask), rope)
+        """Return self-attention of whole rows; `values` are mixed with those of the layer."""
+        query, key, value, gates = self._inputs(x, self._project(x, mask), rope, values)
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
         out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
@@ -109,9 +113,10 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
+        values: SharedValues | None = None,
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
-        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask)
+        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask, values)
 
     def extend_last(
         self,
@@ -120,9 +125,12 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: TokenMask | None,
+        values: SharedValues | None = None,
     ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
         """Extend the state as `extend`; return only the outputs of each row's last real token."""
-        return self._extend(self.attention.extend_last, x, rope, bias, state, attention_mask)
+        return self._extend(
+            self.attention.extend_last, x, rope, bias, state, attention_mask, values
+        )
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         """Return queries, keys and values of all heads, concatenated."""
@@ -137,8 +145,9 @@ class SelfAttention(nn.Module):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
+        values: SharedValues | None,
     ) -> tuple[Tensor, State]:
-        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope)
+        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope, values)
         return attend(
             query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
         )
@@ -150,17 +159,19 @@ class SelfAttention(nn.Module):
         return projected
 
     def _inputs(
-        self, x: Tensor, projected: Tensor, rope: Rope | None
+        self, x: Tensor, projected: Tensor, rope: Rope | None, values: SharedValues | None
     ) -> tuple[Tensor, Tensor, Tensor, Gates]:
         """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
             query, key, value = _split_heads(projected, sizes, self.d_head)
+            value = value if values is None else self.mixture(value, values)
             return *self._complete(query, key), value, NO_GATES
         heads = _heads(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
+        value = value if values is None else self.mixture(value, values)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = both.split_with_sizes(sizes[:2], 1)
             both = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
@@ -183,25 +194,12 @@ class SelfAttention(nn.Module):
         return query, key
 
 
-@dataclass(frozen=True, eq=False)
-class ConvolvedState(RowState):
-    """The state of the attention, and the last inputs of the convolution."""
-
-    attention: State
-    before: Float[Tensor, "b reach c"]
-
-    @property
-    def length(self) -> Lengths:
-        """Number of tokens so far, per row."""
-        return self.attention.length
-
-
 class ConvolvedSelfAttention(SelfAttention):
     """Self-attention with a short convolution of queries, keys and values."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.short_conv = ShortConvolution(self.qkv_proj.out_features, config.short_conv)
+        self.short_conv = make_qkv_convolution(self.qkv_proj.out_features, config)
 
     def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         document_ids = None if mask is None else mask.document_ids
@@ -210,9 +208,8 @@ class ConvolvedSelfAttention(SelfAttention):
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
         """The state before the first token."""
-        weight = self.qkv_proj.weight
-        before = weight.new_zeros(batch, self.short_conv.reach, len(weight))
-        return ConvolvedState(super().init_state(batch, capacity), before)
+        before = self.short_conv.first_inputs(batch, product_dtype(self.qkv_proj.weight))
+        return ConvolvedState(super().init_state(batch, capacity), [before])
 
     def _extend(
         self,
@@ -222,11 +219,12 @@ class ConvolvedSelfAttention(SelfAttention):
         bias: AnyBias | None,
         state: State,
         attention_mask: Tensor | None,
+        values: SharedValues | None,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ConvolvedState)
         projected: Tensor = self.qkv_proj(x)
-        convolved, before = self.short_conv.extend(projected, state.before, attention_mask)
-        query, key, value, gates = self._inputs(x, convolved, rope)
+        convolved, before = self.short_conv.extend(projected, state.before[0], attention_mask)
+        query, key, value, gates = self._inputs(x, convolved, rope, values)
         out, attention = attend(
             query,
             key,
@@ -236,7 +234,7 @@ class ConvolvedSelfAttention(SelfAttention):
             bias=bias,
             gates=gates,
         )
-        return out, ConvolvedState(attention, before)
+        return out, ConvolvedState(attention, [before])
 
 
 class CrossAttention(nn.Module):
@@ -284,54 +282,17 @@ class CrossAttention(nn.Module):
         return projected
 
 
-class FeedForward(nn.Module):
-    """Two linear layers with an activation between them, W₂ f(W₁ x).
-
-    With a gate, W₂ (f(W_g x) ⊙ W₁ x) (Shazeer, 2020, eq. 5 and 6).
-    """
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        d_ff = config.d_ff or 4 * config.d_model
-        self.up_proj = nn.Linear(config.d_model, d_ff, bias=config.ff_bias)
-        self.activation = _ACTIVATIONS[config.activation]()
-        self.gate_proj = (
-            nn.Linear(config.d_model, d_ff, bias=config.ff_bias) if config.gated else None
-        )
-        self.down_proj = nn.Linear(d_ff, config.d_model, bias=config.ff_bias)
-
-    def forward(self, x: Hidden) -> Hidden:
-        up: Tensor = self.up_proj(x)
-        gate = self.gate_proj
-        inner = self.activation(up) if gate is None else self.activation(gate(x)) * up
-        narrowed: Tensor = self.down_proj(inner)
-        return narrowed
-
-
-class SquaredReLU(nn.Module):
-    """So et al., 2021, "Primer"."""
-
-    def forward(self, x: Hidden) -> Hidden:
-        return F.relu(x).square()
-
-
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "gelu": nn.GELU,  # Hendrycks & Gimpel, 2016, §2
-    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
-    "relu": nn.ReLU,
-    "relu2": SquaredReLU,
-    "silu": nn.SiLU,
-}
-
-
 class CheckpointedModule(nn.Module):
     """A module that may recompute its activations in the backward pass (Chen et al., 2016)."""
 
     gradient_checkpointing = False
+    sets_values = False
+    """Whether a call sets more than its output, so that it isn't repeated."""
 
     def __call__(self, *args: Any) -> Any:
         """Call `forward`; in training, keep only its inputs if `gradient_checkpointing` is set."""
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+        recomputes = self.gradient_checkpointing and not self.sets_values
+        if recomputes and self.training and torch.is_grad_enabled():
             return checkpoint(super().__call__, *args, use_reentrant=False)
         return super().__call__(*args)
 
@@ -361,6 +322,10 @@ class Layer(CheckpointedModule):
         self.dropout_feed_forward = Dropout(config.dropout)
         self.feed_forward = FeedForward(config)
 
+    def init_state(self, batch: int, capacity: int) -> State:
+        """The state before the first token."""
+        return self.self_attention.init_state(batch, capacity)
+
     def forward(
         self,
         x: Hidden,
@@ -368,9 +333,15 @@ class Layer(CheckpointedModule):
         bias: AnyBias | None,
         mask: Mask | None,
         memory: State | None = None,
+        values: SharedValues | None = None,
     ) -> Hidden:
-        """Return the output of whole rows; cross-attention attends to `memory`."""
-        attended = self.self_attention(self._before(self.norm_attention, x), rope, bias, mask)
+        """Return the output of whole rows; cross-attention attends to `memory`.
+
+        `values` are mixed with those of self-attention, here and in decoding.
+        """
+        attended = self.self_attention(
+            self._before(self.norm_attention, x), rope, bias, mask, values
+        )
         return self._rest(x, attended, memory)
 
     def extend(
@@ -381,10 +352,11 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Hidden, State]:
         """Return the output of new tokens, and the state with them."""
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask)
+        out, state = self.self_attention.extend(read, rope, bias, state, attention_mask, values)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def extend_last(
@@ -395,23 +367,35 @@ class Layer(CheckpointedModule):
         state: State,
         attention_mask: TokenMask | None,
         memory: State | None = None,
+        values: SharedValues | None = None,
     ) -> tuple[Float[Tensor, "b 1 d"], State]:
         """Extend the state as `extend`; return only each row's last real token."""
         read = self._before(self.norm_attention, x)
-        out, state = self.self_attention.extend_last(read, rope, bias, state, attention_mask)
+        out, state = self.self_attention.extend_last(
+            read, rope, bias, state, attention_mask, values
+        )
         x, read = last_real(x, attention_mask), last_real(read, attention_mask)
         return self._rest(x, self.self_attention.finish(read, out), memory), state
 
     def _rest(self, x: Tensor, attended: Tensor, memory: State | None) -> Tensor:
         """Return the stream after self-attention and the following branches."""
+        read, x = self._after_attention(x, attended, memory)
+        return self._add_fed(x, self.feed_forward(read))
+
+    def _after_attention(
+        self, x: Tensor, attended: Tensor, memory: State | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the input of the feed-forward layer, and the stream that it is added to."""
         attended = _after(self.norm_attention_out, attended)
         before, x = x, self._add(self.norm_attention, x, self.dropout_attention, attended)
         if memory is not None:
             read = self.cross_attention(self._before(self.norm_cross, x), memory)
             read = _after(self.norm_cross_out, read)
             x = self._add(self.norm_cross, x, self.dropout_cross, read)
-        source = before if self.parallel else x
-        fed = self.feed_forward(self._before(self.norm_feed_forward, source))
+        return self._before(self.norm_feed_forward, before if self.parallel else x), x
+
+    def _add_fed(self, x: Tensor, fed: Tensor) -> Tensor:
+        """Return the stream plus the output of the feed-forward layer."""
         fed = _after(self.norm_feed_forward_out, fed)
         return self._add(self.norm_feed_forward, x, self.dropout_feed_forward, fed)
 
@@ -437,7 +421,7 @@ def _self_attention(config: TransformerConfig) -> type[SelfAttention]:
     if config.attention.layer:
         found: type[SelfAttention] = locate(config.attention.layer)
         return found
-    return ConvolvedSelfAttention if config.short_conv else SelfAttention
+    return ConvolvedSelfAttention if config.convolves_qkv else SelfAttention
 
 
 def length_mask(lengths: Lengths | None) -> Mask | None:

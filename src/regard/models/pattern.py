@@ -53,6 +53,12 @@ class LayerConfig(Config, frozen=True):
     """RMS norm of each head's queries and keys."""
     short_conv: Width | None = None
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none."""
+    canon: str | None = None
+    """Places of Canon layers, a subset of ABCD."""
+    value_residual: bool | None = None
+    """Whether values are mixed with those of the first layer."""
+    value_embedding: bool | None = None
+    """Whether the layers have a table of vectors that are added to the values, by token."""
     d_ff: Positive | None = None
     """Width of the feed-forward layer."""
     activation: Activation | None = None
@@ -106,6 +112,40 @@ def require_fit(
                 f"pattern[{i}].{field}: all layers share the positions that are added to the "
                 "scores of heads; leave it out, or choose rotary positions"
             )
+
+
+def require_value_heads(n_heads: int, kv_heads: int, value_heads: int) -> None:
+    """Raise unless heads of a layer can share those of keys and values.
+
+    Raises:
+        ValueError: there is no whole number of value heads for each key head or head.
+    """
+    few, many = sorted((n_heads, value_heads))
+    if value_heads % kv_heads:
+        raise ValueError(
+            f"n_value_heads = {value_heads} is no multiple of n_kv_heads = {kv_heads}: choose a "
+            "multiple"
+        )
+    if many % few:
+        raise ValueError(
+            f"n_value_heads = {value_heads} doesn't fit n_heads = {n_heads}: choose a divisor or a "
+            "multiple of n_heads"
+        )
+
+
+def require_canon(places: str, short_conv: int) -> None:
+    """Raise unless places are those of Canon layers, and B isn't a second convolution.
+
+    Raises:
+        ValueError: a letter is unknown or out of order, or there are two convolutions in one place.
+    """
+    if not re.fullmatch("A?B?C?D?", places):
+        raise ValueError(f"canon = {places!r}: choose letters of ABCD, in this order")
+    if short_conv and "B" in places:
+        raise ValueError(
+            f"canon = {places} and short_conv = {short_conv} both convolve queries, keys and "
+            "values: leave out B, or set short_conv = 0"
+        )
 
 
 def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str, Any]]:

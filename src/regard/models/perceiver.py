@@ -15,7 +15,8 @@ from regard.attention.base import product_dtype
 from regard.attention.state import KeyValueCache, RowState, StateShape
 from regard.dropout import Dropout
 from regard.models.config import PerceiverConfig
-from regard.models.layers import CheckpointedModule, CrossAttention, FeedForward, make_norm
+from regard.models.feed_forward import FeedForward
+from regard.models.layers import CheckpointedModule, CrossAttention, make_norm
 from regard.models.places import PERCEIVER, require_layers
 from regard.models.recurrent import require_fit
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask

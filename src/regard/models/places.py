@@ -58,10 +58,12 @@ def require_layers(
     Raises:
         UnsupportedError: names the mechanism and the feature, and the layer of a pattern.
     """
-    for i in range(period(config.pattern) or 1):
-        layer = config.layer(i)
+    layers = [config.layer(i) for i in range(period(config.pattern) or 1)]
+    residual = any(layer.value_residual for layer in layers)
+    for i, layer in enumerate(layers):
+        shares_values = layer.value_residual or (residual and i == 0)
         try:
-            layer.attention.require_support(*features, *_needed(layer))
+            layer.attention.require_support(*features, *_needed(layer, shares_values))
             _require_queries(layer)
         except UnsupportedError as error:
             place = f"{called} {i}: " if config.pattern else ""
@@ -77,8 +79,8 @@ def _require_queries(layer: TransformerConfig) -> None:
         )
 
 
-def _needed(layer: TransformerConfig) -> list[str]:
-    """The features that the options of a layer require."""
+def _needed(layer: TransformerConfig, shares_values: bool) -> list[str]:
+    """The features that the options of a layer require, which may share its values."""
     biases = RelativeBiasConfig | T5BiasConfig | AlibiConfig
     needed = {
         "bias": isinstance(layer.positions, biases),
@@ -87,6 +89,7 @@ def _needed(layer: TransformerConfig) -> list[str]:
         "value_heads": layer.value_heads != layer.kv_heads,
         "kv_heads": layer.kv_heads != layer.n_heads,
         "qk_norm": layer.qk_norm,
-        "short_conv": layer.short_conv > 0,
+        "short_conv": layer.convolves_qkv,
+        "added_values": layer.value_embedding or shares_values,
     }
     return [feature for feature, is_needed in needed.items() if is_needed]

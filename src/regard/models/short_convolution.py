@@ -1,14 +1,20 @@
-"""A short causal convolution, by which keys depend on the tokens before.
+"""Short causal convolutions, by which a vector depends on the tokens before.
 
-Shapes: b rows, n tokens, c channels.
+Shapes: b rows, n tokens, c channels of a convolution over a token and the `reach` before it.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.shapes import TokenMask
+from regard.attention import State
+from regard.attention.state import RowState
+from regard.models.config import TransformerConfig
+from regard.models.shapes import Lengths, TokenMask
 
 
 class ShortConvolution(nn.Conv1d):
@@ -22,6 +28,12 @@ class ShortConvolution(nn.Conv1d):
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels, channels, width, groups=channels, bias=False)
         self.reach = width - 1
+
+    def first_inputs(
+        self, batch: int, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "b reach c"]:
+        """The inputs before the first token: zeros. Default: in the precision of the weights."""
+        return self.weight.new_zeros(batch, self.reach, self.in_channels, dtype=dtype)
 
     def forward(
         self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
@@ -54,3 +66,46 @@ class ShortConvolution(nn.Conv1d):
 
     def _over(self, x: Tensor) -> Tensor:
         return super().forward(x.mT).mT
+
+
+class CanonLayer(ShortConvolution):
+    """A short convolution with a residual connection, x + conv(x).
+
+    Allen-Zhu, 2025, "Physics of language models: part 4.1", arXiv:2512.17351.
+    """
+
+    def forward(
+        self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        """Return the sum for whole rows."""
+        return x + super().forward(x, document_ids)
+
+    def extend(
+        self,
+        x: Float[Tensor, "b n c"],
+        before: Float[Tensor, "b reach c"],
+        attention_mask: TokenMask | None,
+    ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
+        """Return the sum for new tokens, and the inputs before the next ones."""
+        convolved, last = super().extend(x, before, attention_mask)
+        return x + convolved, last
+
+
+def make_qkv_convolution(channels: int, config: TransformerConfig) -> ShortConvolution:
+    """Build the convolution of a layer's queries, keys and values."""
+    if config.short_conv:
+        return ShortConvolution(channels, config.short_conv)
+    return CanonLayer(channels, config.canon_width)
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolvedState(RowState):
+    """The state of what is convolved, and the last inputs of each convolution."""
+
+    attention: State
+    before: Sequence[Float[Tensor, "b reach c"]]
+
+    @property
+    def length(self) -> Lengths:
+        """Number of tokens so far, per row."""
+        return self.attention.length

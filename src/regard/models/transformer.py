@@ -16,10 +16,13 @@ from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
+from regard.models.canon import make_layer
 from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, Rope, length_mask, make_norm
+from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.shared_values import SharedValues, make_value_embeddings
 from regard.positions import (
     Alibi,
     DynamicRotary,
@@ -57,6 +60,8 @@ class DecoderStates(RowState):
 
     layers: Sequence[State]
     memories: Memories | None = None
+    last_ids: Int[Tensor, "b reach"] | None = None
+    """The last token ids, of which n-grams go on."""
 
     @property
     def length(self) -> Lengths:
@@ -85,16 +90,20 @@ class Transformer(nn.Module):
         self.context_length, self.width = config.context_length, config.d_model
         self.norm_first = config.norm != "post"
         self.embedding = nn.Embedding(vocabulary, config.d_model - config.d_positions)
+        width = self.embedding.embedding_dim
+        self.ngrams = None if config.ngrams is None else NgramEmbedding(config.ngrams, width)
         self.embedding_scale = config.d_model**0.5 if config.scale_embeddings else None
         self.concatenated = config.d_positions > 0
         self.absolute = _make_absolute(config)
         layers = config.layers
+        self.value_embeddings = make_value_embeddings(layers, vocabulary)
         self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            Layer(one, i, d_source) for i, one in enumerate(layers, self.first_layer)
+            make_layer(one, i, d_source) for i, one in enumerate(layers, self.first_layer)
         )
+        self._layers()[0].sets_values = self.value_embeddings is not None
         self.norm = make_norm(config)
         self.has_normalizers = any(isinstance(m, KernelAttention) for m in self.modules())
 
@@ -102,10 +111,16 @@ class Transformer(nn.Module):
         return cast(Sequence[Layer], self.layers)
 
     def _embed(
-        self, input_ids: Tensor, positions: Tensor, added: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        ngrams: Tensor | None = None,
+        added: Tensor | None = None,
     ) -> tuple[Tensor, list[Rope | None]]:
         """Return the embeddings, and the rotation of each layer; layers of one kind share it."""
         x = self.embedding(input_ids)
+        if ngrams is not None:
+            x = x + ngrams
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
         if self.absolute is not None:
@@ -117,6 +132,14 @@ class Transformer(nn.Module):
         ropes = [None if i is None else made[i] for i in self.rotary_of]
         x = x if self.norm_first else self.norm(x)
         return self.dropout(x) if self.training else x, ropes
+
+    def _embed_ngrams(self, input_ids: Tensor, document_ids: Tensor | None = None) -> Tensor | None:
+        """Return the embeddings of n-grams of whole rows, if the model has any."""
+        return None if self.ngrams is None else self.ngrams(input_ids, document_ids)
+
+    def _shared_values(self, input_ids: Tensor) -> SharedValues | None:
+        """Return what layers add to their values, if anything."""
+        return None if self.value_embeddings is None else self.value_embeddings(input_ids)
 
     def _checked(self, x: Tensor) -> AbstractContextManager[None]:
         """Return a context for all layers, in which a GPU synchronizes once for normalizers."""
@@ -168,11 +191,12 @@ class Decoder(Transformer):
         if document_ids is not None:
             mask = mask & Mask.documents(document_ids)
             positions = positions - _starts(document_ids)
-        x, ropes = self._embed(input_ids, positions)
+        x, ropes = self._embed(input_ids, positions, self._embed_ngrams(input_ids, document_ids))
+        values = self._shared_values(input_ids)
         each: Sequence[State | None] = memories or [None] * len(ropes)
         with self._checked(x):
             for layer, rope, memory in zip(self.layers, ropes, each, strict=True):
-                x = layer(x, rope, self.bias, mask, memory)
+                x = layer(x, rope, self.bias, mask, memory, values)
         return self._finish(x)
 
     def encode_memory(
@@ -190,8 +214,9 @@ class Decoder(Transformer):
             raise ValueError(
                 f"{capacity} tokens don't fit the model's context length of {self.context_length}"
             )
-        layers = [layer.self_attention.init_state(batch, capacity) for layer in self._layers()]
-        return DecoderStates(layers, memories)
+        layers = [layer.init_state(batch, capacity) for layer in self._layers()]
+        last_ids = None if self.ngrams is None else self.ngrams.first_ids(batch)
+        return DecoderStates(layers, memories, last_ids)
 
     def extend(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
@@ -231,16 +256,20 @@ class Decoder(Transformer):
             positions = positions + torch.arange(input_ids.shape[1], device=input_ids.device)
         if attention_mask is not None:
             positions = positions.masked_fill(~attention_mask, 0)
-        x, ropes = self._embed(input_ids, positions)
-        grown = []
+        last_ids = states.last_ids
+        ngrams = None
+        if self.ngrams is not None and last_ids is not None:
+            ngrams, last_ids = self.ngrams.extend(input_ids, last_ids, attention_mask)
+        x, ropes = self._embed(input_ids, positions, ngrams)
+        values, grown = self._shared_values(input_ids), []
         memories: Sequence[State | None] = states.memories or [None] * len(states.layers)
         with self._checked(x):
             for step, rope, state, memory in zip(
                 steps, ropes, states.layers, memories, strict=True
             ):
-                x, state = step(x, rope, self.bias, state, attention_mask, memory)
+                x, state = step(x, rope, self.bias, state, attention_mask, memory, values)
                 grown.append(state)
-        return self._finish(x), DecoderStates(grown, states.memories)
+        return self._finish(x), DecoderStates(grown, states.memories, last_ids)
 
 
 class Encoder(Transformer):
@@ -272,12 +301,15 @@ class Encoder(Transformer):
         """
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         x, ropes = self._embed(
-            input_ids, positions, self._embed_token_types(input_ids, token_type_ids)
+            input_ids,
+            positions,
+            self._embed_ngrams(input_ids),
+            self._embed_token_types(input_ids, token_type_ids),
         )
-        mask = length_mask(lengths)
+        mask, values = length_mask(lengths), self._shared_values(input_ids)
         with self._checked(x):
             for layer, rope in zip(self.layers, ropes, strict=True):
-                x = layer(x, rope, self.bias, mask)
+                x = layer(x, rope, self.bias, mask, None, values)
         return self._finish(x)
 
     def _embed_token_types(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor | None:

@@ -34,6 +34,7 @@ from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
+from regard.models.ngrams import n_hashed_parameters
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
 from regard.runs.transformers_files import (
@@ -185,6 +186,11 @@ class Run:
     def n_parameters(self) -> int:
         """Number of trained numbers."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def n_hashed_parameters(self) -> int:
+        """Number of those in the hashed tables of n-grams."""
+        return n_hashed_parameters(self.model)
 
 
 def load(

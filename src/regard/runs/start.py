@@ -212,6 +212,8 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
         old = before.get(stack)
         if getattr(config, "positions", None) != getattr(old, "positions", None):
             prefixes += [f"{stack}absolute.", f"{stack}bias."]
+        if getattr(config, "ngrams", None) != getattr(old, "ngrams", None):
+            prefixes.append(f"{stack}ngrams.")
         for layer, same_kind in _changed_layers(config, old).items():
             own = Attention if same_kind else Attention | Gating
             prefixes += [
@@ -219,6 +221,7 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
                 for name, module in run.model.named_modules()
                 if name.startswith(f"{stack}{layer}") and isinstance(module, own)
             ]
+        prefixes += [f"{stack}{convolution}." for convolution in _changed_convolutions(config, old)]
     return (*prefixes, *(() if _same_head(start, run) else ("head.",)))
 
 
@@ -237,6 +240,21 @@ def _changed_layers(config: object, old: object) -> dict[str, bool]:
         for place, (new, was) in found.items()
         if new != was
     }
+
+
+def _changed_convolutions(config: object, old: object) -> list[str]:
+    """Return the convolutions of queries, keys and values that gain or lose a residual connection.
+
+    They are given by their names in a stack.
+    """
+    if not isinstance(config, TransformerConfig) or not isinstance(old, TransformerConfig):
+        return []
+    layers = enumerate(zip(config.layers, old.layers, strict=False))
+    return [
+        f"layers.{i}.self_attention.short_conv"
+        for i, (new, was) in layers
+        if (new.short_conv > 0) != (was.short_conv > 0)
+    ]
 
 
 def _mechanisms(config: object) -> list[object]:

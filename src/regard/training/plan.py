@@ -59,12 +59,13 @@ class Plan:
     def describe(self) -> dict[str, Any]:
         """Return sizes, and the loss of a uniform guess, in nats; the model isn't run."""
         trained = sum(p.numel() for p in self.run.model.parameters() if p.requires_grad)
-        all_trained = trained == self.run.n_parameters
+        all_trained, hashed = trained == self.run.n_parameters, self.run.n_hashed_parameters
         return (
             self._parent_facts()
             | self.data.facts
             | {
                 "parameters": self.run.n_parameters,
+                **({"hashed_parameters": hashed} if hashed else {}),
                 **({} if all_trained else {"trained_parameters": trained}),
                 "vocabulary": self.run.tokenizer.size,
                 "steps": self.sampler.steps,

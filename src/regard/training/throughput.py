@@ -74,7 +74,8 @@ class TrainingCost:
         if not isinstance(config, DecoderConfig | EncoderConfig):
             return None
         exact = all(
-            isinstance(layer.attention, SoftmaxConfig) and not layer.window and not layer.short_conv
+            isinstance(layer.attention, SoftmaxConfig)
+            and not (layer.window or layer.short_conv or layer.canon)
             for layer in config.layers
         )
         if not exact or not all(weight.requires_grad for weight in model.parameters()):

@@ -1,0 +1,138 @@
+"""Transformer layers with Canon layers: short convolutions beside attention.
+
+Shapes: b rows, n tokens, d = d_model.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention import AnyBias, Mask, State
+from regard.attention.base import product_dtype
+from regard.attention.state import last_real
+from regard.models.config import TransformerConfig
+from regard.models.layers import Layer, Rope
+from regard.models.shapes import Hidden, TokenIds, TokenMask
+from regard.models.shared_values import SharedValues
+from regard.models.short_convolution import CanonLayer, ConvolvedState
+
+Convolve: TypeAlias = Callable[[CanonLayer | None, Tensor], Tensor]
+"""Applies the convolution of a place, if there is one."""
+
+
+class LayerWithCanon(Layer):
+    """A layer with Canon layers in some of four places.
+
+    A and C are of the normalized inputs of attention and of the feed-forward layer; B, of queries,
+    keys and values, belongs to the attention; D is of the inputs of the activation, those of the
+    gate included (Allen-Zhu, 2025, arXiv:2512.17351).
+    """
+
+    def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
+        """Build the parts of a layer, and the Canon layers at `config.canon`."""
+        super().__init__(config, layer, d_source)
+        d_inner = self.feed_forward.up_proj.out_features * (2 if config.gated else 1)
+        self.canon_a, self.canon_c, self.canon_d = (
+            CanonLayer(channels, config.canon_width) if place in config.canon else None
+            for place, channels in (("A", config.d_model), ("C", config.d_model), ("D", d_inner))
+        )
+
+    def init_state(self, batch: int, capacity: int) -> ConvolvedState:
+        """The state before the first token."""
+        normalized = (self.canon_a, self.canon_c)
+        before = [canon.first_inputs(batch) for canon in normalized if canon is not None]
+        if self.canon_d is not None:
+            dtype = product_dtype(self.feed_forward.up_proj.weight)
+            before.append(self.canon_d.first_inputs(batch, dtype))
+        return ConvolvedState(super().init_state(batch, capacity), before)
+
+    def forward(
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        mask: Mask | None,
+        memory: State | None = None,
+        values: SharedValues | None = None,
+    ) -> Hidden:
+        """Return the output of whole rows; cross-attention attends to `memory`."""
+        convolve = partial(_over_rows, None if mask is None else mask.document_ids)
+        read = convolve(self.canon_a, self._before(self.norm_attention, x))
+        return self._feed(x, self.self_attention(read, rope, bias, mask, values), memory, convolve)
+
+    def extend(
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: TokenMask | None,
+        memory: State | None = None,
+        values: SharedValues | None = None,
+    ) -> tuple[Hidden, ConvolvedState]:
+        """Return the output of new tokens, and the state with them."""
+        assert isinstance(state, ConvolvedState)
+        convolve = _OverNewTokens(iter(state.before), attention_mask)
+        read = convolve(self.canon_a, self._before(self.norm_attention, x))
+        out, attention = self.self_attention.extend(
+            read, rope, bias, state.attention, attention_mask, values
+        )
+        x = self._feed(x, self.self_attention.finish(read, out), memory, convolve)
+        return x, ConvolvedState(attention, convolve.last)
+
+    def extend_last(
+        self,
+        x: Hidden,
+        rope: Rope | None,
+        bias: AnyBias | None,
+        state: State,
+        attention_mask: TokenMask | None,
+        memory: State | None = None,
+        values: SharedValues | None = None,
+    ) -> tuple[Float[Tensor, "b 1 d"], ConvolvedState]:
+        """Extend the state as `extend`; return only each row's last real token."""
+        x, grown = self.extend(x, rope, bias, state, attention_mask, memory, values)
+        return last_real(x, attention_mask), grown
+
+    def _feed(
+        self, x: Tensor, attended: Tensor, memory: State | None, convolve: Convolve
+    ) -> Tensor:
+        """Return the stream after self-attention and the following branches."""
+        read, x = self._after_attention(x, attended, memory)
+        inner = self.feed_forward.project(convolve(self.canon_c, read))
+        if self.canon_d is not None:
+            inner = list(convolve(self.canon_d, torch.cat(inner, -1)).chunk(len(inner), -1))
+        return self._add_fed(x, self.feed_forward.finish(*inner))
+
+
+def _over_rows(document_ids: TokenIds | None, canon: CanonLayer | None, x: Hidden) -> Hidden:
+    """Return the convolution of whole rows, which stops at the borders of documents."""
+    convolved: Tensor = x if canon is None else canon(x, document_ids)
+    return convolved
+
+
+@dataclass
+class _OverNewTokens:
+    """Convolutions of new tokens: each takes the next of the inputs before, and keeps the last."""
+
+    before: Iterator[Tensor]
+    attention_mask: TokenMask | None
+    last: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, canon: CanonLayer | None, x: Hidden) -> Hidden:
+        if canon is None:
+            return x
+        convolved, last = canon.extend(x, next(self.before), self.attention_mask)
+        self.last.append(last)
+        return convolved
+
+
+def make_layer(config: TransformerConfig, layer: int, d_source: int | None = None) -> Layer:
+    """Build a layer, which attends to a source of width `d_source` if one is given."""
+    kind = LayerWithCanon if set("ACD") & set(config.canon) else Layer
+    return kind(config, layer, d_source)

@@ -1,0 +1,47 @@
+"""Hashed embeddings of n-grams as data. Imports no torch."""
+
+from math import gcd
+from typing import Annotated
+
+from msgspec import Meta
+
+from regard.config import Config, Positive
+
+GOLDEN = 0.6180339887498949
+"""(√5 - 1) / 2, of which multiples are far apart modulo 1."""
+
+
+class NgramConfig(Config, frozen=True):
+    """Embeddings of the last tokens, looked up by hashes in tables and added to the token's."""
+
+    longest: Annotated[int, Meta(ge=2, le=8)] = 3
+    """Longest n-gram, in tokens: 3 has tables of bigrams and of trigrams."""
+    slots: Positive = 65_536
+    """Rows of a table."""
+    hashes: Annotated[int, Meta(ge=1, le=16)] = 2
+    """Hash functions of an n-gram, each with a table of a part of the width; two n-grams have equal
+    embeddings only if all hashes are equal."""
+
+    def n_parameters(self, width: int) -> int:
+        """Return the size of all tables."""
+        return (self.longest - 1) * self.slots * width
+
+    @property
+    def multipliers(self) -> list[int]:
+        """The base of each hash function, without a common divisor with `slots`."""
+        starts = (int((k + 1) * GOLDEN % 1 * self.slots) for k in range(self.hashes))
+        every = (range(start, start + self.slots) for start in starts)
+        return [next(a % self.slots for a in some if gcd(a, self.slots) == 1) for some in every]
+
+
+def require_width(ngrams: NgramConfig | None, width: int) -> None:
+    """Raise unless embeddings of this width divide into the tables of each n-gram.
+
+    Raises:
+        ValueError: they don't.
+    """
+    if ngrams is not None and width % ngrams.hashes:
+        raise ValueError(
+            f"ngrams.hashes = {ngrams.hashes} doesn't divide the width {width} of the embeddings: "
+            "choose a divisor"
+        )
