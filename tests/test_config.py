@@ -219,12 +219,12 @@ TOP = "data, finetuning, head, model, objective, seed, task, template, tokenizer
         (
             "model.layers=1",
             "model.layers",
-            "activation, attention, attention_dropout, context_length",
+            "activation, attention, attention_dropout, canon, canon_width",
         ),
         (
             "model.n_layers.x=1",
             "model.n_layers.x",
-            "activation, attention, attention_dropout, context_length",
+            "activation, attention, attention_dropout, canon, canon_width",
         ),
         ("model.positions.base.x=1", "model.positions.base.x", "base, dim, kind, scaling"),
         (

@@ -25,6 +25,12 @@ from tiny_tasks import task_recipe
 DROPOUT = ("model.dropout=0.2",)
 SIDES = ("model.encoder.dropout=0.2", "model.decoder.dropout=0.2")
 HYBRID = "model.pattern=gated-deltanet+softmax"
+BESIDE = (
+    "model.canon=ABCD",
+    "model.value_residual=true",
+    "model.value_embedding=true",
+    "model.ngrams.slots=50",
+)
 CASES = {
     "decoder": ("summaries", "decoder", *DROPOUT),
     "accumulation": ("casing", "decoder", *DROPOUT, "training.accumulation=3"),
@@ -39,6 +45,7 @@ CASES = {
     "fixed window": ("casing", "fixed-window", *DROPOUT),
     "gru to gru": ("casing", "rnn-encoder-decoder", *DROPOUT),
     "hybrid": ("casing", "decoder", *DROPOUT, "model.n_layers=2", HYBRID),
+    "beside attention": ("casing", "decoder", *DROPOUT, "model.n_layers=3", *BESIDE),
     "delta rule": ("casing", "decoder", *DROPOUT, "model.attention.kind=gated-deltanet"),
 }
 """Task, family and settings."""

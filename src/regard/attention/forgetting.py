@@ -177,9 +177,9 @@ class Forgetting(Softmax):
         log_forget: Tensor,
     ) -> tuple[Tensor, State]:
         assert isinstance(state, ForgettingState)
-        cache, plain = state.cache, bias is None and attention_mask is None
-        plain = plain and cache.window_size is None and not torch.compiler.is_compiling()
-        if plain and query.shape[2] == 1 and cache.is_even and not cache.is_empty:
+        plain = bias is None and attention_mask is None and state.cache.window_size is None
+        alike = state.cache.is_even and not state.cache.is_empty
+        if plain and alike and query.shape[2] == 1 and not torch.compiler.is_compiling():
             return self._extend_by_one(query, key, value, state, log_forget)
         last = (state.sums.length - 1).clamp_min(0)[:, None, None, None]
         before = state.sums.keys.gather(2, last.expand(-1, self.heads, -1, -1)).squeeze(-1)

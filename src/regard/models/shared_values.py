@@ -4,7 +4,6 @@ Shapes: b rows, n tokens, e the width of a value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -14,14 +13,18 @@ from regard.models.config import TransformerConfig
 from regard.models.shapes import TokenIds
 
 
-@dataclass
 class SharedValues:
-    """What one pass of tokens through a stack adds to the values of its layers."""
+    """What one pass of tokens through a stack adds to the values of its layers.
 
-    added: Sequence[Float[Tensor, "b n value_heads*e"] | None]
-    """For each layer, the embeddings of the tokens in its table, if it has one."""
-    first: Float[Tensor, "b value_heads n e"] | None = None
+    No dataclass: FSDP passes copies of those to each layer, and `first` would be lost.
+    """
+
+    first: Float[Tensor, "b value_heads n e"]
     """Values of the first layer, which sets them."""
+
+    def __init__(self, added: Sequence[Float[Tensor, "b n value_heads*e"] | None]) -> None:
+        """With the embeddings of the tokens in the table of each layer that has one."""
+        self.added = added
 
 
 class ValueMixture(nn.Module):
@@ -44,7 +47,7 @@ class ValueMixture(nn.Module):
         """Return the values of a layer with what is added to them."""
         if self.layer == 0:
             shared.first = value
-        if self.weights is not None and shared.first is not None:
+        if self.weights is not None:
             value = self.weights[0] * shared.first + self.weights[1] * value
         added = shared.added[self.layer]
         if added is None:
