@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,6 +69,11 @@ class BlockSparse(Softmax):
         """Return the mask of a call with the pattern."""
         mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
         return mask & self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
+
+    def masked_scores(
+        self, query: Queries, key: Keys, *, mask: Mask | None = None, **given: Any
+    ) -> tuple[Weights, Bool[Tensor, "#batch #heads queries keys"] | None]:
+        return super().masked_scores(query, key, mask=self.restrict(mask, query), **given)
 
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None
