@@ -38,6 +38,7 @@ RANKS = {
     "tasks": 4,
     "runs": 5,
     "decoding": 6,
+    "edits": 6,
     "explorer": 6,
     "huggingface": 6,
     "uncertainty": 7,

@@ -113,6 +113,12 @@ class ScoreAttention(Attention):
         `normalize_scores` makes the weights of these.
         """
         self._validate(query, key, mask, bias)
+        self._validate_gates(gates, query, key)
+        return self._masked_scores(query, key, mask, bias, gates)
+
+    def _masked_scores(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
+    ) -> tuple[Tensor, Tensor | None]:
         allowed, gated = self.allowed(mask, query, key), self.gate_scores(gates)
         query, key = at_least_float32(query), at_least_float32(repeat_kv(key, query.shape[1]))
         with without_autocast(query):

@@ -271,3 +271,16 @@ def _methods(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Itera
         for name in methods:
             del vars(module)[name]
         vars(module).update(before)
+
+
+@contextmanager
+def replaced(module: nn.Module, **methods: Callable[..., Any]) -> Iterator[None]:
+    """Override methods of a module in the with block."""
+    before = {name: vars(module)[name] for name in methods if name in vars(module)}
+    vars(module).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            del vars(module)[name]
+        vars(module).update(before)

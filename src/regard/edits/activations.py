@@ -1,0 +1,81 @@
+"""Tensors of a run's places on texts, without edits.
+
+Shapes: n tokens, d channels, h heads.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.edits.places import Hook, intercept_places
+from regard.edits.sites import Site
+from regard.edits.tokens import Tokens
+from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.runs.run import Run
+
+
+def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Tensor]]:
+    """Return the inputs of the model's body for a text: as it stands, and as a question.
+
+    A second text is the target of an encoder–decoder, or the second of a pair.
+
+    Raises:
+        UserError: a text can't be encoded.
+    """
+    if isinstance(run.model, SequenceToSequence):
+        start = run.tokenizer.special.require("decoder_start_id")
+        written = [] if second is None else run.tokenizer.encode(second)
+        target = [start, *run.template.target.prefix, *written]
+        return [[*_row(run, run.encode(text)[0]), _row(run, target)[0]]]
+    ids, types = run.encode(text, second)
+    plain = _row(run, ids)
+    if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
+        plain.append(_row(run, types)[0])
+    found = [plain]
+    if isinstance(run.model, LanguageModel) and run.recipe.task is None and run.answers_questions:
+        prompt = run.template.prompt.around(run.tokenizer.encode(text))
+        found.append(_row(run, run.template.open_answer(prompt)))
+    return found
+
+
+def _row(run: Run, ids: Sequence[int]) -> list[Tensor]:
+    """One row and its length."""
+    length = torch.tensor([len(ids)], device=run.device)
+    return [torch.tensor([list(ids)], device=run.device), length]
+
+
+@torch.no_grad()
+def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> dict[str, Tensor]:
+    """Return the tensors of sites in a run of the model's body, by name: a row for each input."""
+    chosen = list(sites)
+    with intercept_places(run.model, (found := Recorder(chosen)).hooks):
+        run.model.body(*inputs)
+    return {site.name: of_site(found.tensors[site.place], site) for site in chosen}
+
+
+class Recorder:
+    """Hooks that keep the tensors of places and change nothing."""
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.hooks: dict[str, Hook] = {site.place: self._hook(site.place) for site in sites}
+
+    def _hook(self, place: str) -> Hook:
+        steps: dict[int, Tensor] = {}
+        by_token = place.endswith((".hidden", ".cell"))
+
+        def keep(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
+            if by_token:
+                steps[int(tokens.positions[0, 0])] = x
+            else:
+                steps[0] = x
+            self.tensors[place] = torch.cat([steps[place] for place in sorted(steps)], 1)
+            return x
+
+        return keep
+
+
+def of_site(x: Tensor, site: Site) -> Tensor:
+    """Return the part of a place's tensor that is a site: one head."""
+    return x if site.head is None else x[:, site.head]
