@@ -104,7 +104,9 @@ def test_heads_are_all_the_layer_adds() -> None:
     names += ["feedforward", "residual.feedforward"]
     found = activations(run, inputs, [s for s in sites(run) if s.name[10:] in names])
     at = {name: found[f"decoder.0.{name}"] for name in names}
-    parts = zip([at["heads.0"], at["heads.1"]], layer.self_attention.o_proj.weight.chunk(2, 1), strict=True)
+    parts = zip(
+        [at["heads.0"], at["heads.1"]], layer.self_attention.o_proj.weight.chunk(2, 1), strict=True
+    )
     summed = sum(head @ weight.T for head, weight in parts)
     bias = layer.self_attention.o_proj.bias
     assert off(summed + (0 if bias is None else bias), at["attention"]) <= ROUNDING

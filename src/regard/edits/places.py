@@ -289,20 +289,21 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
     if "barred" in hooks:
         barred = hooks["barred"](_pairs(call), queries, keys)
         if mechanism.supports.has("allowed"):
-            call = replace(call, mask=(call.mask or Mask()) & Mask.dense(~barred))
-    renormalized = barred is not None and not mechanism.supports.has("allowed")
-    if not (renormalized or "scores" in hooks or "weights" in hooks):
+            call, barred = replace(call, mask=(call.mask or Mask()) & Mask.dense(~barred)), None
+    if barred is None and not {"scores", "weights"} & hooks.keys():
         return call.compute()
-    if "scores" in hooks:
-        assert isinstance(mechanism, ScoreAttention)
+    if isinstance(mechanism, ScoreAttention) and (barred is not None or "scores" in hooks):
         given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
         scores, allowed = mechanism.masked_scores(call.query, call.key, **given)
-        weights = mechanism.normalize_scores(hooks["scores"](scores, queries, keys), allowed)
+        if barred is not None:
+            allowed = ~barred if allowed is None else allowed & ~barred
+        scores = hooks["scores"](scores, queries, keys) if "scores" in hooks else scores
+        weights = mechanism.normalize_scores(scores, allowed)
     else:
         weights = call.weights()
-    if renormalized and barred is not None:
-        assert isinstance(mechanism, KernelAttention)
-        weights = _renormalized(mechanism, weights.masked_fill(barred, 0))
+        if barred is not None:
+            assert isinstance(mechanism, KernelAttention)
+            weights = _renormalized(mechanism, weights.masked_fill(barred, 0))
     if "weights" in hooks:
         weights = hooks["weights"](weights, queries, keys)
     return call.output_from(weights)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.edits.edit import LAST, At
 from regard.edits.tokens import Prompt
-from regard.errors import UserError, suggestion
+from regard.errors import UserError, nearest
 from regard.text.tokenizer import Tokenizer
 
 
@@ -57,10 +57,10 @@ def word_positions(
     text = tokenizer.decode(ids)
     found = [match.span() for match in re.finditer(_whole(word), text)]
     if not found:
-        words = list(dict.fromkeys(re.findall(r"\w+", text)))
-        raise UserError(
-            f"{site}: the text {_short(text)!r} has no word {word!r}{suggestion(word, words)}"
-        )
+        words = {one.lower(): one for one in re.findall(r"\w+", text)}
+        near = nearest(word, words)
+        mend = f"; did you mean {words[near]}?" if near else ""
+        raise UserError(f"{site}: the text {_short(text)!r} has no word {word!r}{mend}")
     starts = [0, *ends[:-1]]
     return [
         i
