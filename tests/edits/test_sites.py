@@ -12,7 +12,7 @@ from regard.edits.sites import find_site, model_sites, sites
 from regard.edits.tokens import Tokens
 from regard.errors import UserError
 from regard.runs.run import Run
-from tiny_edited import MECHANISMS, TEXT, family_run, mechanism_run, off, texts_of
+from tiny_edited import MECHANISMS, TEXT, decoder_layer, family_run, mechanism_run, off, texts_of
 from tiny_families import FAMILIES
 
 ROUNDING = 1e-9
@@ -99,7 +99,7 @@ def test_an_unknown_site_names_what_is_near(name: str, message: str) -> None:
 def test_heads_are_all_the_layer_adds() -> None:
     """Σ_h W_O head_h + bias is the output of attention; parts sum to the residual."""
     run = mechanism_run("gated-softmax")
-    (inputs, *_), layer = text_inputs(run, TEXT), run.model.body.layers[0]  # type: ignore[union-attr, index]
+    (inputs, *_), layer = text_inputs(run, TEXT), decoder_layer(run, 0)
     names = ["heads.0", "heads.1", "attention", "residual", "residual.attention"]
     names += ["feedforward", "residual.feedforward"]
     found = activations(run, inputs, [s for s in sites(run) if s.name[10:] in names])

@@ -9,6 +9,8 @@ from regard.attention.config import BUILT_IN, AttentionConfig, config_type
 from regard.models.builders import SequenceToSequence
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
 from regard.models.head_config import ClassificationHeadConfig, HeadConfig, LMHeadConfig
+from regard.models.layers import Layer
+from regard.models.transformer import Decoder
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.tokenizer import word_tokenizer
@@ -58,6 +60,13 @@ def mechanism_run(kind: str, **settings: Any) -> Run:
 def texts_of(run: Run) -> tuple[str, str | None]:
     """A text for a run, and a target if it needs one."""
     return TEXT, OTHER if isinstance(run.model, SequenceToSequence) else None
+
+
+def decoder_layer(run: Run, layer: int) -> Layer:
+    """A layer of a decoder."""
+    body = run.model.body
+    assert isinstance(body, Decoder)
+    return body._layers()[layer]
 
 
 def off(one: Tensor, other: Tensor) -> float:

@@ -306,7 +306,7 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
             weights = _renormalized(mechanism, weights.masked_fill(barred, 0))
     if "weights" in hooks:
         weights = hooks["weights"](weights, queries, keys)
-    return call.output_from(weights)
+    return replace(call, given_weights=weights).compute()
 
 
 def _pairs(call: AttentionCall) -> Bool[Tensor, "b h q k"]:

@@ -82,12 +82,12 @@ def model_sites(model: Model) -> Iterator[Site]:
             yield _plain(f"{name}.hidden", stack.hidden.out_features)
         recurrence = getattr(stack, "recurrence", None)
         if isinstance(recurrence, Recurrence):
-            for place, layer, _ in state_places(name, recurrence):
+            for place, _, _ in state_places(name, recurrence):
+                one_of_two = place.count(".") > 1
+                width = recurrence.d_out // (2 if one_of_two else 1)
                 for part in ("hidden", "cell")[: recurrence.parts]:
-                    d = layer.rnn.weight_hh_l0.shape[1]  # type: ignore[union-attr]
-                    yield Site(
-                        f"{place}.{part}", f"{place}.{part}", None, ("n", d), "a step a token"
-                    )
+                    site = f"{place}.{part}"
+                    yield Site(site, site, None, ("n", width), "a step per token")
     yield from attention.get("decoder.cross", ())
 
 

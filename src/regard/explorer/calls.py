@@ -7,7 +7,8 @@ reads them.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -45,14 +46,18 @@ class AttentionCall:
     bias: AnyBias | None
     gates: Gates
     kernel: Callable[["AttentionCall"], Outputs]
-    """The model's own computation of a call."""
+    """The computation of a call: by the next handler, or by the model's own kernel."""
+    given_weights: Weights | None = None
+    """Weights that replace those of queries and keys."""
 
     def compute(self) -> Outputs:
-        """Return the output of the model's own kernel."""
+        """Return the output of the model's own kernel, or of the given weights."""
         return self.kernel(self)
 
     def weights(self) -> Weights:
         """Return the weights: a matrix of queries × keys for each head."""
+        if self.given_weights is not None:
+            return self.given_weights
         given: dict[str, Any] = {"mask": self.mask, "bias": self.bias, "gates": self.gates}
         return self.mechanism.weights(self.query, self.key, **given)
 
@@ -79,7 +84,8 @@ def intercept_calls(
     """Call the handler for each call of named mechanisms in the with block.
 
     New tokens with a decoding state are a call of the whole text so far, so that a handler meets
-    the same call as without a cache; the state keeps queries, keys, values and gates.
+    the same call as without a cache; the state keeps queries, keys, values and gates. Of nested
+    blocks, the outer handler meets a call first, and computes it by the inner one.
     """
     with ExitStack() as intercepted:
         for name, module in modules:
@@ -89,15 +95,23 @@ def intercept_calls(
 
 @contextmanager
 def _intercepted(name: str, module: Attention, handler: CallHandler) -> Iterator[None]:
+    owner = getattr(vars(module).get("forward"), "__self__", None)
+    if isinstance(owner, _Handled):
+        owner.handlers.append((name, handler))
+        try:
+            yield
+        finally:
+            owner.handlers.remove((name, handler))
+        return
     with _methods(module, _Handled(name, module, handler).methods):
         yield
 
 
 class _Handled:
-    """The methods of a mechanism whose calls go to a handler."""
+    """The methods of a mechanism whose calls go to handlers."""
 
     def __init__(self, name: str, module: Attention, handler: CallHandler) -> None:
-        self.name, self.module, self.handler = name, module, handler
+        self.name, self.module, self.handlers = name, module, [(name, handler)]
         self._forward, self._encode = module.forward, module.encode_memory
         self._attend = module.attend_memory
 
@@ -113,9 +127,14 @@ class _Handled:
         gates: Gates,
         kernel: Callable[[AttentionCall], Tensor],
     ) -> Tensor:
-        call = AttentionCall(self.name, self.module, *inputs, mask, bias, gates, kernel)
+        def compute(call: AttentionCall) -> Tensor:
+            return kernel(call) if call.given_weights is None else call.output_from(call.weights())
+
+        for name, handler in reversed(self.handlers):
+            compute = partial(_handled, name, handler, compute)
+        call = AttentionCall(self.name, self.module, *inputs, mask, bias, gates, compute)
         with _methods(self.module, {}):  # a forward may use a memory itself
-            return self.handler(call)
+            return call.compute()
 
     def _kernel(self, call: AttentionCall) -> Tensor:
         given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
@@ -181,6 +200,16 @@ class _Handled:
         out, state = self.extend(*args, **given)
         last = last_real(out.transpose(1, 2), given.get("attention_mask"))
         return last.transpose(1, 2), state
+
+
+def _handled(
+    name: str,
+    handler: CallHandler,
+    kernel: Callable[[AttentionCall], Tensor],
+    call: AttentionCall,
+) -> Tensor:
+    """Hand a call to a handler, by the handler's name of the layer, with a kernel to compute it."""
+    return handler(replace(call, layer=name, kernel=kernel))
 
 
 def _older(name: str) -> UserError:

@@ -89,16 +89,18 @@ def make_record(
     mask: Mask | None = None,
     bias: AnyBias | None = None,
     gates: Gates = NO_GATES,
+    weights: Weights | None = None,
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
-    `inputs` are query, key and value.
+    `inputs` are query, key and value; given weights are checked in the place of recomputed ones.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
     query, key, value = inputs
-    weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    if weights is None:
+        weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
     record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
@@ -225,6 +227,13 @@ def record_of(call: AttentionCall) -> AttentionRecord:
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
-    inputs, mask, bias, gates = (call.query, call.key, call.value), call.mask, call.bias, call.gates
-    out = call.compute()
-    return make_record(call.layer, call.mechanism, inputs, out, mask=mask, bias=bias, gates=gates)
+    return make_record(
+        call.layer,
+        call.mechanism,
+        (call.query, call.key, call.value),
+        call.compute(),
+        mask=call.mask,
+        bias=call.bias,
+        gates=call.gates,
+        weights=call.given_weights,
+    )
