@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.api import pretrain as pretrain
     from regard.api import train as train
     from regard.edits.apply import edited as edited
+    from regard.edits.effects import effects as effects
     from regard.edits.sites import sites as sites
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
@@ -36,6 +37,7 @@ _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
     "label load pack pretrain train",
     "edits.apply": "edited",
+    "edits.effects": "effects",
     "edits.sites": "sites",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",

@@ -15,17 +15,20 @@ from regard.edits.edit import (
     steer,
     zero,
 )
+from regard.edits.metrics import LogitDifference, logit_difference
 
 __all__ = [
     "Cut",
     "Edit",
     "Edits",
+    "LogitDifference",
     "Mean",
     "Patch",
     "Steer",
     "Zero",
     "cut",
     "load_edit",
+    "logit_difference",
     "mean",
     "patch",
     "steer",

@@ -49,28 +49,36 @@ def _row(run: Run, ids: Sequence[int]) -> list[Tensor]:
 def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> dict[str, Tensor]:
     """Return the tensors of sites in a run of the model's body, by name: a row for each input."""
     chosen = list(sites)
-    with intercept_places(run.model, (found := Recorder(chosen)).hooks):
+    found = Recorder(chosen)
+    with intercept_places(run.model, found.hooks):
         run.model.body(*inputs)
-    return {site.name: of_site(found.tensors[site.place], site) for site in chosen}
+    tensors = found.tensors
+    return {site.name: of_site(tensors[site.place], site) for site in chosen}
 
 
 class Recorder:
-    """Hooks that keep the tensors of places and change nothing."""
+    """Hooks that keep the tensors of places and change nothing.
+
+    `steps` are the tensors as the model continues with them, by place and first position.
+    """
 
     def __init__(self, sites: Iterable[Site]) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self.steps: dict[str, dict[int, Tensor]] = {}
         self.hooks: dict[str, Hook] = {site.place: self._hook(site.place) for site in sites}
 
-    def _hook(self, place: str) -> Hook:
-        steps: dict[int, Tensor] = {}
-        by_token = place.endswith((".hidden", ".cell"))
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensor of each place; hidden states of single tokens are joined."""
+        return {
+            place: torch.cat([steps[first] for first in sorted(steps)], -2)
+            for place, steps in self.steps.items()
+        }
 
+    def _hook(self, place: str) -> Hook:
         def keep(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
-            if by_token:
-                steps[int(tokens.positions[0, 0])] = x
-            else:
-                steps[0] = x
-            self.tensors[place] = torch.cat([steps[place] for place in sorted(steps)], 1)
+            by_token = place.endswith((".hidden", ".cell"))
+            first = int(tokens.positions[0, 0]) if by_token else 0
+            self.steps.setdefault(place, {})[first] = x
             return x
 
         return keep
