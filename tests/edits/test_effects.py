@@ -1,5 +1,7 @@
 """Effects: patching is the plain loop, attribution its estimate, and planted circuits are found."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from regard.edits.sites import sites
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
+from tiny import PEOPLE
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run
 from tiny_families import FAMILIES
 
@@ -125,3 +128,58 @@ def test_wrong_input_is_refused(given: Given, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
     assert "\n" not in str(caught.value)
+
+
+# The command
+
+HEADER = "clean\tcorrupt\tright\twrong\n"
+
+
+def write_pairs(folder: Path) -> Path:
+    """Pairs of names of equal length, by letters."""
+    path = folder / "effects.tsv"
+    names = [name for name, _ in PEOPLE]
+    clean = next(name for name in names if sum(len(n) == len(name) for n in names) > 1)
+    corrupt = next(name for name in names if len(name) == len(clean) and name != clean)
+    texts = [f"{name} was born in " for name in (clean, corrupt)]
+    path.write_text(HEADER + "\t".join([*texts, "R", "."]) + "\n", "utf-8")
+    return path
+
+
+def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
+    pairs = write_pairs(run.parent)
+    done = regard("effects", run, pairs, "--json", "effects.json", "--controls", 3)
+    assert done.code == 0, done.err
+    page = (run.parent / "effects.html").read_text("utf-8")
+    assert "decoder.0.heads.0" in page
+    assert "<script" not in page
+    rows = json.loads((run.parent / "effects.json").read_text("utf-8"))
+    assert {row["site"] for row in rows} >= {"decoder.0.heads.0"}
+    assert "rank correlation" in done.out
+    names = "decoder.0.attention,decoder.0.feedforward"
+    assert regard("effects", run, pairs, "--sites", names, "--by", "patching").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", [], "has no column clean"),
+        ("clean\tcorrupt\tright\n", [], "has no column wrong"),
+        (HEADER, [], "has no row"),
+        (HEADER + "a\tb\tc\n", [], "effects.tsv:2: has 3 cells, and the header 4"),
+        (HEADER + "a\tb\t\tc\n", [], "effects.tsv:2: right is empty"),
+        (None, ["--sites", "everything"], "there are heads, layers"),
+        (None, ["--by", "guessing"], "there are patching and attribution"),
+        (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
+    ],
+)
+def test_the_command_refuses_wrong_input(
+    regard: Any, run: Path, content: str | None, options: list[Any], message: str
+) -> None:
+    path = write_pairs(run.parent)
+    if content is not None:
+        path.write_text(content)
+    done = regard("effects", run, path, *options)
+    assert done.code == 2
+    assert message in done.err
+    assert not done.new

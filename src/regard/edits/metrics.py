@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, locate_unknown
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def _words(words: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _two_ids(tokenizer: Tokenizer, right: str, wrong: str) -> tuple[int, int]:
-    first, second = (tokenizer.encode(word)[:1] for word in (right, wrong))
+    with locate_unknown("metric", tokenizer):
+        first, second = (tokenizer.encode(word)[:1] for word in (right, wrong))
     if not first or not second:
         raise UserError("metric: a continuation is empty; name the right and the wrong word")
     if first == second:
