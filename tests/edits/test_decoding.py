@@ -1,6 +1,7 @@
 """Decoding with a cache under an edit equals reading the whole text anew; nothing stays."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 from torch import Tensor
 
 from regard import edits
+from regard.decoding.beam_search import search_ids
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
-from regard.models.builders import SequenceToSequence
+from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
 from tiny_edited import MECHANISMS, family_run, mechanism_run, off
 from tiny_families import FAMILIES
@@ -100,3 +102,50 @@ def test_families_decode_under_edits(family: str) -> None:
 def test_mechanisms_decode_under_edits(kind: str) -> None:
     run = mechanism_run(kind)
     check_decoding(run, all_edits(run))
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Rows of ids, of one length."""
+
+    ids: Tensor
+
+    def reorder(self, rows: Tensor) -> "Texts":
+        return Texts(self.ids[rows])
+
+
+@dataclass(frozen=True)
+class Rereading:
+    """A generator that reads each row anew for each token."""
+
+    model: LanguageModel
+
+    def init_state(self, batch: int, capacity: int) -> Texts:
+        del capacity
+        return Texts(torch.zeros(batch, 0, dtype=torch.long))
+
+    def extend(
+        self, input_ids: Tensor, states: Texts, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Texts]:
+        assert attention_mask is None
+        ids = torch.cat([states.ids, input_ids], 1)
+        return self.model(ids)[:, -1], Texts(ids)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "gated-deltanet", "elu", "forgetting"])
+def test_beams_are_those_of_reading_anew(kind: str) -> None:
+    run = mechanism_run(kind)
+    edit = edits.steer("decoder.0.residual", [0.5] * 8, at=2) + edits.zero("decoder.1.heads.0")
+    if kind == "softmax":
+        edit += edits.cut("decoder.0.heads.1", key=1)
+    settings: dict[str, Any] = {"beams": 3, "max_new_tokens": 5, "n_best": 3}
+    prompts = [[1, 3, 5, 6], [1, 4, 5, 7]]
+    with torch.inference_mode(), edited(run, edit):
+        found = search_ids(run.language_model, prompts, **settings)
+        expected = search_ids(Rereading(run.language_model), prompts, **settings)
+    assert [[beam.ids for beam in row] for row in found] == [
+        [beam.ids for beam in row] for row in expected
+    ]
+    assert [[beam.score for beam in row] for row in found] == [
+        pytest.approx([beam.score for beam in row]) for row in expected
+    ]

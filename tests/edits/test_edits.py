@@ -17,7 +17,7 @@ from regard.decoding.prepare import prepare
 from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
-from regard.edits.sites import sites
+from regard.edits.sites import PAIRS, sites
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run
@@ -115,6 +115,19 @@ def test_a_patch_of_everything_is_the_other_text() -> None:
     assert off(found, run.model.body(*text_inputs(run, OTHER)[0])) <= 1e-12
 
 
+@pytest.mark.parametrize("family", ["decoder, hybrid", "rnn, gru", "encoder-decoder, post"])
+def test_a_patch_of_a_run_with_itself_changes_no_bit(family: str) -> None:
+    """Outside of scores and weights, where the composed kernel takes the place of the fused one."""
+    run = family_run(family)
+    second = OTHER if family.startswith("encoder-decoder") else None
+    inputs, *_ = text_inputs(run, TEXT, second)
+    own = run.model.body(*inputs)
+    chosen = [s for s in sites(run) if s.part not in (*PAIRS, "hidden")]
+    itself = Edits(tuple(edits.patch(site.name, TEXT, second=second) for site in chosen))
+    with torch.no_grad(), edited(run, itself):
+        assert torch.equal(run.model.body(*inputs), own)
+
+
 def test_gradients_flow_through_edited_values() -> None:
     run = mechanism_run("softmax")
     inputs, *_ = text_inputs(run, TEXT)
@@ -175,6 +188,12 @@ ERRORS: list[tuple[Edit, str]] = [
     (edits.zero(SITE, at="each-new"), "changed nothing"),
     (edits.patch(SITE, "Ada was born"), "the source has 4 tokens, and the text 10"),
     (edits.patch(SITE, "Eve"), "the vocabulary has no 'Eve'"),
+    (edits.patch(SITE, ""), "a text is empty"),
+    (edits.patch(SITE, "and " * 40 + "in"), "a text has 42 tokens, and the model reads 16"),
+    (edits.mean(SITE, [""]), "a text is empty"),
+    (edits.steer(SITE, [float("nan")] * 8), "must be finite"),
+    (edits.steer(SITE, [1e300] * 8, scale=1e300), "must be finite"),
+    (edits.zero(SITE, at=[]), "changed nothing"),
     (edits.steer(SITE, [1.0]), "the vector has 1 numbers, and the site 8 channels"),
     (edits.mean("decoder.0.weights.0", [TEXT]), "no vector"),
 ]

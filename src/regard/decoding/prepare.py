@@ -55,7 +55,7 @@ def is_hooked(module: nn.Module) -> bool:
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
-        or any(callable(getattr(kind, name, None)) for name in vars(module))
+        or any(callable(x) and hasattr(kind, name) for name, x in vars(module).items())
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import Site
 from regard.edits.tokens import Tokens
+from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
 
@@ -21,13 +22,16 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     A second text is the target of an encoder–decoder, or the second of a pair.
 
     Raises:
-        UserError: a text can't be encoded.
+        UserError: a text is empty, too long, or can't be encoded.
     """
+    if "" in (text, second):
+        raise UserError("edits: a text is empty; a model needs at least one token")
     if isinstance(run.model, SequenceToSequence):
         start = run.tokenizer.special.require("decoder_start_id")
         written = [] if second is None else run.tokenizer.encode(second)
         target = [start, *run.template.target.prefix, *written]
-        return [[*_row(run, run.encode(text)[0]), _row(run, target)[0]]]
+        source = run.encode(text)[0]
+        return [[*_row(run, source, run.recipe.max_source_tokens), _row(run, target)[0]]]
     ids, types = run.encode(text, second)
     plain = _row(run, ids)
     if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
@@ -39,8 +43,11 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     return found
 
 
-def _row(run: Run, ids: Sequence[int]) -> list[Tensor]:
-    """One row and its length."""
+def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:
+    """One row and its length; by default, of at most the context length."""
+    limit = run.recipe.model.context_length if limit is None else limit
+    if len(ids) > limit:
+        raise UserError(f"edits: a text has {len(ids)} tokens, and the model reads {limit}")
     length = torch.tensor([len(ids)], device=run.device)
     return [torch.tensor([list(ids)], device=run.device), length]
 

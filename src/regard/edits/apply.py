@@ -130,6 +130,8 @@ class Applied:
                         f"{site.width} channels"
                     )
                 added = scale * torch.tensor(vector, dtype=torch.float64)
+                if not added.isfinite().all():
+                    raise UserError(f"steer {site.name}: vector and scale must be finite")
                 return lambda x, chosen, *_: x + chosen[..., None] * added.to(x)
         return lambda x, chosen, *_: x.masked_fill(chosen[..., None], 0)
 

@@ -13,6 +13,7 @@ Sites are rows of one batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -204,7 +205,7 @@ def _measure(
     clean, corrupt = Recorder(places), Recorder(places)
     with torch.no_grad(), intercept_places(run.model, clean.hooks):
         high = float(_metric(run, pair.clean, pair.ids))
-    with torch.enable_grad(), intercept_places(run.model, corrupt.hooks):
+    with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
         low = _metric(run, pair.corrupt, pair.ids)[0]
     start = low.item()
     total = high - start
@@ -213,14 +214,11 @@ def _measure(
     patched = attributed = None
     source, (n_controls, rng) = clean.tensors, controls
     if "patching" in by:
-        masks = [_mask_of(cell, source[cell.site.place]) for cell in cells]
-        patched = _patch(
-            run, pair, [(c.site.place, m) for c, m in zip(cells, masks, strict=True)], source
-        )
-        patched = (patched - start) / total
+        chosen = [(cell.site.place, _mask_of(cell, source[cell.site.place])) for cell in cells]
+        patched = (_patch(run, pair, chosen, source) - start) / total
     if "attribution" in by:
         attributed = _attribute(low, cells, clean, corrupt) / total
-    drawn = [_drawn(places, source, rng) for _ in range(n_controls)]
+    drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=itemgetter(0))
     control = (_patch(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
     return _Measured(high, start, patched, attributed, control)
 
@@ -283,10 +281,13 @@ def _patch_hooks(
 
 
 def _patched(rows: Sequence[int], masks: Tensor, source: Tensor) -> Hook:
+    together = rows[-1] - rows[0] == len(rows) - 1
+    chosen = slice(rows[0], rows[-1] + 1) if together else rows
+
     def hook(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
         at = tokens.positions[0]
         x = x.clone()
-        x[rows] = torch.where(masks[..., at, :], source[..., at, :], x[rows])
+        x[chosen] = torch.where(masks[..., at, :], source[..., at, :], x[chosen])
         return x
 
     return hook
