@@ -38,6 +38,7 @@ RANKS = {
     "tasks": 4,
     "runs": 5,
     "decoding": 6,
+    "edits": 6,
     "explorer": 6,
     "huggingface": 6,
     "uncertainty": 7,
@@ -116,7 +117,7 @@ def test_the_lowest_packages_import_almost_nothing() -> None:
             assert {package_of(name) for name in own_imports(file)} <= allowed, module
 
 
-@pytest.mark.parametrize("name", ["head_scores", "intercept"])
+@pytest.mark.parametrize("name", ["calls", "head_scores", "intercept"])
 def test_interception_and_scores_import_no_models(name: str) -> None:
     allowed = {"attention", "drawing", "errors", "explorer"}
     names = own_imports(MODULES[f"regard.explorer.{name}"])

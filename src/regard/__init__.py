@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from regard.api import pack as pack
     from regard.api import pretrain as pretrain
     from regard.api import train as train
+    from regard.edits.apply import edited as edited
+    from regard.edits.effects import effects as effects
+    from regard.edits.sites import sites as sites
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
     from regard.explorer.page import look_at_attention as look_at_attention
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
     "label load pack pretrain train",
+    "edits.apply": "edited",
+    "edits.effects": "effects",
+    "edits.sites": "sites",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
     "explorer.page": "look_at_attention",

@@ -14,8 +14,9 @@ from torch.testing import assert_close
 from regard.attention.config import ArgmaxConfig, BigBirdConfig
 from regard.attention.kernel_config import EluConfig
 from regard.errors import UserError
+from regard.explorer.calls import mechanisms
 from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weight_gradients
-from regard.explorer.intercept import AttentionRecord, capture_attention, intercept, mechanisms
+from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import adapter_of, look
 from regard.models.builders import Model, make_model
 from regard.models.head_config import ClassificationHeadConfig, LMHeadConfig, MaskedLMHeadConfig

@@ -17,6 +17,7 @@ from regard.attention import reference
 from regard.attention.backends import masked
 from regard.attention.config import BLOCK_SPARSE
 from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gates
 from regard.attention.mask import Blocks, Mask
 from regard.attention.softmax import PositionedBias, Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
@@ -68,6 +69,11 @@ class BlockSparse(Softmax):
         """Return the mask of a call with the pattern."""
         mask, (heads, n) = _self_aligned(mask), query.shape[1:3]
         return mask & self.pattern(heads, n, causal=mask.alignment is not None, device=query.device)
+
+    def _masked_scores(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
+    ) -> tuple[Tensor, Tensor | None]:
+        return super()._masked_scores(query, key, self.restrict(mask, query), bias, gates)
 
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None

@@ -24,7 +24,7 @@ from regard.attention.backends import (
 from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.config import ArgmaxConfig, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
-from regard.attention.gates import Gates
+from regard.attention.gates import NO_GATES, Gates
 from regard.attention.mask import Mask
 from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
 from regard.attention.support import SCORES
@@ -105,6 +105,32 @@ class ScoreAttention(Attention):
     def gate_scores(self, gates: Gates) -> Weights | None:
         """Return the numbers that gates add to the scores, if they do."""
         return None
+
+    def masked_scores(
+        self,
+        query: Queries,
+        key: Keys,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
+    ) -> tuple[Weights, Bool[Tensor, "#batch #heads queries keys"] | None]:
+        """Return the scores with bias and gates, and the allowed keys (None: all).
+
+        `normalize_scores` makes the weights of these.
+        """
+        self._validate(query, key, mask, bias)
+        self._validate_gates(gates, query, key)
+        return self._masked_scores(query, key, mask, bias, gates)
+
+    def _masked_scores(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
+    ) -> tuple[Tensor, Tensor | None]:
+        allowed, gated = self.allowed(mask, query, key), self.gate_scores(gates)
+        query, key = at_least_float32(query), at_least_float32(repeat_kv(key, query.shape[1]))
+        with without_autocast(query):
+            scores = ScoreAttention._scores(self, query, key, _positioned(bias, mask, query, key))
+            return scores if gated is None else scores + gated, allowed
 
     def _forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias | None

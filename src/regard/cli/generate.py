@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 @click.option("--stop-string", help="Text that ends the continuation, not printed.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it stands, without the template.")
 @options.HISTORY
+@options.EDIT
 @options.SEED_0
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per sample or beam.")
 @options.environment_options(precision="float32")
@@ -77,6 +78,7 @@ def generate(
     threads: int | None,
     trust_code: bool,
     history: Path | None,
+    edit: Path | None,
     compiled: bool,
     **settings: Any,
 ) -> None:
@@ -86,6 +88,8 @@ def generate(
     texts.
     """
     from regard.decoding.package import compile
+    from regard.edits.apply import edited
+    from regard.edits.edit import load_edit
     from regard.models.builders import Classifier, TokenClassifier
     from regard.operating_system import require_memory
     from regard.runs.run import load
@@ -109,11 +113,15 @@ def generate(
         records = _labels(loaded, texts, settings["precision"])
     else:
         if compiled:
+            if edit is not None:
+                raise UserError("generate: --compile holds no edits; leave it or --edit out")
             rows = len(texts) * (settings["num_beams"] or settings["num_return_sequences"])
             compile(loaded, batch=rows, precision=settings["precision"], again=False)
         beams = settings["num_beams"] is not None
         records = (_beams if beams else _samples)(loaded, texts, settings)
-    for record in records:
+    with edited(loaded, None if edit is None else load_edit(edit)):
+        found = list(records)
+    for record in found:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])
     _warn_unknown(loaded, texts)
 

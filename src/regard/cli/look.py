@@ -8,6 +8,7 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
+    from regard.edits.edit import Edits
     from regard.explorer.adapters import Adapter
     from regard.explorer.head_scores import Head
     from regard.explorer.page import View
@@ -44,6 +45,8 @@ LOADING = options.together(
 @click.option("--compare", help="Another RUN or hf:MODEL side by side.")
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
 @click.option("--compare-text", help="Another text side by side.")
+@options.EDIT
+@click.option("--compare-edit", is_flag=True, help="The model without the edit side by side.")
 @click.option("--word", help="Word to compare between panels [first shared word].")
 @LOADING
 def look(
@@ -57,6 +60,8 @@ def look(
     compare: str | None,
     compare_untrained: bool,
     compare_text: str | None,
+    edit: Path | None,
+    compare_edit: bool,
     word: str | None,
     **loading: Any,
 ) -> None:
@@ -71,9 +76,10 @@ def look(
     from regard.explorer.look import untrained
     from regard.explorer.prediction import ANSWER
 
-    this = _open(model, **loading)
-    view = look_at(this, text, second)
-    others = [(this, compare_text)] if compare_text else []
+    this, edits = _open(model, **loading), _edits(edit, compare_edit)
+    view = look_at(this, text, second, edit=edits)
+    others: list[tuple[Run | Adapter, str]] = [(this, text)] if compare_edit else []
+    others += [(this, compare_text)] if compare_text else []
     others += [(_open(compare, **loading), text)] if compare else []
     others += [(untrained(this), text)] if compare_untrained else []
     for other, its_text in others:
@@ -82,8 +88,8 @@ def look(
     if word is not None:
         if not others:
             raise UserError(
-                f"--word {word}: needs two panels; add --compare-text, --compare or "
-                "--compare-untrained"
+                f"--word {word}: needs two panels; add --compare-text, --compare, "
+                "--compare-untrained or --compare-edit"
             )
         view = view.comparing(word)
     if detail:
@@ -165,6 +171,16 @@ def head_scores(
         click.echo(f"{sink_share(heads):.0%} of the heads use the first token as a sink.")
     click.echo(f"Mean entropy of the heads, as a share of uniform: {mean_entropy(heads):.3f}")
     click.echo(f"Picture: {out}")
+
+
+def _edits(file: Path | None, compare: bool) -> "Edits | None":
+    """Return the edits of a file, which --compare-edit needs."""
+    from regard.edits.edit import load_edit
+    from regard.errors import UserError
+
+    if file is None and compare:
+        raise UserError("--compare-edit: needs an edit; add --edit FILE")
+    return None if file is None else load_edit(file)
 
 
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":

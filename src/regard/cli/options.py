@@ -58,6 +58,11 @@ PATH = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
 SEEDS = click.IntRange(0, 2**32 - 1)
 
+EDIT = click.option(
+    "--edit",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of edits to apply to the model.",
+)
 HISTORY = click.option(
     "--history",
     type=PATH,

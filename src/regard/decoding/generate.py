@@ -16,6 +16,8 @@ from torch import Tensor
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
 from regard.decoding.prepare import prepare
+from regard.edits.apply import edited
+from regard.edits.edit import Edit, Edits
 from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
@@ -402,19 +404,20 @@ def generate(
     stop_string: str | None = None,
     raw: bool = False,
     precision: Precision = "float32",
+    edit: Edit | Edits | None = None,
 ) -> list[str]:
     """Answer each prompt if the run was trained to answer, or else continue it.
 
     An answer stands alone, a continuation behind its prompt. With `raw`, a prompt is always
     continued, as it stands. A sample depends only on the seed, its row and its prompt.
     `stop_string` ends a text and is not part of it. `max_new_tokens` defaults to what fits the
-    context.
+    context. `edit` applies to all tokens; its words and positions are those of each prompt.
 
     Raises:
-        UserError: a prompt is empty, too long, or can't be encoded.
+        UserError: a prompt is empty, too long, or can't be encoded, or the edit doesn't fit it.
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with run.environment(precision).autocast():
+    with run.environment(precision).autocast(), edited(run, edit):
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
         generated = generate_ids(
             encoded.model,

@@ -128,6 +128,8 @@ def compile(
         raise UserError(
             f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"
         )
+    if any(map(is_hooked, run.model.modules())):
+        raise UserError("compile: a package holds no edits and no hooks; compile without them")
     with run.environment(precision).autocast():
         target = _target(run, batch)
         if again or target.folder not in dict(_packages()):

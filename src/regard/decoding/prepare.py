@@ -26,7 +26,7 @@ def prepare(model: T) -> T:
 
     Parameters and modules are attributes of the instance. Weights under autocast and parametrized
     ones, such as those with LoRA, are computed once: the copy is valid while weights, precision and
-    hooks stay the same. Modules with hooks or a custom `forward` are not copied, and neither is a
+    hooks stay the same. Modules with hooks or replaced methods are not copied, and neither is a
     model that isn't an `nn.Module`.
     """
     if isinstance(model, ConditionedModel):
@@ -48,13 +48,14 @@ def prepare(model: T) -> T:
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether a call of the module does more than its class's `forward`."""
+    """Whether the module has hooks, or methods other than those of its class."""
+    kind = type(module)
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
-        or "forward" in vars(module)
+        or any(callable(x) and hasattr(kind, name) for name, x in vars(module).items())
     )
 
 

@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 
 from regard.corpus.index import CorpusIndex
+from regard.edits.apply import edited
+from regard.edits.edit import Edit, Edits
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
@@ -189,6 +191,7 @@ def evaluate(
     seed: int = 0,
     skip_bad: bool = False,
     precision: Precision = "float32",
+    edit: Edit | Edits | None = None,
 ) -> Evaluation | TaskScore | TextScore:
     """Score a run: by its task, on questions, or on text by perplexity.
 
@@ -196,14 +199,35 @@ def evaluate(
     test examples; with `skip_bad`, bad rows of a file are left out. A run of `train text` or of
     packed corpora is scored on its held-out tokens, on files, or on what other packed corpora hold
     out. `paraphrases` are other wordings of the questions, with {} for the subject. `seed` splits
-    the answers into the half that selects a signal and the half that scores it.
+    the answers into the half that selects a signal and the half that scores it. `edit` applies to
+    the model; its words and positions are those of each question.
 
     Raises:
-        UserError: the data don't fit the run.
+        UserError: the data don't fit the run, or the edit doesn't fit run or data.
         NonFiniteError: a weight is NaN or infinite.
     """
     require_finite(run.model, run.path)
-    environment = run.environment(precision)
+    with edited(run, edit):
+        return _score(
+            run,
+            data,
+            run.environment(precision),
+            paraphrases=paraphrases,
+            seed=seed,
+            skip_bad=skip_bad,
+        )
+
+
+def _score(
+    run: Run,
+    data: Examples | None,
+    environment: ExecutionEnvironment,
+    *,
+    paraphrases: Sequence[str],
+    seed: int,
+    skip_bad: bool,
+) -> Evaluation | TaskScore | TextScore:
+    """Score a run as `evaluate`, without an edit."""
     if run.recipe.task is not None:
         rows = given_examples(run, data, skip_bad=skip_bad)
         found = score_task(run, environment, rows)

@@ -1,16 +1,16 @@
 """Attention of each layer, intercepted while a model runs on its own kernels."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import isclose
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention import AnyBias, Attention, Mask, RelativeVectors, State
+from regard.attention import AnyBias, Attention, Mask, RelativeVectors
 from regard.attention.backends import repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
@@ -27,6 +27,7 @@ from regard.attention.types import (
     Weights,
 )
 from regard.errors import RegardError
+from regard.explorer.calls import AttentionCall, intercept_calls, mechanisms
 
 
 class MismatchError(RegardError):
@@ -96,16 +97,18 @@ def make_record(
     mask: Mask | None = None,
     bias: AnyBias | None = None,
     gates: Gates = NO_GATES,
+    weights: Weights | None = None,
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
-    `inputs` are query, key and value.
+    `inputs` are query, key and value; given weights are checked in the place of recomputed ones.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
     """
     query, key, value = inputs
-    weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
+    if weights is None:
+        weights = mechanism.weights(query, key, mask=mask, bias=bias, gates=gates)
     value = mechanism.gated_values(value, gates)
     query, key = _padded(query, value), _padded(key, value)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
@@ -228,65 +231,28 @@ def recorded(interceptor: Interceptor) -> Iterator[list[AttentionRecord]]:
 
 @contextmanager
 def intercept(model: nn.Module, handler: Handler) -> Iterator[None]:
-    """Call the handler for each whole sequence and each read from a memory in the with block.
+    """Call the handler with the record of each call in the with block.
 
     Raises:
         MismatchError: weights · values isn't the output of a kernel.
     """
-    with ExitStack() as intercepted:
-        for name, module in mechanisms(model):
-            intercepted.enter_context(_intercepted(name, module, handler))
+    with intercept_calls(mechanisms(model), lambda call: handler(record_of(call))):
         yield
 
 
-def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
-    """The mechanisms that the model calls itself, without those inside another mechanism."""
-    found: list[str] = []
-    for name, module in model.named_modules():
-        if isinstance(module, Attention) and not any(name.startswith(f"{n}.") for n in found):
-            found.append(name)
-            yield name, module
+def record_of(call: AttentionCall) -> AttentionRecord:
+    """Compute a call on the model's own kernel and return its record.
 
-
-@contextmanager
-def _intercepted(name: str, module: Attention, handler: Handler) -> Iterator[None]:
-    forward, encode, attend = module.forward, module.encode_memory, module.attend_memory
-    memories: dict[int, tuple[State, Tensor, Tensor, Mask | None]] = {}
-
-    def whole(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> Tensor:
-        with _attributes(module, {}):  # a forward may use a memory itself
-            out = forward(query, key, value, **given)
-            record = make_record(name, module, (query, key, value), out, **given)
-        return handler(record)
-
-    def encode_memory(key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
-        memory = encode(key, value, mask=mask)
-        memories[id(memory)] = memory, key, value, mask  # holding it keeps its id unique
-        return memory
-
-    def attend_memory(query: Tensor, memory: State) -> Tensor:
-        out = attend(query, memory)
-        _, key, value, mask = memories[id(memory)]
-        return handler(make_record(name, module, (query, key, value), out, mask=mask))
-
-    methods: dict[str, Callable[..., Any]] = {
-        "forward": whole,
-        "encode_memory": encode_memory,
-        "attend_memory": attend_memory,
-    }
-    with _attributes(module, methods):
-        yield
-
-
-@contextmanager
-def _attributes(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Override methods of a module with exactly these in the with block."""
-    names = ("forward", "encode_memory", "attend_memory")
-    before = {name: vars(module).pop(name) for name in names if name in vars(module)}
-    vars(module).update(methods)
-    try:
-        yield
-    finally:
-        for name in methods:
-            del vars(module)[name]
-        vars(module).update(before)
+    Raises:
+        MismatchError: weights · values isn't the output of the kernel.
+    """
+    return make_record(
+        call.layer,
+        call.mechanism,
+        (call.query, call.key, call.value),
+        call.compute(),
+        mask=call.mask,
+        bias=call.bias,
+        gates=call.gates,
+        weights=call.given_weights,
+    )

@@ -1,0 +1,36 @@
+"""Edits of a model while it runs: ablate, cut, patch or steer any place of any model."""
+
+from regard.edits.edit import (
+    Cut,
+    Edit,
+    Edits,
+    Mean,
+    Patch,
+    Steer,
+    Zero,
+    cut,
+    load_edit,
+    mean,
+    patch,
+    steer,
+    zero,
+)
+from regard.edits.metrics import LogitDifference, logit_difference
+
+__all__ = [
+    "Cut",
+    "Edit",
+    "Edits",
+    "LogitDifference",
+    "Mean",
+    "Patch",
+    "Steer",
+    "Zero",
+    "cut",
+    "load_edit",
+    "logit_difference",
+    "mean",
+    "patch",
+    "steer",
+    "zero",
+]

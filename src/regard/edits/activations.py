@@ -1,0 +1,96 @@
+"""Tensors of a run's places on texts, without edits.
+
+Shapes: n tokens, d channels, h heads.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.edits.places import Hook, intercept_places
+from regard.edits.sites import Site
+from regard.edits.tokens import Tokens
+from regard.errors import UserError
+from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.runs.run import Run
+
+
+def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Tensor]]:
+    """Return the inputs of the model's body for a text: as it stands, and as a question.
+
+    A second text is the target of an encoder–decoder, or the second of a pair.
+
+    Raises:
+        UserError: a text is empty, too long, or can't be encoded.
+    """
+    if "" in (text, second):
+        raise UserError("edits: a text is empty; a model needs at least one token")
+    if isinstance(run.model, SequenceToSequence):
+        start = run.tokenizer.special.require("decoder_start_id")
+        written = [] if second is None else run.tokenizer.encode(second)
+        target = [start, *run.template.target.prefix, *written]
+        source = run.encode(text)[0]
+        return [[*_row(run, source, run.recipe.max_source_tokens), _row(run, target)[0]]]
+    ids, types = run.encode(text, second)
+    plain = _row(run, ids)
+    if second is not None and getattr(run.recipe.model, "n_token_types", 0) > 1:
+        plain.append(_row(run, types)[0])
+    found = [plain]
+    if isinstance(run.model, LanguageModel) and run.recipe.task is None and run.answers_questions:
+        prompt = run.template.prompt.around(run.tokenizer.encode(text))
+        found.append(_row(run, run.template.open_answer(prompt)))
+    return found
+
+
+def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:
+    """One row and its length; by default, of at most the context length."""
+    limit = run.recipe.model.context_length if limit is None else limit
+    if len(ids) > limit:
+        raise UserError(f"edits: a text has {len(ids)} tokens, and the model reads {limit}")
+    length = torch.tensor([len(ids)], device=run.device)
+    return [torch.tensor([list(ids)], device=run.device), length]
+
+
+@torch.no_grad()
+def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> dict[str, Tensor]:
+    """Return the tensors of sites in a run of the model's body, by name: a row for each input."""
+    chosen = list(sites)
+    found = Recorder(chosen)
+    with intercept_places(run.model, found.hooks):
+        run.model.body(*inputs)
+    tensors = found.tensors
+    return {site.name: of_site(tensors[site.place], site) for site in chosen}
+
+
+class Recorder:
+    """Hooks that keep the tensors of places and change nothing.
+
+    `steps` are the tensors as the model continues with them, by place and first position.
+    """
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self.steps: dict[str, dict[int, Tensor]] = {}
+        self.hooks: dict[str, Hook] = {site.place: self._hook(site.place) for site in sites}
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensor of each place; hidden states of single tokens are joined."""
+        return {
+            place: torch.cat([steps[first] for first in sorted(steps)], -2)
+            for place, steps in self.steps.items()
+        }
+
+    def _hook(self, place: str) -> Hook:
+        def keep(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
+            by_token = place.endswith((".hidden", ".cell"))
+            first = int(tokens.positions[0, 0]) if by_token else 0
+            self.steps.setdefault(place, {})[first] = x
+            return x
+
+        return keep
+
+
+def of_site(x: Tensor, site: Site) -> Tensor:
+    """Return the part of a place's tensor that is a site: one head."""
+    return x if site.head is None else x[:, site.head]

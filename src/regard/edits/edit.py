@@ -1,0 +1,177 @@
+"""Edits as data: frozen, printed, stored as TOML, and added to one another."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import tomli_w
+
+from regard.config import Config, parse_toml
+from regard.config import convert as convert_config
+from regard.errors import UserError
+from regard.files import read_text
+from regard.toml import without_none
+
+At: TypeAlias = str | int | tuple[int, ...] | None
+"""Positions of the prompt: a word, an index from 0, several, or "last"; "each-new" is all tokens
+after the prompt; None, all tokens."""
+CutKind: TypeAlias = Literal["before-normalization", "after-normalization", "edge", "write"]
+LAST, EACH_NEW = "last", "each-new"
+
+
+class Edit(Config, frozen=True):
+    """Base of the edits of one site."""
+
+    site: str
+    """A name of `regard.sites`."""
+
+    def __add__(self, other: "Edit | Edits") -> "Edits":
+        return Edits((self,)) + other
+
+    def __str__(self) -> str:
+        values = ", ".join(
+            f"{name}={_shown(value)}"
+            for name in self.__struct_fields__
+            if name != "site" and (value := getattr(self, name)) is not None
+        )
+        kind = self.__struct_config__.tag
+        return f"{kind} {self.site}" + (f" ({values})" if values else "")
+
+
+class Zero(Edit, frozen=True, tag_field="kind", tag="zero"):
+    """Set a site to zero."""
+
+    at: At = None
+
+
+class Mean(Edit, frozen=True, tag_field="kind", tag="mean"):
+    """Set a site to its mean over all tokens of some texts."""
+
+    texts: tuple[str, ...]
+    at: At = None
+
+
+class Cut(Edit, frozen=True, tag_field="kind", tag="cut"):
+    """Remove what queries read from keys, at the site of a head; of a state, what keys write."""
+
+    query: At = None
+    key: At = None
+    how: CutKind | None = None
+    """Default: before normalization, for mechanisms with scores; others need a choice."""
+
+
+class Patch(Edit, frozen=True, tag_field="kind", tag="patch"):
+    """Set a site to its value in a run on another text of the same length."""
+
+    source: str
+    second: str | None = None
+    """The second text of a pair, or the target of an encoder–decoder."""
+    at: At = None
+
+
+class Steer(Edit, frozen=True, tag_field="kind", tag="steer"):
+    """Add a vector, times a scale, to a site."""
+
+    vector: tuple[float, ...]
+    scale: float = 1.0
+    at: At = None
+
+
+AnyEdit: TypeAlias = Zero | Mean | Cut | Patch | Steer
+
+
+class _File(Config, frozen=True):
+    """A file of edits."""
+
+    edit: tuple[AnyEdit, ...]
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Edits that apply together; those of one site apply in their order."""
+
+    edits: tuple[Edit, ...] = ()
+
+    def __add__(self, other: "Edit | Edits") -> "Edits":
+        return Edits((*self.edits, *(other.edits if isinstance(other, Edits) else (other,))))
+
+    def __iter__(self) -> Iterator[Edit]:
+        return iter(self.edits)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.edits)) or "no edit"
+
+    def to_toml(self) -> str:
+        """Return the edits as TOML: a table `[[edit]]` for each."""
+        return tomli_w.dumps({"edit": without_none(msgspec.to_builtins(self.edits))})
+
+    @property
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits that identify the edits."""
+        data = msgspec.json.encode(self.edits)
+        return hashlib.sha256(data).hexdigest()[:16]
+
+
+def as_edits(edit: Edit | Edits | None) -> Edits:
+    """Return one edit, several or none as `Edits`."""
+    if edit is None:
+        return Edits()
+    return edit if isinstance(edit, Edits) else Edits((edit,))
+
+
+def load_edit(path: str | Path) -> Edits:
+    """Read edits from a TOML file.
+
+    Raises:
+        UserError: the file can't be read, or an edit in it is invalid.
+    """
+    path = Path(path)
+    values = parse_toml(read_text(path), where=str(path))
+    read = convert_config(values, _File, where=str(path))
+    return Edits(tuple(read.edit))
+
+
+def zero(site: str, *, at: Any = None) -> Zero:
+    """Return an edit that sets a site to zero."""
+    return Zero(site=site, at=_at(at))
+
+
+def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
+    """Return an edit that sets a site to its mean over all tokens of some texts."""
+    if isinstance(texts, str) or not texts:
+        raise UserError(f"mean {site}: expected a list of texts")
+    return Mean(site=site, texts=tuple(texts), at=_at(at))
+
+
+def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = None) -> Cut:
+    """Return an edit that removes what the queries of a head read from keys."""
+    return Cut(site=site, query=_at(query), key=_at(key), how=how)
+
+
+def patch(site: str, source: str, *, second: str | None = None, at: Any = None) -> Patch:
+    """Return an edit that sets a site to its value in a run on another text."""
+    return Patch(site=site, source=source, second=second, at=_at(at))
+
+
+def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = None) -> Steer:
+    """Return an edit that adds a vector, times a scale, to a site."""
+    values = tuple(float(value) for value in vector)
+    return Steer(site=site, vector=values, scale=float(scale), at=_at(at))
+
+
+def _at(at: Any) -> At:
+    """Return positions as data; a range or list becomes a tuple."""
+    if at is None or isinstance(at, str):
+        return at
+    if isinstance(at, int):
+        return int(at)
+    return tuple(int(place) for place in at)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > 4:
+        return f"{len(value)} values"
+    return repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,185 @@
+"""Measured effects: means with intervals, the error of attribution, and a table."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from regard.drawing import panels
+from regard.edits.sites import Site
+from regard.metrics import Interval, bootstrap
+
+SATURATED = 0.1
+"""Attribution below this share of a large effect is saturated."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A site that is patched, whole or at one token."""
+
+    site: Site
+    position: int | None = None
+    token: str = ""
+
+    @property
+    def name(self) -> str:
+        """The site, with position and token."""
+        if self.position is None:
+            return self.site.name
+        return f"{self.site.name} at {self.position} {self.token!r}"
+
+
+@dataclass(frozen=True)
+class AttributionError:
+    """How far attribution is from patching."""
+
+    rank_correlation: float
+    """Spearman's, over sites; NaN where all are equal."""
+    largest_gap: float
+    worst: str
+    """The site of the largest gap."""
+    wrong_signs: float
+    """Share of sites whose effect has the other sign, among those with an effect."""
+    saturated: tuple[str, ...]
+    """Sites of a large effect that attribution misses."""
+
+    def __str__(self) -> str:
+        names = ", ".join(self.saturated) or "none"
+        return (
+            f"attribution against patching: rank correlation {self.rank_correlation:.3f}, largest "
+            f"gap {self.largest_gap:.3f} ({self.worst}), wrong signs {self.wrong_signs:.0%}, "
+            f"saturated: {names}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Effects:
+    """Effects of sites, a row per pair of texts."""
+
+    run: str
+    cells: tuple[Cell, ...]
+    clean: Float[np.ndarray, " pairs"]
+    """The metric of the clean texts."""
+    corrupt: Float[np.ndarray, " pairs"]
+    patching: Float[np.ndarray, "pairs cells"] | None
+    attribution: Float[np.ndarray, "pairs cells"] | None
+    control: Float[np.ndarray, "pairs controls"]
+    """Effects of random channels."""
+
+    @property
+    def examples(self) -> Float[np.ndarray, "pairs cells"]:
+        """The effects of each pair: by patching, or else by attribution."""
+        found = self.attribution if self.patching is None else self.patching
+        assert found is not None
+        return found
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """The mean effect of each site, with a bootstrap interval over pairs."""
+        return [bootstrap(column, lambda x: float(np.mean(x))) for column in self.examples.T]
+
+    @property
+    def beyond_control(self) -> float | None:
+        """The largest mean effect of random channels, in size; None without controls."""
+        return float(np.abs(self.control.mean(0)).max()) if self.control.size else None
+
+    @property
+    def held_out(self) -> Float[np.ndarray, " cells"] | None:
+        """Mean effects on every second pair; the table is sorted by the others. None: one pair."""
+        return self.examples[1::2].mean(0) if len(self.examples) > 1 else None
+
+    @property
+    def order(self) -> list[int]:
+        """Sites by the size of their effect, on the pairs that aren't held out."""
+        found = np.abs(self.examples[::2].mean(0))
+        return [int(i) for i in np.argsort(-found, kind="stable")]
+
+    @property
+    def error(self) -> AttributionError | None:
+        """The error of attribution; None unless both methods were used."""
+        if self.patching is None or self.attribution is None:
+            return None
+        exact, estimate = self.patching.mean(0), self.attribution.mean(0)
+        gaps = np.abs(exact - estimate)
+        there = np.abs(exact) > 1e-9
+        large = np.abs(exact) >= SATURATED * np.abs(exact).max()
+        missed = large & there & (np.abs(estimate) < SATURATED * np.abs(exact))
+        return AttributionError(
+            _rank_correlation(exact, estimate),
+            float(gaps.max()),
+            self.cells[int(gaps.argmax())].name,
+            float((np.sign(exact) != np.sign(estimate))[there].mean()) if there.any() else 0.0,
+            tuple(self.cells[i].name for i in np.flatnonzero(missed)),
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a record for each site, the largest effect first."""
+        intervals, held, limit = self.intervals, self.held_out, self.beyond_control
+        several = len(self.examples) > 1
+        found = []
+        for i in self.order:
+            one = intervals[i]
+            row: dict[str, Any] = {"site": self.cells[i].name, "effect": one.value}
+            if several and held is not None:
+                row |= {"low": one.low, "high": one.high, "held_out": float(held[i])}
+            if self.patching is not None and self.attribution is not None:
+                row["attribution"] = float(self.attribution[:, i].mean())
+            if limit is not None:
+                row["beyond_control"] = abs(one.value) > limit
+            found.append(row)
+        return found
+
+    def table(self) -> str:
+        """Return the sites with their effects as text, the largest first."""
+        rows = self.rows()
+        columns = list(rows[0])
+        cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in cells
+        )
+
+    def lines(self) -> list[str]:
+        """Return what the table rests on, as text."""
+        method = "attribution" if self.patching is None else "patching"
+        found = [
+            f"{len(self.examples)} pairs, by {method}: metric {self.clean.mean():.3f} for the "
+            f"clean texts, {self.corrupt.mean():.3f} for the corrupt ones"
+        ]
+        if (limit := self.beyond_control) is not None:
+            found.append(f"{self.control.shape[1]} random controls: effects up to {limit:.3f}")
+        return found + ([] if self.error is None else [str(self.error)])
+
+    def figure(self) -> Figure:
+        """Return the effects as bars, in the order of the model."""
+        values, height = self.examples.mean(0), max(1.6, 0.18 * len(self.cells))
+        with panels(height=min(height, 60)) as (figure, (axes,)):
+            axes.barh(range(len(values)), values)
+            axes.set_yticks(range(len(values)), [cell.name for cell in self.cells], fontsize=7)
+            axes.invert_yaxis()
+            axes.set_xlabel("effect: share of the difference of clean and corrupt")
+        return figure
+
+
+def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's correlation, with mean ranks for equal values."""
+    ranks = np.stack([_ranks(one), _ranks(other)])
+    if (ranks.std(1) == 0).any():
+        return float("nan")
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: np.ndarray = (ends - (counts - 1) / 2)[places]
+    return means
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:.3f}"

@@ -1,0 +1,41 @@
+"""Files of pairs: a clean and a corrupt text, and the right and the wrong next word."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.errors import UserError, alternatives
+from regard.files import read_text
+
+COLUMNS = ("clean", "corrupt", "right", "wrong")
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """Pairs of texts with the words of their metric."""
+
+    clean: tuple[str, ...]
+    corrupt: tuple[str, ...]
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+
+def read_pairs(path: Path) -> TextPairs:
+    """Read a TSV file with a header: the columns clean, corrupt, right and wrong, in any order.
+
+    Raises:
+        UserError: a column is missing, a row has another number of cells, or there is no row.
+    """
+    header, *lines = (line.split("\t") for line in read_text(path).splitlines() or [""])
+    for name in COLUMNS:
+        if name not in header:
+            raise UserError(f"{path}: has no column {name}; {alternatives(name, header)}")
+    rows = [(number, row) for number, row in enumerate(lines, 2) if row != [""]]
+    if not rows:
+        raise UserError(f"{path}: has no row under its header")
+    for number, row in rows:
+        if len(row) != len(header):
+            raise UserError(f"{path}:{number}: has {len(row)} cells, and the header {len(header)}")
+        if empty := [n for n in COLUMNS if not row[header.index(n)]]:
+            raise UserError(f"{path}:{number}: {empty[0]} is empty")
+    columns = (tuple(row[header.index(name)] for _, row in rows) for name in COLUMNS)
+    return TextPairs(*columns)

@@ -1,0 +1,329 @@
+"""Places of a model: tensors that a hook may read or replace while the model runs.
+
+A place is named by its stack ("decoder" or "encoder"), its layer and its part: "decoder.2.heads".
+A hook receives the tensor of all heads or channels with the tokens it belongs to, and returns the
+tensor with which the model continues. Only the places with a hook are intercepted.
+
+Shapes: b rows, n tokens, d = d_model, h heads, q queries, k keys.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from regard.attention import Attention, Mask
+from regard.attention.kernel import KernelAttention
+from regard.attention.softmax import ScoreAttention
+from regard.attention.state import last_real
+from regard.edits.recurrent import intercept_recurrence
+from regard.edits.tokens import Reader, Tokens
+from regard.errors import UserError
+from regard.explorer.calls import AttentionCall, intercept_calls, replaced
+from regard.models.builders import Model
+from regard.models.fixed_window import FixedWindowDecoder
+from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
+from regard.models.transformer import Decoder, Encoder, Transformer
+
+Hook: TypeAlias = Callable[[Tensor, Tokens, Tokens], Tensor]
+"""Receives a tensor, the tokens of its rows, and those of its columns (the same, or the keys)."""
+Hooks: TypeAlias = Mapping[str, Hook]
+"""The hooks of a model by place."""
+Stack: TypeAlias = Decoder | Encoder | RecurrentDecoder | RecurrentEncoder | FixedWindowDecoder
+
+WRITES = ("beta", "erase", "write")
+"""Gates by which a token changes the state of a recurrence."""
+
+
+class Parts(NamedTuple):
+    """An attention layer: the mechanism, and the module that has its gating."""
+
+    place: str
+    module: SelfAttention | CrossAttention | GlobalAttention
+    mechanism: Attention
+
+
+def stacks(model: Model) -> dict[str, Stack]:
+    """Return the stacks of a model by name: "encoder", "decoder" or both."""
+    body = model.body
+    if isinstance(body, EncoderDecoder | RecurrentEncoderDecoder):
+        return {"encoder": body.encoder, "decoder": body.decoder}
+    is_encoder = isinstance(body, Encoder | RecurrentEncoder)
+    return {"encoder" if is_encoder else "decoder": body}
+
+
+def attention_layers(model: Model) -> Iterator[Parts]:
+    """The attention layers of a model, first to last."""
+    for name, stack in stacks(model).items():
+        for i, layer in enumerate(stack._layers() if isinstance(stack, Transformer) else ()):
+            yield Parts(f"{name}.{i}", layer.self_attention, layer.self_attention.attention)
+            if (cross := cross_attention(layer)) is not None:
+                yield Parts(f"{name}.{i}.cross", cross, cross.attention)
+    if isinstance(model.body, RecurrentEncoderDecoder) and model.body.attention is not None:
+        attention = model.body.attention
+        yield Parts("decoder.cross", attention, attention.mechanism)
+
+
+def cross_attention(layer: Layer) -> CrossAttention | None:
+    """Return the attention of a layer to a source, if it has one."""
+    found: CrossAttention | None = getattr(layer, "cross_attention", None)
+    return found
+
+
+@contextmanager
+def intercept_places(model: Model, hooks: Hooks) -> Iterator[dict[str, Reader]]:
+    """Call the hooks of places in the with block, and yield the readers of the stacks.
+
+    Raises:
+        UserError: rows hold several documents.
+    """
+    readers = {name: Reader() for name in stacks(model)}
+    with ExitStack() as changed:
+        for name, stack in stacks(model).items():
+            changed.enter_context(_read_by(stack, readers[name]))
+            changed.enter_context(_intercept_stack(name, stack, readers[name], hooks))
+        for parts in attention_layers(model):
+            if any(_is_part(place, parts.place) for place in hooks):
+                changed.enter_context(_intercept_attention(parts, readers, hooks))
+        yield readers
+
+
+ATTENTION_PARTS = (
+    "queries",
+    "keys",
+    "values",
+    "scores",
+    "weights",
+    "raw",
+    "heads",
+    "barred",
+    "unwritten",
+)
+"""Parts of an attention layer. The last two are cuts: of scores, and of writes to a state."""
+
+
+def _is_part(place: str, layer: str) -> bool:
+    owner, _, part = place.rpartition(".")
+    return owner == layer and part in ATTENTION_PARTS
+
+
+# Stacks
+
+
+@contextmanager
+def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
+    """Show a reader the tokens of each call of a stack."""
+    whole = stack.encode if isinstance(stack, RecurrentEncoder) else stack.forward
+    grow = None if isinstance(stack, Encoder | RecurrentEncoder) else stack.extend
+
+    def forward(input_ids: Tensor, lengths: Tensor | None = None, *rest: Any, **given: Any) -> Any:
+        if given.get("document_ids") is not None:
+            raise UserError("an edit doesn't apply to rows of several documents")
+        reader.begin(input_ids, lengths)
+        return whole(input_ids, lengths, *rest, **given)
+
+    def extend(input_ids: Tensor, states: Any, attention_mask: Tensor | None = None) -> Any:
+        assert grow is not None
+        reader.extend(input_ids, states.length, attention_mask)
+        return grow(input_ids, states, attention_mask)
+
+    def extend_last(input_ids: Tensor, states: Any, attention_mask: Tensor | None = None) -> Any:
+        x, states = extend(input_ids, states, attention_mask)
+        return last_real(x, attention_mask)[:, 0], states
+
+    methods: dict[str, Callable[..., Any]] = {}
+    if isinstance(stack, RecurrentEncoder):
+        methods["encode"] = forward
+    elif isinstance(stack, Transformer):
+        methods["forward"] = forward
+    if grow is not None:
+        methods["extend"] = extend
+    if isinstance(stack, Decoder):
+        methods["extend_last"] = extend_last
+    with replaced(stack, **methods):
+        yield
+
+
+@contextmanager
+def _intercept_stack(name: str, stack: Stack, reader: Reader, hooks: Hooks) -> Iterator[None]:
+    with ExitStack() as changed:
+        if isinstance(stack, Transformer):
+            if (hook := hooks.get(f"{name}.embedding")) is not None:
+                changed.enter_context(_intercept_embedding(stack, reader, hook))
+            for i, layer in enumerate(stack._layers()):
+                own = {p: h for p, h in hooks.items() if p.startswith(f"{name}.{i}.")}
+                if any(not _is_attention(place) for place in own):
+                    changed.enter_context(_intercept_layer(f"{name}.{i}", layer, reader, own))
+        elif (hook := hooks.get(f"{name}.embedding")) is not None:
+            changed.enter_context(_hooked(stack.embedding, reader, hook))
+        if isinstance(stack, RecurrentDecoder | RecurrentEncoder):
+            changed.enter_context(intercept_recurrence(name, stack.recurrence, reader, hooks))
+        if isinstance(stack, FixedWindowDecoder) and f"{name}.hidden" in hooks:
+            changed.enter_context(_hooked(stack.dropout_hidden, reader, hooks[f"{name}.hidden"]))
+        yield
+
+
+def _is_attention(place: str) -> bool:
+    return place.rpartition(".")[2] in ATTENTION_PARTS
+
+
+@contextmanager
+def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> Iterator[None]:
+    """Give a hook the last tokens of a module's output, as many as the stack reads."""
+    compute = module.forward
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = compute(x)
+        tokens = reader.now
+        before, new = out.split_with_sizes([out.shape[1] - tokens.n, tokens.n], 1)
+        return torch.cat([before, hook(new, tokens, tokens)], 1)
+
+    with replaced(module, forward=forward):
+        yield
+
+
+@contextmanager
+def _intercept_embedding(stack: Transformer, reader: Reader, hook: Hook) -> Iterator[None]:
+    embed = stack._embed
+
+    def embedded(*args: Any) -> Any:
+        x, ropes = embed(*args)
+        return hook(x, reader.now, reader.now), ropes
+
+    with replaced(stack, _embed=embedded):
+        yield
+
+
+@contextmanager
+def _intercept_layer(name: str, layer: Layer, reader: Reader, hooks: Hooks) -> Iterator[None]:
+    """Intercept the residual stream of a layer and the output of each of its parts."""
+    forward, extend, add = layer.forward, layer.extend, layer._add
+    parts = {"attention": layer.norm_attention, "feedforward": layer.norm_feed_forward}
+    if cross_attention(layer) is not None:
+        parts["cross"] = layer.norm_cross
+
+    def hooked(part: str, x: Tensor) -> Tensor:
+        hook = hooks.get(f"{name}.{part}")
+        return x if hook is None else hook(x, reader.now, reader.now)
+
+    def whole(x: Tensor, *args: Any) -> Tensor:
+        return forward(hooked("residual", x), *args)
+
+    def grow(x: Tensor, *args: Any) -> Any:
+        return extend(hooked("residual", x), *args)
+
+    def summed(norm: nn.Module, x: Tensor, dropout: Any, branch: Tensor) -> Tensor:
+        part = next(part for part, its_norm in parts.items() if its_norm is norm)
+        return hooked(f"residual.{part}", add(norm, x, dropout, hooked(part, branch)))
+
+    with replaced(layer, forward=whole, extend=grow, _add=summed):
+        yield
+
+
+# Attention
+
+
+@contextmanager
+def _intercept_attention(
+    parts: Parts, readers: Mapping[str, Reader], hooks: Hooks
+) -> Iterator[None]:
+    stack, gating = readers[parts.place.partition(".")[0]], parts.module.gating
+    own = {p.rpartition(".")[2]: h for p, h in hooks.items() if _is_part(p, parts.place)}
+    is_cross = not isinstance(parts.module, SelfAttention)
+
+    def handle(call: AttentionCall) -> Tensor:
+        queries = stack.now if is_cross else stack.so_far(call.query.shape[2])
+        keys = readers["encoder"].so_far(call.key.shape[2]) if is_cross else queries
+        out = attend(_with_inputs(call, own, queries, keys), own, queries, keys)
+        names = ("raw", "heads") if gating is None else ("raw",)
+        for name in names:
+            out = own[name](out, queries, queries) if name in own else out
+        return out
+
+    with ExitStack() as changed:
+        changed.enter_context(intercept_calls([(parts.place, parts.mechanism)], handle))
+        if gating is not None and "heads" in own:
+            finish = gating.finish
+
+            def finished(x: Tensor, out: Tensor) -> Tensor:
+                return own["heads"](finish(x, out), stack.now, stack.now)
+
+            changed.enter_context(replaced(gating, finish=finished))
+        yield
+
+
+def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> AttentionCall:
+    """Return a call with edited queries, keys and values, and without the cut writes."""
+    changes: dict[str, Any] = {}
+    if "queries" in hooks:
+        changes["query"] = hooks["queries"](call.query, queries, queries)
+    if "keys" in hooks:
+        changes["key"] = hooks["keys"](call.key, keys, keys)
+    if "values" in hooks:
+        changes["value"] = hooks["values"](call.value, keys, keys)
+    if "unwritten" in hooks:
+        value = changes.get("value", call.value)
+        cut = hooks["unwritten"](torch.zeros_like(value[..., 0], dtype=torch.bool), keys, keys)
+        changes["value"] = value.masked_fill(cut[..., None], 0)
+        changes["gates"] = {
+            name: gate.masked_fill(cut.view(*cut.shape, *[1] * (gate.ndim - 3)), 0)
+            if name in WRITES
+            else gate
+            for name, gate in call.gates.items()
+        }
+    return replace(call, **changes)
+
+
+def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> Tensor:
+    """Return the output of a call with edited scores and weights.
+
+    It is computed by the model's own kernel where neither is edited.
+    """
+    mechanism, barred = call.mechanism, None
+    if "barred" in hooks:
+        barred = hooks["barred"](_pairs(call), queries, keys)
+        if mechanism.supports.has("allowed"):
+            call, barred = replace(call, mask=(call.mask or Mask()) & Mask.dense(~barred)), None
+    if barred is None and not {"scores", "weights"} & hooks.keys():
+        return call.compute()
+    if isinstance(mechanism, ScoreAttention) and (barred is not None or "scores" in hooks):
+        given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
+        scores, allowed = mechanism.masked_scores(call.query, call.key, **given)
+        if barred is not None:
+            allowed = ~barred if allowed is None else allowed & ~barred
+        scores = hooks["scores"](scores, queries, keys) if "scores" in hooks else scores
+        weights = mechanism.normalize_scores(scores, allowed)
+    else:
+        weights = call.weights()
+        if barred is not None:
+            assert isinstance(mechanism, KernelAttention)
+            weights = _renormalized(mechanism, weights.masked_fill(barred, 0))
+    if "weights" in hooks:
+        weights = hooks["weights"](weights, queries, keys)
+    return replace(call, given_weights=weights).compute()
+
+
+def _pairs(call: AttentionCall) -> Bool[Tensor, "b h q k"]:
+    """Return the pairs of a query and a key that the mask of a call allows."""
+    (b, h, q, _), k = call.query.shape, call.key.shape[2]
+    dense = (call.mask or Mask()).to_dense(q, k, call.query.device)
+    return dense.expand(b, h, q, k)
+
+
+def _renormalized(mechanism: KernelAttention, weights: Tensor) -> Tensor:
+    """Divide weights by their sum; rows whose keys are all cut stay zero.
+
+    Raises:
+        NormalizerError: the sum of a row is negative.
+    """
+    total = weights.sum(-1, keepdim=True)
+    alive = (weights != 0).any(-1, keepdim=True)
+    if bool((alive & (total <= 0)).any()):
+        raise mechanism.normalizer_error("after a cut, the weights of a query")
+    return weights / total.masked_fill(~alive, 1.0)

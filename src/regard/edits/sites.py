@@ -1,0 +1,154 @@
+"""Sites: the editable places of a run, by name, with shape and cost."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from regard.attention.gating import RWKV7Gating
+from regard.attention.softmax import ScoreAttention
+from regard.edits.places import Parts, attention_layers, cross_attention, stacks
+from regard.edits.recurrent import state_places
+from regard.errors import UserError, alternatives
+from regard.models.builders import Model
+from regard.models.fixed_window import FixedWindowDecoder
+from regard.models.layers import CrossAttention, SelfAttention
+from regard.models.recurrent import Recurrence
+from regard.models.seq2seq import GlobalAttention
+from regard.models.transformer import Transformer
+from regard.runs.run import Run
+
+Shape: TypeAlias = tuple[int | str, ...]
+PAIRS = ("scores", "weights")
+"""Parts of a head with a number for each query and key."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """An editable place: a tensor of one row, of one head where there are heads."""
+
+    name: str
+    place: str
+    """What is intercepted: all heads together."""
+    head: int | None
+    shape: Shape
+    """n is the number of tokens, m that of a source."""
+    cost: str
+    """What an edit costs beyond the model's own kernels."""
+
+    @property
+    def part(self) -> str:
+        """The last word of the place."""
+        return self.place.rpartition(".")[2]
+
+    @property
+    def layer(self) -> str:
+        """The attention layer of a head."""
+        return self.place.rpartition(".")[0]
+
+    @property
+    def width(self) -> int | None:
+        """Channels of a token; None for numbers of queries and keys."""
+        return None if self.part in PAIRS else prod(x for x in self.shape if isinstance(x, int))
+
+
+def sites(run: Run) -> list[Site]:
+    """Return every editable place of a run, in the order of its computation."""
+    return list(model_sites(run.model))
+
+
+def model_sites(model: Model) -> Iterator[Site]:
+    """The sites of a model."""
+    attention: dict[str, list[Site]] = {}
+    for parts in attention_layers(model):
+        attention[parts.place] = list(_attention_sites(parts))
+    for name, stack in stacks(model).items():
+        width = stack.embedding.embedding_dim
+        if isinstance(stack, Transformer):
+            width = stack.width
+            yield _plain(f"{name}.embedding", width)
+            for i, layer in enumerate(stack._layers()):
+                crosses = cross_attention(layer) is not None
+                branches = ("attention", *(("cross",) if crosses else ()), "feedforward")
+                yield _plain(f"{name}.{i}.residual", width)
+                for branch in branches:
+                    owner = {"attention": f"{name}.{i}", "cross": f"{name}.{i}.cross"}.get(branch)
+                    yield from attention.get(owner or "", ())
+                    yield _plain(f"{name}.{i}.{branch}", width)
+                    yield _plain(f"{name}.{i}.residual.{branch}", width)
+        else:
+            yield _plain(f"{name}.embedding", width)
+        if isinstance(stack, FixedWindowDecoder):
+            yield _plain(f"{name}.hidden", stack.hidden.out_features)
+        recurrence = getattr(stack, "recurrence", None)
+        if isinstance(recurrence, Recurrence):
+            for place, _, _ in state_places(name, recurrence):
+                one_of_two = place.count(".") > 1
+                width = recurrence.d_out // (2 if one_of_two else 1)
+                for part in ("hidden", "cell")[: recurrence.parts]:
+                    site = f"{place}.{part}"
+                    yield Site(site, site, None, ("n", width), "a step per token")
+    yield from attention.get("decoder.cross", ())
+
+
+def _plain(name: str, width: int) -> Site:
+    return Site(name, name, None, ("n", width), "none")
+
+
+def _attention_sites(parts: Parts) -> Iterator[Site]:
+    """The sites of each query head, and of each key/value head."""
+    module, mechanism, place = parts.module, parts.mechanism, parts.place
+    queries, keys, values = head_counts(parts)
+    d = _d_head(parts)
+    across = not isinstance(module, SelfAttention)
+    pairs: Shape = ("n", "m" if across else "n")
+    for part, heads in (("queries", queries), ("keys", keys), ("values", values)):
+        rows = "m" if across and part != "queries" else "n"
+        for head in range(heads):
+            yield Site(f"{place}.{part}.{head}", f"{place}.{part}", head, (rows, d), "none")
+    outputs = max(queries, values)
+    scored = ("scores", "weights") if isinstance(mechanism, ScoreAttention) else ("weights",)
+    for part in scored:
+        for head in range(outputs):
+            name = f"{place}.{part}.{head}"
+            yield Site(name, f"{place}.{part}", head, pairs, "n × n weights")
+    for head in range(outputs):
+        name = f"{place}.heads.{head}"
+        if module.gating is not None:
+            yield Site(f"{name}.raw", f"{place}.raw", head, ("n", d), "none")
+        yield Site(name, f"{place}.heads", head, ("n", d), "none")
+
+
+def head_counts(parts: Parts) -> tuple[int, int, int]:
+    """Return the numbers of query, key and value heads that a mechanism receives."""
+    module = parts.module
+    match module:
+        case SelfAttention():
+            queries, keys, values = module.heads
+            if isinstance(module.gating, RWKV7Gating):  # it makes keys per value head
+                return max(queries, values), values, values
+            return queries, keys, values
+        case CrossAttention():
+            queries = module.q_proj.out_features // module.d_head
+            return queries, module.kv_heads, module.kv_heads
+    return 1, 1, 1
+
+
+def _d_head(parts: Parts) -> int:
+    module = parts.module
+    return module.q_proj.out_features if isinstance(module, GlobalAttention) else module.d_head
+
+
+def find_site(known: Mapping[str, Site], name: str) -> Site:
+    """Return the site of a name.
+
+    Raises:
+        UserError: lists the nearest names, or the number of heads.
+    """
+    if name in known:
+        return known[name]
+    owner, _, head = name.removesuffix(".raw").rpartition(".")
+    heads = [site for site in known.values() if site.head is not None and site.place == owner]
+    if heads and head.isdecimal():
+        raise UserError(f"site {name}: {owner} has {len(heads)} heads, numbered from 0")
+    raise UserError(f"site {name}: is no place of this model; {alternatives(name, known)}")

@@ -1,0 +1,105 @@
+"""Tokens that a stack reads: their positions, and the prompt that they continue."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """The rows that a stack reads first."""
+
+    input_ids: Int[Tensor, "p n"]
+    lengths: Int[Tensor, " p"]
+
+    def row(self, row: int) -> list[int]:
+        """Return the ids of a row without padding."""
+        ids: list[int] = self.input_ids[row, : int(self.lengths[row])].tolist()
+        return ids
+
+
+class Tokens(NamedTuple):
+    """Tokens of a tensor: their positions, and the prompt of their rows."""
+
+    prompt: Prompt
+    positions: Int[Tensor, "#b n"]
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return self.positions.shape[1]
+
+    def lengths(self, rows: int) -> Int[Tensor, " b"]:
+        """Return the prompt's length of each of so many rows; consecutive ones share a prompt."""
+        return self.prompt.lengths.repeat_interleave(self.times(rows))
+
+    def times(self, rows: int) -> int:
+        """Return how many rows continue each prompt.
+
+        Raises:
+            UserError: the rows aren't those of the prompts.
+        """
+        prompts = len(self.prompt.lengths)
+        if rows % prompts:
+            raise UserError(
+                f"an edit met {rows} rows after {prompts} prompts; start the generation anew "
+                "inside the edit"
+            )
+        return rows // prompts
+
+    def at(self, chosen: Bool[Tensor, "p n"], rows: int) -> Bool[Tensor, "b n"]:
+        """Return which tokens are at chosen positions of the prompt."""
+        inside = self.positions < chosen.shape[1]
+        places = self.positions.clamp(max=chosen.shape[1] - 1).expand(rows, -1)
+        of_rows = chosen.repeat_interleave(self.times(rows), 0)
+        return of_rows.gather(1, places) & inside
+
+    def beyond(self, rows: int) -> Bool[Tensor, "b n"]:
+        """Return which tokens follow the prompt."""
+        return self.positions >= self.lengths(rows)[:, None]
+
+
+class Reader:
+    """Follows the tokens that a stack reads."""
+
+    def __init__(self) -> None:
+        self._prompt: Prompt | None = None
+        self._positions: Tensor | None = None
+
+    def begin(self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None) -> None:
+        """Read whole rows."""
+        b, n = input_ids.shape
+        if lengths is None:
+            lengths = torch.full((b,), n, device=input_ids.device)
+        self._prompt = Prompt(input_ids, lengths)
+        self._positions = torch.arange(n, device=input_ids.device)[None]
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        before: Int[Tensor, " b"],
+        attention_mask: Bool[Tensor, "b n"] | None,
+    ) -> None:
+        """Read new tokens after `before` others; the first tokens of a row are its prompt."""
+        if not before.any():
+            self.begin(input_ids, None if attention_mask is None else attention_mask.sum(1))
+        new = torch.arange(input_ids.shape[1], device=input_ids.device)
+        self._positions = before[:, None] + new
+
+    @property
+    def now(self) -> Tokens:
+        """The tokens that are being read."""
+        prompt, positions = self._prompt, self._positions
+        if prompt is None or positions is None:
+            raise UserError("an edit met a layer alone; call the model")
+        return Tokens(prompt, positions)
+
+    def so_far(self, n: int) -> Tokens:
+        """The first n tokens of the rows."""
+        positions = torch.arange(n, device=self.now.positions.device)[None]
+        return Tokens(self.now.prompt, positions)

@@ -1,0 +1,80 @@
+"""Positions of a prompt: a word of it, an index, or the last token."""
+
+import re
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.edits.edit import LAST, At
+from regard.edits.tokens import Prompt
+from regard.errors import UserError, nearest
+from regard.text.tokenizer import Tokenizer
+
+
+def chosen_positions(
+    at: At, prompt: Prompt, tokenizer: Tokenizer | None, site: str
+) -> Bool[Tensor, "p n"]:
+    """Return the positions of each prompt that `at` names.
+
+    Raises:
+        UserError: a prompt has no such word or position.
+    """
+    chosen = torch.zeros_like(prompt.input_ids, dtype=torch.bool)
+    if at is None:
+        return ~chosen
+    for row, length in enumerate(prompt.lengths.tolist()):
+        if at == LAST:
+            places = [length - 1]
+        elif isinstance(at, str):
+            if tokenizer is None:
+                raise UserError(f"{site}: the word {at!r} needs a tokenizer; name positions")
+            places = word_positions(tokenizer, prompt.row(row), at, site)
+        else:
+            places = [at] if isinstance(at, int) else list(at)
+            for place in places:
+                if not 0 <= place < length:
+                    raise UserError(
+                        f"{site}: position {place} isn't in a text of {length} tokens, which are "
+                        "numbered from 0"
+                    )
+        chosen[row, places] = True
+    return chosen
+
+
+def word_positions(
+    tokenizer: Tokenizer, ids: Sequence[int], word: str, site: str = "word"
+) -> list[int]:
+    """Return the positions of the tokens of a word, or of several words, at each occurrence.
+
+    Raises:
+        UserError: the text doesn't contain it; names a word that is near.
+    """
+    if not word.strip():
+        raise UserError(f"{site}: at is empty; name a word of the text, or a position")
+    ends = [len(tokenizer.decode(ids[: i + 1])) for i in range(len(ids))]
+    text = tokenizer.decode(ids)
+    found = [match.span() for match in re.finditer(_whole(word), text)]
+    if not found:
+        words = {one.lower(): one for one in re.findall(r"\w+", text)}
+        near = nearest(word, words)
+        mend = f"; did you mean {words[near]}?" if near else ""
+        raise UserError(f"{site}: the text {_short(text)!r} has no word {word!r}{mend}")
+    starts = [0, *ends[:-1]]
+    return [
+        i
+        for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if any(start < last and first < end for first, last in found)
+    ]
+
+
+def _whole(word: str) -> str:
+    """A pattern of the word that isn't part of a longer one."""
+    before = r"(?<!\w)" if word[0].isalnum() else ""
+    after = r"(?!\w)" if word[-1].isalnum() else ""
+    return before + re.escape(word) + after
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}…"

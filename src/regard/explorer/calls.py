@@ -1,0 +1,315 @@
+"""Calls of attention mechanisms, handed to a handler before they are computed.
+
+A handler meets whole sequences, new tokens with a decoding state, and reads of a memory. It
+computes a call on the model's own kernel or changes it first; weights are computed only when it
+reads them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention import AnyBias, Attention, Mask, State
+from regard.attention.backends import repeat_kv
+from regard.attention.gates import NO_GATES, Gates
+from regard.attention.softmax import PositionedBias
+from regard.attention.state import RowState, last_real
+from regard.attention.types import Keys, Outputs, Queries, Values, Weights
+from regard.errors import UserError
+
+
+def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
+    """The mechanisms that the model calls itself, without those inside another mechanism."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, Attention) and not any(name.startswith(f"{n}.") for n in found):
+            found.append(name)
+            yield name, module
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """A call of a mechanism that isn't computed yet."""
+
+    layer: str
+    mechanism: Attention
+    query: Queries
+    key: Keys
+    value: Values
+    mask: Mask | None
+    bias: AnyBias | None
+    gates: Gates
+    kernel: Callable[["AttentionCall"], Outputs]
+    """The computation of a call: by the next handler, or by the model's own kernel."""
+    given_weights: Weights | None = None
+    """Weights that replace those of queries and keys."""
+
+    def compute(self) -> Outputs:
+        """Return the output of the model's own kernel, or of the given weights."""
+        return self.kernel(self)
+
+    def weights(self) -> Weights:
+        """Return the weights: a matrix of queries × keys for each head."""
+        if self.given_weights is not None:
+            return self.given_weights
+        given: dict[str, Any] = {"mask": self.mask, "bias": self.bias, "gates": self.gates}
+        return self.mechanism.weights(self.query, self.key, **given)
+
+    def output_from(self, weights: Weights) -> Outputs:
+        """Return the output that these weights give, in the type of the values."""
+        value = self.mechanism.gated_values(self.value, self.gates)
+        out = weights @ repeat_kv(value, weights.shape[1]).to(weights.dtype)
+        if self.bias is not None:
+            queries, keys = self.query.shape[2], self.key.shape[2]
+            at = (self.mask or Mask()).query_positions(queries, keys, self.key.device)
+            places = torch.arange(keys, device=self.key.device)
+            out = out + PositionedBias(self.bias, at, places).gather(weights)
+        return out.to(self.value.dtype)
+
+
+CallHandler: TypeAlias = Callable[[AttentionCall], Tensor]
+"""Receives each call and returns the output with which the model continues."""
+
+
+@contextmanager
+def intercept_calls(
+    modules: Iterable[tuple[str, Attention]], handler: CallHandler
+) -> Iterator[None]:
+    """Call the handler for each call of named mechanisms in the with block.
+
+    New tokens with a decoding state are a call of the whole text so far, so that a handler meets
+    the same call as without a cache; the state keeps queries, keys, values and gates. Of nested
+    blocks, the outer handler meets a call first, and computes it by the inner one.
+    """
+    with ExitStack() as intercepted:
+        for name, module in modules:
+            intercepted.enter_context(_intercepted(name, module, handler))
+        yield
+
+
+@contextmanager
+def _intercepted(name: str, module: Attention, handler: CallHandler) -> Iterator[None]:
+    owner = getattr(vars(module).get("forward"), "__self__", None)
+    if isinstance(owner, _Handled):
+        owner.handlers.append((name, handler))
+        try:
+            yield
+        finally:
+            owner.handlers.remove((name, handler))
+        return
+    with _methods(module, _Handled(name, module, handler).methods):
+        yield
+
+
+class _Handled:
+    """The methods of a mechanism whose calls go to handlers."""
+
+    def __init__(self, name: str, module: Attention, handler: CallHandler) -> None:
+        self.name, self.module, self.handlers = name, module, [(name, handler)]
+        self._forward, self._encode = module.forward, module.encode_memory
+        self._attend = module.attend_memory
+
+    @property
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        return {name: getattr(self, name) for name in METHODS}
+
+    def _handle(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        mask: Mask | None,
+        bias: AnyBias | None,
+        gates: Gates,
+        kernel: Callable[[AttentionCall], Tensor],
+    ) -> Tensor:
+        def compute(call: AttentionCall) -> Tensor:
+            return kernel(call) if call.given_weights is None else call.output_from(call.weights())
+
+        for name, handler in reversed(self.handlers):
+            compute = partial(_handled, name, handler, compute)
+        call = AttentionCall(self.name, self.module, *inputs, mask, bias, gates, compute)
+        with _methods(self.module, {}):  # a forward may use a memory itself
+            return call.compute()
+
+    def _kernel(self, call: AttentionCall) -> Tensor:
+        given: dict[str, Any] = {"mask": call.mask, "bias": call.bias, "gates": call.gates}
+        out: Tensor = self._forward(call.query, call.key, call.value, **given)
+        return out
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
+    ) -> Tensor:
+        return self._handle((query, key, value), mask, bias, gates, self._kernel)
+
+    def encode_memory(self, key: Tensor, value: Tensor, *, mask: Mask | None = None) -> State:
+        return ReadMemory(self._encode(key, value, mask=mask), key, value, mask)
+
+    def attend_memory(self, query: Tensor, memory: State) -> Tensor:
+        if not isinstance(memory, ReadMemory):
+            raise _older(self.name)
+        key, value, mask = memory.key, memory.value, memory.mask
+
+        def read(call: AttentionCall) -> Tensor:
+            if call.key is key and call.value is value and call.mask is mask:
+                return self._attend(call.query, memory.encoded)
+            return self._kernel(call)
+
+        return self._handle((query, key, value), mask, None, NO_GATES, read)
+
+    def init_state(
+        self, batch: int, *_: int, window_size: int | None = None, **given: Any
+    ) -> State:
+        features = ("decoding",) if window_size is None else ("decoding", "window_size")
+        self.module.require_support(*features)
+        length = torch.zeros(batch, dtype=torch.long, device=given["device"])
+        return History((), length, window_size)
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        *,
+        attention_mask: Tensor | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
+    ) -> tuple[Tensor, State]:
+        if not isinstance(state, History):
+            raise _older(self.name)
+        grown = state.append((query, key, value, *gates.values()), attention_mask)
+        queries, keys, values, *others = grown.tokens
+        known = dict(zip(gates, others, strict=True))
+        mask = Mask(alignment="start", window_size=grown.window_size)
+        out = self._handle((queries, keys, values), mask, bias, known, self._kernel)
+        return state.new_of(out, query.shape[2]), grown
+
+    def extend_last(self, *args: Any, **given: Any) -> tuple[Tensor, State]:
+        out, state = self.extend(*args, **given)
+        last = last_real(out.transpose(1, 2), given.get("attention_mask"))
+        return last.transpose(1, 2), state
+
+
+def _handled(
+    name: str,
+    handler: CallHandler,
+    kernel: Callable[[AttentionCall], Tensor],
+    call: AttentionCall,
+) -> Tensor:
+    """Hand a call to a handler, by the handler's name of the layer, with a kernel to compute it."""
+    return handler(replace(call, layer=name, kernel=kernel))
+
+
+def _older(name: str) -> UserError:
+    return UserError(f"{name}: the decoding state is older than the interception; make it inside")
+
+
+@dataclass(frozen=True, eq=False)
+class ReadMemory(RowState):
+    """An encoded memory with the keys and values that it is made of."""
+
+    encoded: State
+    key: Keys
+    value: Values
+    mask: Mask | None
+
+    @property
+    def length(self) -> Tensor:
+        """Number of tokens of each row."""
+        return self.encoded.length
+
+    def reorder(self, rows: Tensor) -> "ReadMemory":
+        """Return the memory of the given rows; a row may occur several times."""
+        mask = None if self.mask is None else self.mask.rows(rows)
+        return ReadMemory(self.encoded.reorder(rows), self.key[rows], self.value[rows], mask)
+
+
+@dataclass(frozen=True, eq=False)
+class History(RowState):
+    """Queries, keys, values and gates of all tokens so far.
+
+    Rows with fewer tokens repeat their last one.
+    """
+
+    tokens: tuple[Float[Tensor, "batch heads n *d"], ...]
+    length: Int[Tensor, " batch"]
+    window_size: int | None
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> "History":
+        """Return the state of the given rows, in that order; a row may occur several times."""
+        tokens = tuple(x[rows] for x in self.tokens)
+        return History(tokens, self.length[rows], self.window_size)
+
+    def append(
+        self,
+        new: tuple[Float[Tensor, "batch heads new *d"], ...],
+        attention_mask: Bool[Tensor, "batch new"] | None,
+    ) -> "History":
+        """Return the state with new tokens, without padding."""
+        n = new[0].shape[2]
+        added = torch.full_like(self.length, n) if attention_mask is None else attention_mask.sum(1)
+        length = self.length + added
+        old = self.tokens[0].shape[2] if self.tokens else 0
+        places = torch.arange(int(length.max()), device=length.device)
+        places = torch.minimum(places, (length - 1).clamp_min(0)[:, None])
+        before = self.length[:, None]
+        source = torch.where(places < before, places, old + places - before)
+        every = zip(self.tokens, new, strict=True) if self.tokens else ((x,) for x in new)
+        tokens = tuple(_take(torch.cat(parts, 2), source) for parts in every)
+        return History(tokens, length, self.window_size)
+
+    def new_of(
+        self, out: Float[Tensor, "batch heads n e"], new: int
+    ) -> Float[Tensor, "batch heads new e"]:
+        """Return the outputs of the tokens that were appended to this state."""
+        places = self.length[:, None] + torch.arange(new, device=out.device)
+        return _take(out, places.clamp(max=out.shape[2] - 1))
+
+
+def _take(
+    x: Float[Tensor, "batch heads n *d"], places: Int[Tensor, "batch m"]
+) -> Float[Tensor, "batch heads m *d"]:
+    """Return the tokens at some places of each row."""
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return x.transpose(1, 2)[rows, places].transpose(1, 2)
+
+
+METHODS = ("forward", "encode_memory", "attend_memory", "init_state", "extend", "extend_last")
+
+
+@contextmanager
+def _methods(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """Override methods of a mechanism with exactly these in the with block."""
+    before = {name: vars(module).pop(name) for name in METHODS if name in vars(module)}
+    vars(module).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            del vars(module)[name]
+        vars(module).update(before)
+
+
+@contextmanager
+def replaced(module: nn.Module, **methods: Callable[..., Any]) -> Iterator[None]:
+    """Override methods of a module in the with block."""
+    before = {name: vars(module)[name] for name in methods if name in vars(module)}
+    vars(module).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            del vars(module)[name]
+        vars(module).update(before)

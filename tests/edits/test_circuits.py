@@ -1,0 +1,135 @@
+"""Planted circuits: patching finds exactly the heads whose weights were set by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard import edits
+from regard.edits.effects import effects
+from regard.edits.found import Effects
+from regard.models.config import DecoderConfig
+from regard.models.head_config import LMHeadConfig
+from regard.models.layers import Layer
+from regard.models.transformer import Decoder
+from regard.runs.recipe import Recipe
+from regard.runs.run import Run
+from regard.text.tokenizer import number_tokenizer
+
+NUMBERS, HEADS, WIDTH = 8, 4, 12
+TOKENS, POSITIONS = NUMBERS + 3, 8
+TOKEN = slice(0, TOKENS)
+POSITION = slice(TOKENS, TOKENS + POSITIONS)
+PREVIOUS = slice(POSITION.stop, POSITION.stop + TOKENS)
+OUT = slice(PREVIOUS.stop, PREVIOUS.stop + TOKENS)
+JUNK = slice(OUT.stop, HEADS * WIDTH)
+"""Channels that nothing reads; other heads write there."""
+SHARP = 40.0
+
+
+def blank_run(n_layers: int) -> tuple[Run, Decoder]:
+    """A decoder that reads tokens and positions as unit vectors; its heads write junk."""
+    config = DecoderConfig(
+        context_length=POSITIONS, n_layers=n_layers, n_heads=HEADS, d_model=HEADS * WIDTH, dropout=0
+    )
+    recipe = Recipe(model=config, head=LMHeadConfig())
+    run = Run.new(Path("planted"), recipe, number_tokenizer(NUMBERS), {})
+    body = run.model.double().eval().body
+    assert isinstance(body, Decoder)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in run.model.named_parameters():
+            if "norm" not in name:
+                parameter.zero_()
+            if name.endswith("qkv_proj.weight"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        body.embedding.weight[:, TOKEN] = torch.eye(TOKENS, dtype=torch.float64)
+        positions = next(p for name, p in body.named_parameters() if "absolute" in name)
+        positions[:POSITIONS, POSITION] = torch.eye(POSITIONS, dtype=torch.float64)
+        for layer in body._layers():
+            weight = layer.self_attention.o_proj.weight
+            weight[JUNK] = 0.001 * torch.randn(weight[JUNK].shape, generator=generator).double()
+    return run, body
+
+
+def plant(layer: Layer, head: int, query: Tensor, key: Tensor, value: Tensor, out: Tensor) -> None:
+    """Set the four matrices of a head."""
+    attention, width = layer.self_attention, HEADS * WIDTH
+    rows = slice(head * WIDTH, (head + 1) * WIDTH)
+    with torch.no_grad():
+        for i, matrix in enumerate((query, key, value)):
+            attention.qkv_proj.weight[i * width : (i + 1) * width][rows] = matrix
+        attention.o_proj.weight[:, rows] = out
+
+
+def selecting(block: slice, *, scale: float = 1.0, shift: int = 0) -> Tensor:
+    """The matrix from the stream to a head that reads a block, shifted by some places."""
+    matrix = torch.zeros(WIDTH, HEADS * WIDTH, dtype=torch.float64)
+    for i in range(block.stop - block.start):
+        if 0 <= i + shift < WIDTH:
+            matrix[i + shift, block.start + i] = scale
+    return matrix
+
+
+def found_by_patching(run: Run, clean: str, corrupt: str, right: str, wrong: str) -> Effects:
+    metric = edits.logit_difference(right, wrong)
+    return effects(run, clean, corrupt, metric=metric, by=("patching",), controls=0)
+
+
+def large(found: Effects) -> set[str]:
+    """The heads with more than a twentieth of the effect."""
+    means = found.examples.mean(0)
+    return {cell.name for cell, mean in zip(found.cells, means, strict=True) if abs(mean) > 0.05}
+
+
+def test_induction_is_a_head_for_the_previous_token_and_a_head_that_matches_it() -> None:
+    """Elhage et al., 2021: A B … A → B."""
+    run, body = blank_run(2)
+    first, second = body._layers()
+    plant(
+        first,
+        2,
+        selecting(POSITION, scale=SHARP, shift=-1),
+        selecting(POSITION),
+        selecting(TOKEN),
+        selecting(PREVIOUS).T,
+    )
+    plant(
+        second,
+        1,
+        selecting(TOKEN, scale=SHARP),
+        selecting(PREVIOUS),
+        selecting(TOKEN),
+        selecting(OUT).T,
+    )
+    head = run.model.head
+    assert isinstance(head, nn.Linear)
+    with torch.no_grad():
+        head.weight[:, OUT] = torch.eye(TOKENS, dtype=torch.float64)
+    found = found_by_patching(run, "3 5 1 2 3", "4 5 1 2 3", "5", "7")
+    assert found.clean[0] > 2 * abs(found.corrupt[0])
+    assert large(found) == {"decoder.0.heads.2", "decoder.1.heads.1"}
+
+
+def test_a_sum_is_two_heads_that_add_their_numbers() -> None:
+    """One head reads the first number, another the second; the logit of s is s(a + b) − s²/2."""
+    run, body = blank_run(1)
+    (layer,) = body._layers()
+    counted = torch.zeros(WIDTH, HEADS * WIDTH, dtype=torch.float64)
+    counted[0, TOKEN] = 0.02 * (torch.arange(TOKENS).double() - 3)  # the number of a token
+    for head, place in ((0, 1), (3, 2)):
+        key = torch.zeros_like(counted)
+        key[0, POSITION.start + place] = 1.0
+        query = torch.zeros_like(counted)
+        query[0, POSITION] = SHARP  # every position asks alike
+        query[0, POSITION.start + place] = SHARP
+        plant(layer, head, query, key, counted, selecting(slice(OUT.start, OUT.start + 1)).T)
+    head_of_model = run.model.head
+    assert isinstance(head_of_model, nn.Linear)
+    with torch.no_grad():
+        head_of_model.weight[3:, OUT.start] = torch.arange(NUMBERS).double()
+    found = found_by_patching(run, "3 4 0", "1 2 0", "7", "3")
+    assert large(found) == {"decoder.0.heads.0", "decoder.0.heads.3"}
+    # Both numbers grow by 2, and the last norm is nearly linear for sums this small.
+    assert found.examples[0, [0, 3]].tolist() == pytest.approx([0.5, 0.5], abs=0.1)

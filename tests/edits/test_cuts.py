@@ -1,0 +1,172 @@
+"""Cuts of every mechanism equal a masked dense reference."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard import edits
+from regard.attention import Mask
+from regard.edits.activations import activations, text_inputs
+from regard.edits.apply import edited
+from regard.edits.edit import Cut
+from regard.edits.sites import sites
+from regard.errors import UnsupportedError, UserError
+from regard.explorer.intercept import AttentionRecord, capture_attention
+from regard.runs.run import Run
+from tiny_edited import MECHANISMS, OTHER, TEXT, family_run, mechanism_run, off
+
+ROUNDING = 1e-9
+QUERY, KEY = 6, 5
+"""A query, and a key before it whose writes are cut."""
+RECURRENT = MECHANISMS[MECHANISMS.index("gated-linear") :]
+KERNELS = MECHANISMS[MECHANISMS.index("elu") : MECHANISMS.index("gated-linear")]
+SCORED = MECHANISMS[: MECHANISMS.index("elu")]
+UNMASKED = ["moba", "bigbird", "sliding-window"]
+"""Mechanisms that take no dense mask."""
+
+
+def record_of(run: Run) -> AttentionRecord:
+    (inputs, *_), text = text_inputs(run, TEXT), run.model.body
+    return capture_attention(text, *inputs)[0]
+
+
+def outputs(run: Run, edit: Cut) -> Tensor:
+    """What the heads of the first layer give under an edit, before their gates."""
+    inputs, *_ = text_inputs(run, TEXT)
+    known = {site.name: site for site in sites(run)}
+    raw = "decoder.0.heads.0.raw" in known
+    names = [f"decoder.0.heads.{h}{'.raw' if raw else ''}" for h in (0, 1)]
+    with edited(run, edit):
+        found = activations(run, inputs, [known[name] for name in names])
+    return torch.stack([found[name] for name in names], 1)
+
+
+def reference(record: AttentionRecord, mask: Mask, **gates: Tensor) -> Tensor:
+    """The weights in float64, straight from the formula."""
+    given: dict[str, Any] = {**record.gates, **gates}
+    found: Tensor = record.mechanism.reference(  # type: ignore[operator]
+        record.query, record.key, mask, None, **given
+    )
+    return found
+
+
+def heaviest(record: AttentionRecord) -> tuple[int, Tensor]:
+    """The key that the query reads most of, and a mask of this pair."""
+    key = int(record.weights[0, 1, QUERY].abs().argmax())
+    cut = torch.zeros(record.weights.shape, dtype=torch.bool)
+    cut[:, 1, QUERY, key] = True
+    return key, cut
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCORED if kind not in UNMASKED])
+def test_a_cut_before_normalization_hides_the_key(kind: str) -> None:
+    run = mechanism_run(kind)
+    record = record_of(run)
+    key, cut = heaviest(record)
+    expected = reference(record, Mask.causal() & Mask.dense(~cut)) @ record.value
+    assert off(expected, record.out) > ROUNDING
+    found = outputs(run, edits.cut("decoder.0.heads.1", query=QUERY, key=key))
+    assert off(found, expected) <= ROUNDING
+
+
+@pytest.mark.parametrize("kind", [*UNMASKED, *KERNELS])
+def test_a_cut_before_normalization_divides_by_the_other_weights(kind: str) -> None:
+    run = mechanism_run(kind)
+    record = record_of(run)
+    key, pair = heaviest(record)
+    weights = reference(record, Mask.causal()).masked_fill(pair, 0)
+    expected = weights / weights.sum(-1, keepdim=True) @ record.value
+    cut = edits.cut("decoder.0.heads.1", query=QUERY, key=key, how="before-normalization")
+    assert off(outputs(run, cut), expected) <= ROUNDING
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_an_edge_cut_subtracts_one_term(kind: str) -> None:
+    """y_i − W_ij v_j, with W of the reference; other queries keep their output to rounding."""
+    run = mechanism_run(kind)
+    record = record_of(run)
+    key, pair = heaviest(record)
+    expected = reference(record, Mask.causal()).masked_fill(pair, 0) @ record.value
+    assert off(expected, record.out) > ROUNDING
+    how: Any = "edge" if kind in RECURRENT else "after-normalization"
+    cut = edits.cut("decoder.0.heads.1", query=QUERY, key=key, how=how)
+    assert off(outputs(run, cut), expected) <= ROUNDING
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_write_cut_changes_all_later_outputs(kind: str) -> None:
+    """The reference without the token's write and, under a delta rule, without what it erases."""
+    run = mechanism_run(kind)
+    record = record_of(run)
+    cut = torch.zeros(record.value.shape[:3], dtype=torch.bool)
+    cut[:, :, KEY] = True
+    gates = {
+        name: gate.masked_fill(cut.view(*cut.shape, *[1] * (gate.ndim - 3)), 0)
+        for name, gate in record.gates.items()
+        if name in ("beta", "erase", "write")
+    }
+    value = record.value.masked_fill(cut[..., None], 0)
+    expected = reference(record, Mask.causal(), **gates) @ value
+    found = outputs(run, edits.cut("decoder.0.values.0", key=KEY, how="write"))
+    assert off(found[:, :, :KEY], record.out[:, :, :KEY]) <= ROUNDING
+    assert off(found, expected) <= ROUNDING
+    assert off(found[:, :, KEY + 1 :], record.out[:, :, KEY + 1 :]) > ROUNDING
+
+
+def test_words_name_tokens_of_a_cut() -> None:
+    run = mechanism_run("softmax")
+    by_word = outputs(run, edits.cut("decoder.0.heads.1", query="Rome", key="Ada"))
+    assert torch.equal(by_word, outputs(run, edits.cut("decoder.0.heads.1", query=5, key=1)))
+
+
+def test_a_cut_from_a_source_names_its_words() -> None:
+    run = family_run("encoder-decoder, post")
+    inputs, *_ = text_inputs(run, TEXT, OTHER)
+    names = [f"decoder.0.cross.{part}.1" for part in ("weights", "values", "heads")]
+    places = [site for name in names for site in sites(run) if site.name == name]
+    weights, value = (activations(run, inputs, places)[name][0] for name in names[:2])
+    with edited(run, edits.cut("decoder.0.cross.heads.1", query="Rome", key="Ada")):
+        found = activations(run, inputs, places[2:])[names[2]][0]
+    query, key = 1 + OTHER.split().index("Rome"), TEXT.split().index("Ada")
+    weights[query, key] = 0
+    weights[query] /= weights[query].sum()
+    assert off(found, weights @ value) <= ROUNDING
+
+
+ERRORS: list[tuple[str, Cut, type[UserError], str]] = [
+    ("mamba2", edits.cut("decoder.0.heads.0", key=1), UserError, "set how to edge or write"),
+    ("elu", edits.cut("decoder.0.heads.0", key=1), UserError, "before-normalization or after"),
+    (
+        "softmax",
+        edits.cut("decoder.0.heads.0", key=1, how="write"),
+        UnsupportedError,
+        "softmax attention has no write cut",
+    ),
+    (
+        "mamba2",
+        edits.cut("decoder.0.heads.0", key=1, how="write"),
+        UserError,
+        "a write cut is of values",
+    ),
+    (
+        "mamba2",
+        edits.cut("decoder.0.values.0", key=1, query=2, how="write"),
+        UserError,
+        "leave query out",
+    ),
+    ("softmax", edits.cut("decoder.0.queries.0", key=1), UserError, "is of heads"),
+    ("softmax", edits.cut("decoder.0.heads.0", query=1, key=5), UserError, "changed nothing"),
+    ("softmax", edits.cut("decoder.0.heads.0", key="Adda"), UserError, "did you mean Ada"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cut", "error", "message"), ERRORS)
+def test_impossible_cuts_are_refused(
+    kind: str, cut: Cut, error: type[UserError], message: str
+) -> None:
+    run = mechanism_run(kind)
+    inputs, *_ = text_inputs(run, TEXT)
+    with pytest.raises(error, match=message), edited(run, cut):
+        run.model.body(*inputs)

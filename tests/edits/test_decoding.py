@@ -1,0 +1,151 @@
+"""Decoding with a cache under an edit equals reading the whole text anew; nothing stays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard import edits
+from regard.decoding.beam_search import search_ids
+from regard.edits.apply import edited
+from regard.edits.edit import EACH_NEW, Edits
+from regard.edits.sites import sites
+from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.runs.run import Run
+from tiny_edited import MECHANISMS, family_run, mechanism_run, off
+from tiny_families import FAMILIES
+from tiny_recurrent import padded
+
+ROUNDING = 1e-9
+ROWS = [[1, 3, 5, 6, 7, 8], [1, 4, 5, 6]]
+NEW = [[10, 11, 7], [11, 3, 9]]
+WRITERS = [
+    name
+    for name in FAMILIES
+    if not name.startswith("encoder,") and name != "encoder" and "both ways" not in name
+]
+
+
+def all_edits(run: Run) -> Edits:
+    """Every kind of edit, at each kind of position."""
+    known = {site.name: site for site in sites(run)}
+    found = Edits()
+    for site in known.values():
+        grows = site.name.startswith("decoder") and "cross" not in site.name
+        if site.head == 1 and site.part in ("heads", "raw"):
+            found += edits.zero(site.name, at=0)
+        elif grows and site.head == 0 and site.part in ("queries", "keys", "values"):
+            found += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
+        elif site.head is None and site.part in ("residual", "feedforward", "hidden"):
+            found += edits.steer(site.name, [0.25] * (site.width or 0), scale=2, at="last")
+        elif site.head is None:
+            found += edits.steer(site.name, [0.5] * (site.width or 0), at=(0,))
+        elif site.head == 0 and site.part == "scores":
+            found += edits.cut(f"{site.layer}.heads.0", key=0)
+        elif site.head == 0 and site.part == "weights" and f"{site.layer}.scores.0" not in known:
+            found += edits.zero(site.name, at=0)
+    return found
+
+
+def logits_by_steps(model: Any, rows: Sequence[list[int]]) -> Tensor:
+    """Logits after the prompts and after each new token but the last, read with a state."""
+    ids, lengths = padded(rows)
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
+    state = model.init_state(len(rows), ids.shape[1] + len(NEW[0]))
+    logits, state = model.extend(ids, state, real)
+    found = [logits]
+    for new in torch.tensor(NEW).T:
+        logits, state = model.extend(new[:, None], state)
+        found.append(logits)
+    return torch.stack(found, 1)
+
+
+def check_decoding(run: Run, edit: Edits) -> None:
+    """Logits with a state are those of whole rows, each read alone in one call."""
+    source, lengths = torch.tensor([[3, 5, 6, 7, 8, 10, 11]] * 2), torch.tensor([7, 7])
+
+    def model_of(rows: slice) -> Any:
+        if isinstance(run.model, SequenceToSequence):
+            return run.model.condition(source[rows], lengths[rows])
+        return run.language_model
+
+    with torch.no_grad(), edited(run, edit):
+        stepped = logits_by_steps(model_of(slice(None)), ROWS)
+        for i, row in enumerate(ROWS):
+            model = model_of(slice(i, i + 1))
+            _, state = model.extend(torch.tensor([row]), model.init_state(1, 12))
+            last, _ = model.extend(torch.tensor([NEW[i]]), state)
+            assert off(stepped[i, -1], last[0]) <= ROUNDING
+    prompt_only = Edits(tuple(one for one in edit if getattr(one, "at", None) != EACH_NEW))
+    with torch.no_grad(), edited(run, prompt_only):
+        stepped = logits_by_steps(model_of(slice(None)), ROWS)[:, 0]
+        for i, row in enumerate(ROWS):
+            ids = torch.tensor([row])
+            given = (source[:1], lengths[:1], ids) if is_pair(run) else (ids,)
+            assert off(stepped[i], run.model(*given)[0, -1]) <= ROUNDING
+
+
+def is_pair(run: Run) -> bool:
+    return isinstance(run.model, SequenceToSequence)
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_families_decode_under_edits(family: str) -> None:
+    run = family_run(family)
+    check_decoding(run, all_edits(run))
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_mechanisms_decode_under_edits(kind: str) -> None:
+    run = mechanism_run(kind)
+    check_decoding(run, all_edits(run))
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Rows of ids, of one length."""
+
+    ids: Tensor
+
+    def reorder(self, rows: Tensor) -> "Texts":
+        return Texts(self.ids[rows])
+
+
+@dataclass(frozen=True)
+class Rereading:
+    """A generator that reads each row anew for each token."""
+
+    model: LanguageModel
+
+    def init_state(self, batch: int, capacity: int) -> Texts:
+        del capacity
+        return Texts(torch.zeros(batch, 0, dtype=torch.long))
+
+    def extend(
+        self, input_ids: Tensor, states: Texts, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Texts]:
+        assert attention_mask is None
+        ids = torch.cat([states.ids, input_ids], 1)
+        return self.model(ids)[:, -1], Texts(ids)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "gated-deltanet", "elu", "forgetting"])
+def test_beams_are_those_of_reading_anew(kind: str) -> None:
+    run = mechanism_run(kind)
+    edit = edits.steer("decoder.0.residual", [0.5] * 8, at=2) + edits.zero("decoder.1.heads.0")
+    if kind == "softmax":
+        edit += edits.cut("decoder.0.heads.1", key=1)
+    settings: dict[str, Any] = {"beams": 3, "max_new_tokens": 5, "n_best": 3}
+    prompts = [[1, 3, 5, 6], [1, 4, 5, 7]]
+    with torch.inference_mode(), edited(run, edit):
+        found = search_ids(run.language_model, prompts, **settings)
+        expected = search_ids(Rereading(run.language_model), prompts, **settings)
+    assert [[beam.ids for beam in row] for row in found] == [
+        [beam.ids for beam in row] for row in expected
+    ]
+    assert [[beam.score for beam in row] for row in found] == [
+        pytest.approx([beam.score for beam in row]) for row in expected
+    ]

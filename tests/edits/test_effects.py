@@ -1,0 +1,185 @@
+"""Effects: patching is the plain loop, attribution its estimate, and planted circuits are found."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regard import edits
+from regard.edits.activations import text_inputs
+from regard.edits.apply import edited
+from regard.edits.edit import Edit
+from regard.edits.effects import effects
+from regard.edits.sites import sites
+from regard.errors import UserError
+from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.runs.run import Run
+from tiny import PEOPLE
+from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run
+from tiny_families import FAMILIES
+
+METRIC = edits.logit_difference("Rome", "Oslo")
+ROUNDING = 1e-9
+PREDICTORS = [
+    name for name in FAMILIES if "both ways" not in name and name.partition(",")[0] != "encoder"
+]
+
+
+def metric(run: Run, text: str, edit: Edit | None = None) -> float:
+    """The difference of logits after a text."""
+    assert isinstance(run.model, LanguageModel | SequenceToSequence)
+    right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
+    with torch.no_grad(), edited(run, edit):
+        logits = run.model.head(run.model.body(*text_inputs(run, text)[0]))[0, -1]
+    return float(logits[right] - logits[wrong])
+
+
+@pytest.mark.parametrize("kind", ["layers", "heads", "residual", "tokens"])
+@pytest.mark.parametrize("family", PREDICTORS)
+def test_patching_is_the_plain_loop(family: str, kind: str) -> None:
+    """Each cell is one site set to its clean value; all are rows of one batch."""
+    run = family_run(family)
+    try:
+        found = effects(run, TEXT, OTHER, metric=METRIC, sites=kind, by=("patching",))
+    except UserError as error:
+        assert "this model has none" in str(error)  # noqa: PT017
+        return
+    assert found.patching is not None
+    high, low = metric(run, TEXT), metric(run, OTHER)
+    chosen = range(0, len(found.cells), max(len(found.cells) // 4, 1))
+    for i in chosen:
+        cell = found.cells[i]
+        patched = metric(run, OTHER, edits.patch(cell.site.name, TEXT, at=cell.position))
+        expected = (patched - low) / (high - low)
+        assert found.patching[0, i] == pytest.approx(expected, abs=1e-7), cell.name
+
+
+def test_attribution_is_exact_where_the_rest_is_linear() -> None:
+    run = family_run("rnn, identity")
+    found = effects(run, TEXT, OTHER, metric=METRIC, sites="residual")
+    assert found.error is not None
+    assert found.error.largest_gap <= ROUNDING
+    assert found.error.rank_correlation == pytest.approx(1)
+    assert not found.error.saturated
+    assert not found.error.wrong_signs
+
+
+def test_a_saturated_head_is_flagged() -> None:
+    """Scores so large that softmax has no slope: patched queries move it, gradients don't."""
+    run = mechanism_run("softmax", n_layers=1)
+    weight = decoder_layer(run, 0).self_attention.qkv_proj.weight
+    with torch.no_grad():
+        weight[:8] *= 300.0
+    names = [site.name for site in sites(run) if site.part == "queries"]
+    found = effects(run, TEXT, OTHER, metric=METRIC, sites=names)
+    assert found.error is not None
+    largest = found.cells[found.order[0]].name
+    assert largest in found.error.saturated
+    assert largest in str(found.error)
+
+
+def test_pairs_have_intervals_controls_and_a_held_out_half() -> None:
+    run = mechanism_run("gated-softmax")
+    clean = [TEXT, "Ada was born in Rome", "Ada lives in Rome and Oslo"]
+    corrupt = [OTHER, "Bob was born in Oslo", "Bob lives in Oslo and Rome"]
+    found = effects(run, clean, corrupt, metric=METRIC, controls=7)
+    assert found.examples.shape == (3, 4)
+    assert found.control.shape == (3, 7)
+    for one, column in zip(found.intervals, found.examples.T, strict=True):
+        assert one.low <= column.mean() <= one.high
+    single = [effects(run, *pair, metric=METRIC, controls=0) for pair in zip(clean, corrupt)]  # noqa: B905
+    assert np.allclose(np.concatenate([one.examples for one in single]), found.examples)
+    assert "held_out" in found.table().splitlines()[0]
+    assert len(found.table().splitlines()) == 5
+    again = effects(run, clean, corrupt, metric=METRIC, controls=7)
+    assert np.array_equal(again.control, found.control)
+    assert found.figure().axes
+
+
+def test_attribution_of_a_state_is_by_token() -> None:
+    with pytest.raises(UserError, match="a state is one token's; choose sites = residual"):
+        effects(family_run("rnn, gru"), TEXT, OTHER, metric=METRIC, sites="layers")
+
+
+Given = dict[str, Any]
+ERRORS: list[tuple[Given, str]] = [
+    ({"clean": "Ada was born"}, "the texts have 4 and 10 tokens"),
+    ({"clean": OTHER}, "the metric is the same for both texts"),
+    ({"clean": [TEXT, TEXT]}, "2 clean texts and 1 corrupt"),
+    ({"sites": "head"}, "there are heads, layers, residual, tokens"),
+    ({"sites": ["decoder.0.head.0"]}, "did you mean decoder.0.heads.0"),
+    ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
+    ({"by": ("path",)}, "there are patching and attribution"),
+    ({"by": ()}, "names no method"),
+    ({"sites": "layers", "controls": 3}, "for sites = heads"),
+    ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),
+    ({"metric": edits.logit_difference("", "Rome")}, "is empty"),
+    ({"metric": edits.logit_difference(["Rome"] * 2, "Oslo")}, "2 right words for 1 pairs"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), ERRORS)
+def test_wrong_input_is_refused(given: Given, message: str) -> None:
+    run = mechanism_run("softmax")
+    settings: Given = {"clean": TEXT, "corrupt": OTHER, "metric": METRIC} | given
+    with pytest.raises(UserError, match=message) as caught:
+        effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
+    assert "\n" not in str(caught.value)
+
+
+# The command
+
+HEADER = "clean\tcorrupt\tright\twrong\n"
+
+
+def write_pairs(folder: Path) -> Path:
+    """Pairs of names of equal length, by letters."""
+    path = folder / "effects.tsv"
+    names = [name for name, _ in PEOPLE]
+    clean = next(name for name in names if sum(len(n) == len(name) for n in names) > 1)
+    corrupt = next(name for name in names if len(name) == len(clean) and name != clean)
+    texts = [f"{name} was born in " for name in (clean, corrupt)]
+    path.write_text(HEADER + "\t".join([*texts, "R", "."]) + "\n", "utf-8")
+    return path
+
+
+def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
+    pairs = write_pairs(run.parent)
+    done = regard("effects", run, pairs, "--json", "effects.json", "--controls", 3)
+    assert done.code == 0, done.err
+    page = (run.parent / "effects.html").read_text("utf-8")
+    assert "decoder.0.heads.0" in page
+    assert "<script" not in page
+    rows = json.loads((run.parent / "effects.json").read_text("utf-8"))
+    assert {row["site"] for row in rows} >= {"decoder.0.heads.0"}
+    assert "rank correlation" in done.out
+    names = "decoder.0.attention,decoder.0.feedforward"
+    assert regard("effects", run, pairs, "--sites", names, "--by", "patching").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", [], "has no column clean"),
+        ("clean\tcorrupt\tright\n", [], "has no column wrong"),
+        (HEADER, [], "has no row"),
+        (HEADER + "a\tb\tc\n", [], "effects.tsv:2: has 3 cells, and the header 4"),
+        (HEADER + "a\tb\t\tc\n", [], "effects.tsv:2: right is empty"),
+        (None, ["--sites", "everything"], "there are heads, layers"),
+        (None, ["--by", "guessing"], "there are patching and attribution"),
+        (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
+    ],
+)
+def test_the_command_refuses_wrong_input(
+    regard: Any, run: Path, content: str | None, options: list[Any], message: str
+) -> None:
+    path = write_pairs(run.parent)
+    if content is not None:
+        path.write_text(content)
+    done = regard("effects", run, path, *options)
+    assert done.code == 2
+    assert message in done.err
+    assert not done.new

@@ -1,0 +1,74 @@
+"""Tiny runs in float64, whose tokens are the words of a small vocabulary."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from regard.attention.config import BUILT_IN, AttentionConfig, config_type
+from regard.models.builders import SequenceToSequence
+from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
+from regard.models.head_config import ClassificationHeadConfig, HeadConfig, LMHeadConfig
+from regard.models.layers import Layer
+from regard.models.transformer import Decoder
+from regard.runs.recipe import Recipe
+from regard.runs.run import Run
+from regard.text.tokenizer import word_tokenizer
+from tiny_families import FAMILIES, LABELS, SIZES, reads_both_ways
+from tiny_recurrent import sharp
+
+WORDS = ("Ada", "Bob", "was", "born", "in", "Rome", "Oslo", "and", "lives")
+TEXT = "Ada was born in Rome and lives in Oslo"
+OTHER = "Bob was born in Oslo and lives in Rome"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "top-k": {"k": 3},
+    "moba": {"block_size": 2, "blocks": 3},
+    "linformer": {"k": 3, "shared": False},
+    "bigbird": {"block_size": 2},
+    "sliding-window": {"size": 3, "block_size": 2},
+    "fourier": {"features": 512, "sigma": 20.0},
+    "favor-trigonometric": {"features": 4096},
+}
+MECHANISMS = [kind for kind in BUILT_IN if kind not in ("linformer", "favor-trigonometric")]
+"""Those of decoders, without features whose weights may be negative."""
+
+
+def tiny_run(config: ModelConfig) -> Run:
+    """An untrained run with large weights."""
+    reads = isinstance(config, EncoderConfig | RecurrentConfig) and reads_both_ways(config)
+    head: HeadConfig = ClassificationHeadConfig(labels=LABELS) if reads else LMHeadConfig()
+    tokenizer = word_tokenizer([f" {word}" for word in WORDS])
+    run = Run.new(Path("tiny"), Recipe(model=config, head=head), tokenizer, {})
+    sharp(run.model)
+    for module in run.model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.weight.data += 1
+    return run
+
+
+def family_run(family: str) -> Run:
+    """A run of a family of `tiny_families`."""
+    return tiny_run(FAMILIES[family])
+
+
+def mechanism_run(kind: str, **settings: Any) -> Run:
+    """A decoder with two query heads, which share a key/value head unless they can't."""
+    config = cast(type[AttentionConfig], config_type(kind))(**OPTIONS.get(kind, {}))
+    return tiny_run(DecoderConfig(**{**SIZES, "n_kv_heads": 1, "attention": config, **settings}))
+
+
+def texts_of(run: Run) -> tuple[str, str | None]:
+    """A text for a run, and a target if it needs one."""
+    return TEXT, OTHER if isinstance(run.model, SequenceToSequence) else None
+
+
+def decoder_layer(run: Run, layer: int) -> Layer:
+    """A layer of a decoder."""
+    body = run.model.body
+    assert isinstance(body, Decoder)
+    return body._layers()[layer]
+
+
+def off(one: Tensor, other: Tensor) -> float:
+    """The largest difference."""
+    return float((one - other).detach().abs().max())
