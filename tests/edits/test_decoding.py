@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard import edits
 from regard.decoding.beam_search import search_ids
+from regard.decoding.generate import generate_answers
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
@@ -151,3 +152,12 @@ def test_beams_are_those_of_reading_anew(kind: str) -> None:
     assert [[beam.score for beam in row] for row in found] == [
         pytest.approx([beam.score for beam in row]) for row in expected
     ]
+
+
+def test_answers_that_fill_the_context_keep_the_positions_of_their_prompt() -> None:
+    """Beside a longer row, a row isn't continued as a new prompt, whose last token is another."""
+    run = mechanism_run("softmax")
+    edit = edits.steer("decoder.1.residual.feedforward", [30.0, -30.0] * 4, at="last")
+    with edited(run, edit):
+        alone = [generate_answers(run, [row])[0].ids for row in ROWS]
+        assert [one.ids for one in generate_answers(run, ROWS)] == alone
