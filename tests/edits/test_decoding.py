@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard import edits
 from regard.decoding.beam_search import search_ids
+from regard.decoding.generate import generate_answers
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
@@ -41,6 +42,8 @@ def all_edits(run: Run) -> Edits:
             found += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
         elif site.head is None and site.part in ("residual", "feedforward", "hidden"):
             found += edits.steer(site.name, [0.25] * (site.width or 0), scale=2, at="last")
+        elif site.part == "embedding":
+            found += edits.steer(site.name, [0.5] * (site.width or 0))
         elif site.head is None:
             found += edits.steer(site.name, [0.5] * (site.width or 0), at=(0,))
         elif site.head == 0 and site.part == "scores":
@@ -149,3 +152,12 @@ def test_beams_are_those_of_reading_anew(kind: str) -> None:
     assert [[beam.score for beam in row] for row in found] == [
         pytest.approx([beam.score for beam in row]) for row in expected
     ]
+
+
+def test_answers_that_fill_the_context_keep_the_positions_of_their_prompt() -> None:
+    """Beside a longer row, a row isn't continued as a new prompt, whose last token is another."""
+    run = mechanism_run("softmax")
+    edit = edits.steer("decoder.1.residual.feedforward", [30.0, -30.0] * 4, at="last")
+    with edited(run, edit):
+        alone = [generate_answers(run, [row])[0].ids for row in ROWS]
+        assert [one.ids for one in generate_answers(run, ROWS)] == alone

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
-from regard.decoding.prepare import prepare
+from regard.decoding.prepare import has_hooks, prepare
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
 from regard.environment import Precision
@@ -440,6 +440,17 @@ def generate_answers(
     Raises:
         UserError: the model doesn't generate.
     """
+    by_length: dict[int, list[int]] = {}
+    if has_hooks(run.model):  # continued rows would be new prompts, where edits find positions anew
+        for i, row in enumerate(rows):
+            by_length.setdefault(len(row), []).append(i)
+    if len(by_length) > 1:
+        found: dict[int, Generated] = {}
+        for places in by_length.values():
+            some = [rows[i] for i in places]
+            answers = generate_answers(run, some, max_new_tokens=max_new_tokens)
+            found |= dict(zip(places, answers, strict=True))
+        return [found[i] for i in range(len(rows))]
     model, starts = begin_answers(run, rows, run.device)
     return _fill(run, model, starts, max_new_tokens or run.recipe.model.context_length)
 

@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 
 import regard
 from regard.attention.base import product_dtype
-from regard.decoding.prepare import is_hooked, prepare
+from regard.decoding.prepare import has_hooks, prepare
 from regard.decoding.step import (
     CompiledStep,
     PackagedModel,
@@ -128,7 +128,7 @@ def compile(
         raise UserError(
             f"compile: packages run on the CPU, not on {run.device}; choose --device cpu"
         )
-    if any(map(is_hooked, run.model.modules())):
+    if has_hooks(run.model):
         raise UserError("compile: a package holds no edits and no hooks; compile without them")
     with run.environment(precision).autocast():
         target = _target(run, batch)
@@ -218,7 +218,7 @@ def with_package(run: Run) -> Any:
         UserError: the run is of another family.
     """
     model = run.language_model
-    if model.training or any(map(is_hooked, model.modules())):
+    if model.training or has_hooks(model):
         return model
     steps: dict[int, tuple[CompiledStep, Sequence[int]]] = {}
     for folder, description in _usable(run):

@@ -59,6 +59,11 @@ def is_hooked(module: nn.Module) -> bool:
     )
 
 
+def has_hooks(model: nn.Module) -> bool:
+    """Whether any module has hooks or replaced methods, as under an edit."""
+    return any(map(is_hooked, model.modules()))
+
+
 class DirectLinear(nn.Linear):
     """A linear layer without hooks."""
 

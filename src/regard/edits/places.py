@@ -175,13 +175,18 @@ def _is_attention(place: str) -> bool:
 
 @contextmanager
 def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> Iterator[None]:
-    """Give a hook the last tokens of a module's output, as many as the stack reads."""
+    """Give a hook the output of a module: for tokens read before, if any, and for new ones."""
     compute = module.forward
 
     def forward(x: Tensor) -> Tensor:
         out: Tensor = compute(x)
         tokens = reader.now
-        before, new = out.split_with_sizes([out.shape[1] - tokens.n, tokens.n], 1)
+        again = out.shape[1] - tokens.n
+        before, new = out.split_with_sizes([again, tokens.n], 1)
+        places = tokens.positions[:, :1] + torch.arange(-again, 0, device=out.device)
+        if bool((places >= 0).any()):
+            known = Tokens(tokens.prompt, places.clamp(min=0))
+            before = torch.where((places >= 0)[..., None], hook(before, known, known), before)
         return torch.cat([before, hook(new, tokens, tokens)], 1)
 
     with replaced(module, forward=forward):
