@@ -14,7 +14,7 @@ from regard.positions.config import NoPositionsConfig
 from tiny_models import tiny_config, tiny_model
 from tiny_recurrent import close, normal, sharp
 
-PLACES = ["".join(chosen) for n in range(5) for chosen in combinations("ABCD", n)]
+PLACES = ["".join(some) for n in range(1, 5) for some in combinations("ABCD", n)]
 D, N = 16, 6
 COUNTED = {"A": D, "B": 3 * D, "C": D, "D": 2 * 20}
 """Channels of each place in a layer of width D, whose gated feed-forward layer has width 20."""
@@ -61,16 +61,16 @@ def test_a_layer_is_its_formula(places: str, parallel: bool) -> None:
 def test_each_place_adds_its_channels_times_the_width(places: str) -> None:
     sizes = [
         sum(p.numel() for p in make_layer(one, 0).parameters())
-        for one in (config(places, canon_width=3), config(""))
+        for one in (config(places, canon_width=3), config("off"))
     ]
     assert sizes[0] - sizes[1] == 3 * sum(COUNTED[place] for place in places)
 
 
 def test_without_them_a_layer_is_a_plain_one() -> None:
-    assert type(make_layer(config(""), 0)) is Layer
+    assert type(make_layer(config("off"), 0)) is Layer
     assert type(make_layer(config("B"), 0)) is Layer
     assert type(make_layer(config("D"), 0)) is LayerWithCanon
-    assert type(make_layer(config(""), 0).self_attention) is SelfAttention
+    assert type(make_layer(config("off"), 0).self_attention) is SelfAttention
     assert type(make_layer(config("B"), 0).self_attention) is ConvolvedSelfAttention
 
 

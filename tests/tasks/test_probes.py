@@ -197,15 +197,21 @@ def test_a_needle_is_anywhere_in_training_and_at_a_distance_in_the_test(
     vocabulary: int, length: int, data: st.DataObject, seed: int
 ) -> None:
     distance = data.draw(st.integers(1, length - 2))
-    config = NeedleConfig(vocabulary=vocabulary, length=length, distance=distance)
-    for draw, place in ((draw_probe, None), (draw_probe_test, length - 1 - distance)):
+    tested = data.draw(st.integers(distance + 2, 60))
+    config = NeedleConfig(
+        vocabulary=vocabulary, length=length, test_length=tested, distance=distance
+    )
+    for draw, n, place in (
+        (draw_probe, length, None),
+        (draw_probe_test, tested, tested - 1 - distance),
+    ):
         ids, labels = draw(config, seed, ROWS)
         for row, asked in zip(ids.tolist(), labels.tolist(), strict=True):
-            assert len(row) == length
+            assert len(row) == n
             marker, question = [i for i, token in enumerate(row) if token == SEPARATOR]
-            assert question == length - 1
+            assert question == n - 1
             assert set(row) - {SEPARATOR} <= set(range(FIRST_TOKEN, vocabulary))
-            assert asked == [IGNORE] * (length - 1) + [row[marker + 1]]
+            assert asked == [IGNORE] * (n - 1) + [row[marker + 1]]
             assert place in (None, marker + 1)
 
 

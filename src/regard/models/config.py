@@ -94,9 +94,9 @@ class TransformerConfig(Config, frozen=True):
     the other side."""
     short_conv: Width = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
-    canon: str = ""
+    canon: str = "off"
     """Places of Canon layers, a subset of ABCD: before attention (A), of queries, keys and values
-    (B), before the feed-forward layer (C), before its activation (D). Default: none."""
+    (B), before the feed-forward layer (C), before its activation (D); or off."""
     canon_width: Annotated[int, Meta(ge=1, le=16)] = 4
     """Width of the convolutions of Canon layers, in tokens."""
     value_residual: bool = False
@@ -323,7 +323,7 @@ class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"
                 f"{self.context_length}; choose fewer"
             )
         for field in NOT_OF_PERCEIVERS:
-            if getattr(self, field):
+            if getattr(self, field) not in (False, 0, (), None, "off"):
                 raise ValueError(f"{field}: is not supported by kind = perceiver; leave it out")
         if self.norm != "pre":
             raise ValueError(

@@ -139,8 +139,8 @@ def require_canon(places: str, short_conv: int) -> None:
     Raises:
         ValueError: a letter is unknown or out of order, or there are two convolutions in one place.
     """
-    if not re.fullmatch("A?B?C?D?", places):
-        raise ValueError(f"canon = {places!r}: choose letters of ABCD, in this order")
+    if not places or not re.fullmatch("off|A?B?C?D?", places):
+        raise ValueError(f"canon = {places!r}: choose letters of ABCD, in this order, or off")
     if short_conv and "B" in places:
         raise ValueError(
             f"canon = {places} and short_conv = {short_conv} both convolve queries, keys and "

@@ -112,28 +112,37 @@ class NeedleConfig(Probe, frozen=True, tag_field="kind", tag="needle"):
     """Number of ids; 0 marks the value and asks for it, 1 doesn't occur."""
     length: Annotated[int, Meta(ge=3, le=LONGEST)] = 128
     """Ids per row."""
+    test_length: Annotated[int, Meta(ge=3, le=LONGEST)] | None = None
+    """Ids per test row. Default: as in training."""
     distance: Positive | None = None
-    """Positions from the value to the question in test rows. Default: any, as in training."""
+    """Positions from the value to the question in test rows. Default: any."""
 
     def __post_init__(self) -> None:
-        if self.distance is not None and self.distance > self.length - 2:
+        longest = self.test_length or self.length
+        if self.distance is not None and self.distance > longest - 2:
             raise ValueError(
-                f"distance = {self.distance} is more than rows of length = {self.length} have: "
-                f"choose {self.length - 2} or less"
+                f"distance = {self.distance} is more than test rows of {longest} ids have: "
+                f"choose {longest - 2} or less"
             )
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
         """Return rows whose value is anywhere, with a label at the last position."""
-        return self._at(rng, rng.integers(1, self.length - 1, size=(rows, 1)))
+        return self._anywhere(rng, rows, self.length)
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose value is at the distance."""
+        """Return rows of the test length, whose value is at the distance."""
+        length = self.test_length or self.length
         if self.distance is None:
-            return self.draw(rng, rows)
-        return self._at(rng, np.full((rows, 1), self.length - 1 - self.distance))
+            return self._anywhere(rng, rows, length)
+        return self._at(rng, np.full((rows, 1), length - 1 - self.distance), length)
 
-    def _at(self, rng: np.random.Generator, place: Int[np.ndarray, "rows 1"]) -> LabeledRows:
-        ids = rng.integers(FIRST_TOKEN, self.vocabulary, (len(place), self.length))
+    def _anywhere(self, rng: np.random.Generator, rows: int, length: int) -> LabeledRows:
+        return self._at(rng, rng.integers(1, length - 1, size=(rows, 1)), length)
+
+    def _at(
+        self, rng: np.random.Generator, place: Int[np.ndarray, "rows 1"], length: int
+    ) -> LabeledRows:
+        ids = rng.integers(FIRST_TOKEN, self.vocabulary, (len(place), length))
         labels = np.full_like(ids, IGNORE)
         labels[:, -1:] = np.take_along_axis(ids, place, axis=1)
         np.put_along_axis(ids, place - 1, SEPARATOR, axis=1)

@@ -75,7 +75,7 @@ class TrainingCost:
             return None
         exact = all(
             isinstance(layer.attention, SoftmaxConfig)
-            and not (layer.window or layer.short_conv or layer.canon)
+            and not (layer.window or layer.short_conv or layer.canon != "off")
             for layer in config.layers
         )
         if not exact or not all(weight.requires_grad for weight in model.parameters()):
