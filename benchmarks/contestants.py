@@ -30,6 +30,7 @@ from regard.attention import (
     KernelAttention,
     Linformer,
     Mask,
+    MoBA,
     Shape,
     SlidingWindow,
     Softmax,
@@ -199,6 +200,11 @@ def linformer(n: int) -> Attention:
 
 def bigbird(n: int) -> Attention:
     return BigBird(block_size=BLOCK, random=RANDOM, max_keys=n)
+
+
+def moba(_: int) -> Attention:
+    """Blocks of 64 keys, of which a query attends to four."""
+    return MoBA(block_size=64, blocks=4)
 
 
 def sliding_window(_: int) -> Attention:
@@ -425,6 +431,7 @@ CONTESTANTS = (
     Contestant(name="BigBird layer", make=layer(bigbird, bias=True), linear=True),
     Contestant(name="BigBird", make=bare(bigbird), linear=True),
     Contestant(name="sliding window", make=bare(sliding_window), linear=True),
+    Contestant(name="MoBA causal", make=bare(moba, causal=True)),
 )
 
 PAIRS = (
@@ -446,4 +453,5 @@ PAIRS = (
     Pair(ours="BigBird layer", peer="Hugging Face BigBird layer, no matrix", at_most=0.33),
     Pair(ours="BigBird", peer="SDPA", at_most=1.0, since=4096),
     Pair(ours="sliding window", peer="SDPA"),
+    Pair(ours="MoBA causal", peer="SDPA causal", at_most=1.0, since=8192),
 )
