@@ -131,7 +131,7 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
         if has_scores:
             if name != "synthesizer":
                 assert_close(found["÷ √d"], found["q·k"] / D**0.5)
-            first = "+ learned scores" if name == "synthesizer" else "÷ √d"
+            first = "learned scores" if name == "synthesizer" else "÷ √d"
             scores = found.get("+ position", found[first])
             gated = found.get("+ gates", scores)
             masked = found.get("masked", gated)
