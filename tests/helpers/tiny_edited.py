@@ -30,6 +30,7 @@ TEXT = "Ada was born in Rome and lives in Oslo"
 OTHER = "Bob was born in Oslo and lives in Rome"
 OPTIONS: dict[str, dict[str, Any]] = {
     "top-k": {"k": 3},
+    "top-k, indexer": {"k": 3, "indexer_heads": 2},
     "differential, version 1": {"version": 1},
     "synthesizer, random": {"variant": "random"},
     "latent, queries too": {"d_query_latent": 6, "d_latent": 5, "d_rope": 4},

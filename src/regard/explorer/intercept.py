@@ -17,6 +17,7 @@ from regard.attention.block_sparse import BlockSparse
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention
 from regard.attention.synthesizer import Synthesizer
+from regard.attention.top_k import IndexedTopK
 from regard.attention.types import (
     KeyPositions,
     Keys,
@@ -161,6 +162,8 @@ def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"
     query, mask = record.query, record.mask
     if isinstance(record.mechanism, BlockSparse):
         mask = record.mechanism.restrict(mask or Mask(), query)
+    if isinstance(record.mechanism, IndexedTopK):
+        mask = record.mechanism.restrict(mask, query, record.key, record.gates)
     if (mechanism := record.score_attention) is not None:
         allowed = mechanism.allowed(mask, query, record.key)
     elif mask is not None:
