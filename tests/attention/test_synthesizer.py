@@ -117,7 +117,7 @@ def test_look_shows_learned_scores_as_a_step(variant: Variant) -> None:
     model = tiny_model(attention=SynthesizerConfig(variant=variant))
     for record in capture_attention(model, IDS):
         names, steps = zip(*score_steps(record, 0, 0), strict=True)
-        assert names == ("q·k", "+ learned scores", "masked", "weight")
+        assert names == ("q·k", "learned scores", "masked", "weight")
         assert not steps[0].any()
         assert close(steps[2].softmax(-1), steps[3])
 

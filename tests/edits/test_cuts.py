@@ -43,6 +43,7 @@ def outputs(run: Run, edit: Cut) -> Tensor:
     return torch.stack([found[name] for name in names], 1)
 
 
+@torch.no_grad()
 def reference(record: AttentionRecord, mask: Mask, **gates: Tensor) -> Tensor:
     """The weights in float64, straight from the formula."""
     given: dict[str, Any] = {**record.gates, **gates}

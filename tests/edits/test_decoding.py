@@ -16,8 +16,7 @@ from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
-from tiny_edited import MECHANISMS, family_run, mechanism_run, off
-from tiny_families import FAMILIES
+from tiny_edited import BODIES, MECHANISMS, family_run, mechanism_run, off
 from tiny_recurrent import padded
 
 ROUNDING = 1e-9
@@ -25,7 +24,7 @@ ROWS = [[1, 3, 5, 6, 7, 8], [1, 4, 5, 6]]
 NEW = [[10, 11, 7], [11, 3, 9]]
 WRITERS = [
     name
-    for name in FAMILIES
+    for name in BODIES
     if not name.startswith("encoder,") and name != "encoder" and "both ways" not in name
 ]
 

@@ -18,13 +18,12 @@ from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
 from tiny import PEOPLE
-from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run
-from tiny_families import FAMILIES
+from tiny_edited import BODIES, OTHER, TEXT, decoder_layer, family_run, mechanism_run
 
 METRIC = edits.logit_difference("Rome", "Oslo")
 ROUNDING = 1e-9
 PREDICTORS = [
-    name for name in FAMILIES if "both ways" not in name and name.partition(",")[0] != "encoder"
+    name for name in BODIES if "both ways" not in name and name.partition(",")[0] != "encoder"
 ]
 
 

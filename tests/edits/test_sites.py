@@ -1,18 +1,33 @@
 """Sites: every place of every model, with its shape; setting a place to itself changes nothing."""
 
+from collections import Counter
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import edits
-from regard.edits.activations import Recorder, activations, text_inputs
+from regard.edits.activations import Recorder, activations, of_site, text_inputs
 from regard.edits.apply import edited
+from regard.edits.effects import effects
 from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import find_site, model_sites, sites
 from regard.edits.tokens import Tokens
-from regard.errors import UserError
+from regard.errors import UnsupportedError, UserError
+from regard.models.shared_values import SharedValues
 from regard.runs.run import Run
-from tiny_edited import MECHANISMS, TEXT, decoder_layer, family_run, mechanism_run, off, texts_of
+from tiny_edited import (
+    BODIES,
+    MECHANISMS,
+    OTHER,
+    TEXT,
+    decoder_layer,
+    family_run,
+    mechanism_run,
+    off,
+    texts_of,
+    tiny_run,
+)
 from tiny_families import FAMILIES
 
 ROUNDING = 1e-9
@@ -31,12 +46,14 @@ def check_every_site(run: Run) -> None:
         recorded = run.model.body(*inputs)
     assert off(recorded, own) <= ROUNDING
     source, target = inputs[0].shape[1], inputs[-1].shape[-1]
+    heads = Counter(site.place for site in found if site.head is not None)
     for site in found:
         reads_target = len(inputs) == 3 and site.name.startswith("decoder")
         lengths = {"n": target if reads_target else source, "m": source}
-        x = activations(run, inputs, [site])[site.name] if site.head == 0 else None
+        x = recorder.tensors[site.place]
+        assert site.head is None or x.shape[1] == heads[site.place], site
         shape = [lengths.get(str(size), size) for size in site.shape]
-        assert x is None or list(x.shape[1:]) == shape, site
+        assert list(of_site(x, site).shape[1:]) == shape, site
     hooks = {
         place: constant(x)
         for place, x in recorder.tensors.items()
@@ -47,7 +64,7 @@ def check_every_site(run: Run) -> None:
     assert torch.equal(run.model.body(*inputs), own), "nothing stays"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BODIES)
 def test_every_site_of_every_family(family: str) -> None:
     check_every_site(family_run(family))
 
@@ -112,6 +129,77 @@ def test_heads_are_all_the_layer_adds() -> None:
     assert off(summed + (0 if bias is None else bias), at["attention"]) <= ROUNDING
     assert torch.equal(at["residual"] + at["attention"], at["residual.attention"])
     assert torch.equal(at["residual.attention"] + at["feedforward"], at["residual.feedforward"])
+
+
+def test_sandwiched_parts_are_what_the_residual_stream_gains() -> None:
+    """`attention` is after the second norm; heads are before the output projection."""
+    run = family_run("decoder, sandwich")
+    (inputs, *_), layer = text_inputs(run, TEXT), decoder_layer(run, 1)
+    at = {s.name: s for s in sites(run) if s.name.startswith("decoder.1.")}
+    found = {name[10:]: x for name, x in activations(run, inputs, at.values()).items()}
+    heads = torch.cat([found["heads.0"], found["heads.1"]], -1)
+    norms = layer.norm_attention_out, layer.norm_feed_forward_out
+    assert norms[0] is not None
+    assert norms[1] is not None
+    assert off(norms[0](layer.self_attention.o_proj(heads)), found["attention"]) <= ROUNDING
+    read = layer.norm_feed_forward(found["residual.attention"])
+    assert off(norms[1](layer.feed_forward(read)), found["feedforward"]) <= ROUNDING
+    assert torch.equal(found["residual"] + found["attention"], found["residual.attention"])
+    total = found["residual.attention"] + found["feedforward"]
+    assert torch.equal(total, found["residual.feedforward"])
+
+
+@pytest.mark.parametrize("family", ["decoder, embeddings", "decoder, shared values"])
+def test_values_are_edited_after_their_mixture(family: str) -> None:
+    """v_l is a site; the first layer's v_1 that later layers add is not."""
+    run = family_run(family)
+    inputs, *_ = text_inputs(run, TEXT)
+    names = [s.name for s in sites(run) if s.part == "values"]
+    mixed: list[Tensor] = []
+    first: list[Tensor] = []
+
+    def keep(_: nn.Module, given: tuple[Tensor, SharedValues], out: Tensor) -> None:
+        mixed.append(out)
+        first.append(given[1].first)
+
+    for i in (0, 1):
+        decoder_layer(run, i).self_attention.mixture.register_forward_hook(keep)
+    known = {site.name: site for site in sites(run)}
+    found = activations(run, inputs, [known[name] for name in names])
+    for name, x in found.items():
+        assert torch.equal(x, mixed[known[name].place == "decoder.1.values"][:, known[name].head])
+    with edited(run, edits.zero("decoder.0.values.0")):
+        run.model.body(*inputs)
+    assert torch.equal(first[3], first[1]), "v_1 is not edited"
+    assert off(mixed[3], mixed[1]) > ROUNDING, "the residual stream is"
+
+
+@pytest.mark.parametrize("family", ["perceiver", "perceiver, tied"])
+def test_a_perceiver_has_no_sites(family: str) -> None:
+    run = tiny_run(FAMILIES[family])
+    message = "a perceiver has no sites: its layers read latents"
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        sites(run)
+    assert "\n" not in str(caught.value)
+    edit = edits.zero("decoder.0.heads.0")
+    with pytest.raises(UnsupportedError, match=message), edited(run, edit):
+        pass
+    metric = edits.logit_difference("Rome", "Oslo")
+    with pytest.raises(UnsupportedError, match=message):
+        effects(run, TEXT, OTHER, metric=metric)
+
+
+def test_a_mechanism_has_sites_of_what_it_receives() -> None:
+    """A second query is a gate; a synthesizer has no keys, a random one no queries."""
+
+    def parts(kind: str) -> Counter[str]:
+        found = Counter(s.part for s in sites(mechanism_run(kind)) if s.name[:10] == "decoder.0.")
+        return Counter({part: found[part] for part in ("queries", "keys", "values", "heads")})
+
+    assert parts("differential") == {"queries": 2, "keys": 1, "values": 1, "heads": 2}
+    assert parts("synthesizer") == {"queries": 2, "keys": 0, "values": 1, "heads": 2}
+    assert parts("synthesizer, random") == {"queries": 0, "keys": 0, "values": 1, "heads": 2}
+    assert parts("latent") == {"queries": 2, "keys": 2, "values": 2, "heads": 2}
 
 
 def test_hooks_meet_the_tokens_that_they_are_for() -> None:

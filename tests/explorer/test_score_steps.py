@@ -22,6 +22,7 @@ from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.gated import RecurrentAttention
 from regard.attention.kernel_config import EluConfig
 from regard.attention.registry import Mechanism, find, mechanisms
+from regard.attention.score_config import TopKConfig
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
     AttentionRecord,
@@ -69,6 +70,12 @@ def test_argmax_takes_the_largest_of_what_is_shown() -> None:
     found = dict(score_steps(captured, 0, 1))
     chosen = found["weight"].argmax(-1)
     assert chosen.equal(found["masked"].argmax(-1))
+
+
+def test_the_keys_of_an_indexer_alone_are_shown() -> None:
+    (captured, *_) = capture_attention(tiny_model(attention=TopKConfig(k=3, indexer_heads=2)), IDS)
+    found = dict(score_steps(captured, 0, 1))
+    assert_close(found["masked"].softmax(-1), found["weight"])
 
 
 def test_of_a_kernel_products_and_weights_are_shown() -> None:
@@ -129,8 +136,10 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
         has_scores = captured.score_attention is not None
         assert has_scores == (name not in IMPLIED)
         if has_scores:
-            assert_close(found["÷ √d"], found["q·k"] / D**0.5)
-            scores = found.get("+ position", found["÷ √d"])
+            if name != "synthesizer":
+                assert_close(found["÷ √d"], found["q·k"] / D**0.5)
+            first = "learned scores" if name == "synthesizer" else "÷ √d"
+            scores = found.get("+ position", found[first])
             gated = found.get("+ gates", scores)
             masked = found.get("masked", gated)
             assert_close(masked, gated.masked_fill(masked.isinf(), float("-inf")))

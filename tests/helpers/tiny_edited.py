@@ -6,11 +6,19 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
+from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.models.builders import SequenceToSequence
-from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
+from regard.models.config import (
+    DecoderConfig,
+    EncoderConfig,
+    ModelConfig,
+    PerceiverConfig,
+    RecurrentConfig,
+)
 from regard.models.head_config import ClassificationHeadConfig, HeadConfig, LMHeadConfig
 from regard.models.layers import Layer
 from regard.models.transformer import Decoder
+from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.text.tokenizer import word_tokenizer
@@ -22,6 +30,10 @@ TEXT = "Ada was born in Rome and lives in Oslo"
 OTHER = "Bob was born in Oslo and lives in Rome"
 OPTIONS: dict[str, dict[str, Any]] = {
     "top-k": {"k": 3},
+    "top-k, indexer": {"k": 3, "indexer_heads": 2},
+    "differential, version 1": {"version": 1},
+    "synthesizer, random": {"variant": "random"},
+    "latent, queries too": {"d_query_latent": 6, "d_latent": 5, "d_rope": 4},
     "moba": {"block_size": 2, "blocks": 3},
     "linformer": {"k": 3, "shared": False},
     "bigbird": {"block_size": 2},
@@ -29,8 +41,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fourier": {"features": 512, "sigma": 20.0},
     "favor-trigonometric": {"features": 4096},
 }
-MECHANISMS = [kind for kind in BUILT_IN if kind not in ("linformer", "favor-trigonometric")]
+MECHANISMS = [
+    name
+    for kind in BUILT_IN
+    if kind not in ("linformer", "favor-trigonometric")
+    for name in (kind, *(option for option in OPTIONS if option.startswith(f"{kind},")))
+]
 """Those of decoders, without features whose weights may be negative."""
+BODIES = {
+    **{name: one for name, one in FAMILIES.items() if not isinstance(one, PerceiverConfig)},
+    "decoder, sandwich": DecoderConfig(
+        **SIZES, norm="sandwich", n_kv_heads=1, positions=RotaryConfig(), value_residual=True
+    ),
+    "decoder, shared values": DecoderConfig(
+        **SIZES,
+        norm="post",
+        canon="BD",
+        attention=GatedDeltaNetConfig(),
+        positions=NoPositionsConfig(),
+        value_embedding=True,
+        value_residual=True,
+    ),
+}
+"""Families whose models have sites, and more that combine parts of layers."""
 
 
 def tiny_run(config: ModelConfig) -> Run:
@@ -47,14 +80,16 @@ def tiny_run(config: ModelConfig) -> Run:
 
 
 def family_run(family: str) -> Run:
-    """A run of a family of `tiny_families`."""
-    return tiny_run(FAMILIES[family])
+    """A run of a family."""
+    return tiny_run(BODIES[family])
 
 
 def mechanism_run(kind: str, **settings: Any) -> Run:
     """A decoder with two query heads, which share a key/value head unless they can't."""
-    config = cast(type[AttentionConfig], config_type(kind))(**OPTIONS.get(kind, {}))
-    return tiny_run(DecoderConfig(**{**SIZES, "n_kv_heads": 1, "attention": config, **settings}))
+    found = cast(type[AttentionConfig], config_type(kind.partition(",")[0]))
+    config = found(**OPTIONS.get(kind, {}))
+    shared = {"n_kv_heads": 1} if config.supports.kv_heads else {}
+    return tiny_run(DecoderConfig(**{**SIZES, **shared, "attention": config, **settings}))
 
 
 def texts_of(run: Run) -> tuple[str, str | None]:

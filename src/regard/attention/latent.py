@@ -11,7 +11,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import LatentConfig
 from regard.attention.softmax import PositionedBias, Softmax
-from regard.attention.state import KeyValueCache, StateShape
+from regard.attention.state import KeyValueCache, State, StateShape
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 
@@ -45,7 +45,7 @@ class Latent(Softmax):
 
     DeepSeek-AI, 2024, arXiv:2405.04434, §2.1. In whole rows, each head has its keys and values. In
     decoding, a `LatentCache` has one vector per token, [rotary key; latent], for all heads, and the
-    layer moves its projections of the latent to queries and outputs.
+    layer moves its projections of the latent to queries and outputs. Values of width 0 make one.
     """
 
     name = "latent"
@@ -59,6 +59,9 @@ class Latent(Softmax):
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
         """Softmax of q_i·k_j/√(d + r) + b_ij over the allowed keys, of width d + r."""
         return reference.softmax(query, key, reference.allowed(query, key, mask), bias)
+
+    def _init_state(self, shape: StateShape) -> State:
+        return KeyValueCache.empty(shape) if shape.e else LatentCache.empty(shape)
 
     def _attend(
         self,

@@ -9,7 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import reference
+from regard.attention.base import at_least_float32
 from regard.attention.cost import Cost, Shape
+from regard.attention.gates import Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import SynthesizerConfig
 from regard.attention.softmax import PositionedBias, ScoreAttention, softmax
@@ -122,6 +124,15 @@ class Synthesizer(ScoreAttention):
     ) -> Tensor:
         self._require_fit(key.shape[2])
         return super()._weights(query, key, mask, self.learned)
+
+    def _masked_scores(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
+    ) -> tuple[Tensor, Tensor | None]:
+        self._require_fit(key.shape[2])
+        at = (mask or Mask()).query_positions(query.shape[2], key.shape[2], query.device)
+        places = torch.arange(key.shape[2], device=query.device)
+        scores = self.learned.scores(at_least_float32(query), at, places)
+        return scores, self.allowed(mask, query, key)
 
     def _init_state(self, shape: StateShape) -> State:
         self._require_fit(shape.capacity)

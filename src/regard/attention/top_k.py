@@ -12,7 +12,7 @@ from regard.attention import reference
 from regard.attention.backends import bars
 from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
-from regard.attention.gates import Gate
+from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
 from regard.attention.softmax import PositionedBias, Softmax, WideScoreAttention, highest, softmax
@@ -129,11 +129,19 @@ class IndexedTopK(Softmax):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
-        scores, allowed = _index_scores(**gates), self.allowed(mask, query, key)
-        return super()._weights(query, key, self._among(mask, scores, allowed), bias)
+        return super()._weights(query, key, self.restrict(mask, query, key, gates), bias)
+
+    def _masked_scores(
+        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None, gates: Gates
+    ) -> tuple[Tensor, Tensor | None]:
+        restricted = self.restrict(mask, query, key, gates)
+        return super()._masked_scores(query, key, restricted, bias, gates)
+
+    def restrict(self, mask: Mask | None, query: Queries, key: Keys, gates: Gates) -> Mask:
+        """Return the mask with the chosen keys alone."""
+        return self._among(mask, _index_scores(**gates), self.allowed(mask, query, key))
 
     def _among(self, mask: Mask | None, scores: IndexScores, allowed: Tensor | None) -> Mask:
-        """Return the mask with the chosen keys alone."""
         chosen = Mask.dense(highest(scores, allowed, self.k))
         return chosen if mask is None else mask & chosen
 

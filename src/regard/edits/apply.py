@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.attention.differential import MapDifference
 from regard.attention.gated import RecurrentAttention
 from regard.attention.kernel import KernelAttention
 from regard.attention.softmax import ScoreAttention
@@ -223,7 +224,7 @@ class Applied:
         layers = {parts.place: parts.mechanism for parts in attention_layers(self.run.model)}
         mechanism = layers.get(site.layer)
         match mechanism:
-            case ScoreAttention():
+            case ScoreAttention() | MapDifference():
                 kinds = ["before-normalization", "after-normalization"]
             case KernelAttention():
                 kinds = ["before-normalization", "after-normalization"]
@@ -232,7 +233,7 @@ class Applied:
             case _:
                 kinds = ["edge"]
         how = edit.how
-        if how is None and isinstance(mechanism, ScoreAttention):
+        if how is None and isinstance(mechanism, ScoreAttention | MapDifference):
             how = "before-normalization"
         name = mechanism.name if mechanism is not None else "this"
         if how is None:

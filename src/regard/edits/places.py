@@ -22,11 +22,12 @@ from regard.attention.softmax import ScoreAttention
 from regard.attention.state import last_real
 from regard.edits.recurrent import intercept_recurrence
 from regard.edits.tokens import Reader, Tokens
-from regard.errors import UserError
+from regard.errors import UnsupportedError, UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.perceiver import PerceiverDecoder
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
 from regard.models.transformer import Decoder, Encoder, Transformer
@@ -37,6 +38,8 @@ Hooks: TypeAlias = Mapping[str, Hook]
 """The hooks of a model by place."""
 Stack: TypeAlias = Decoder | Encoder | RecurrentDecoder | RecurrentEncoder | FixedWindowDecoder
 
+AttentionModule: TypeAlias = SelfAttention | CrossAttention | GlobalAttention
+
 WRITES = ("beta", "erase", "write")
 """Gates by which a token changes the state of a recurrence."""
 
@@ -45,13 +48,22 @@ class Parts(NamedTuple):
     """An attention layer: the mechanism, and the module that has its gating."""
 
     place: str
-    module: SelfAttention | CrossAttention | GlobalAttention
+    module: AttentionModule
     mechanism: Attention
 
 
 def stacks(model: Model) -> dict[str, Stack]:
-    """Return the stacks of a model by name: "encoder", "decoder" or both."""
+    """Return the stacks of a model by name: "encoder", "decoder" or both.
+
+    Raises:
+        UnsupportedError: the model is a perceiver.
+    """
     body = model.body
+    if isinstance(body, PerceiverDecoder):
+        raise UnsupportedError(
+            "a perceiver has no sites: its layers read latents, whose positions are not those of "
+            "the tokens; edit a decoder"
+        )
     if isinstance(body, EncoderDecoder | RecurrentEncoderDecoder):
         return {"encoder": body.encoder, "decoder": body.decoder}
     is_encoder = isinstance(body, Encoder | RecurrentEncoder)

@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from regard.attention.gating import RWKV7Gating
 from regard.attention.softmax import ScoreAttention
-from regard.edits.places import Parts, attention_layers, cross_attention, stacks
+from regard.edits.places import AttentionModule, Parts, attention_layers, cross_attention, stacks
 from regard.edits.recurrent import state_places
 from regard.errors import UserError, alternatives
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
+from regard.models.latent_attention import LatentSelfAttention
 from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.recurrent import Recurrence
 from regard.models.seq2seq import GlobalAttention
@@ -98,15 +99,15 @@ def _plain(name: str, width: int) -> Site:
 def _attention_sites(parts: Parts) -> Iterator[Site]:
     """The sites of each query head, and of each key/value head."""
     module, mechanism, place = parts.module, parts.mechanism, parts.place
-    queries, keys, values = head_counts(parts)
-    d = _d_head(parts)
+    queries, keys, values, outputs = head_counts(module)
+    width, value_width = _widths(module)
     across = not isinstance(module, SelfAttention)
     pairs: Shape = ("n", "m" if across else "n")
-    for part, heads in (("queries", queries), ("keys", keys), ("values", values)):
+    inputs = (("queries", queries, width), ("keys", keys, width), ("values", values, value_width))
+    for part, heads, d in inputs:
         rows = "m" if across and part != "queries" else "n"
         for head in range(heads):
             yield Site(f"{place}.{part}.{head}", f"{place}.{part}", head, (rows, d), "none")
-    outputs = max(queries, values)
     scored = ("scores", "weights") if isinstance(mechanism, ScoreAttention) else ("weights",)
     for part in scored:
         for head in range(outputs):
@@ -115,28 +116,33 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
     for head in range(outputs):
         name = f"{place}.heads.{head}"
         if module.gating is not None:
-            yield Site(f"{name}.raw", f"{place}.raw", head, ("n", d), "none")
-        yield Site(name, f"{place}.heads", head, ("n", d), "none")
+            yield Site(f"{name}.raw", f"{place}.raw", head, ("n", value_width), "none")
+        yield Site(name, f"{place}.heads", head, ("n", value_width), "none")
 
 
-def head_counts(parts: Parts) -> tuple[int, int, int]:
-    """Return the numbers of query, key and value heads that a mechanism receives."""
-    module = parts.module
+def head_counts(module: AttentionModule) -> tuple[int, int, int, int]:
+    """Return the numbers of query, key, value and output heads of a mechanism."""
     match module:
         case SelfAttention():
-            queries, keys, values = module.heads
+            projected, keys, values = module.heads
+            outputs = max(module.n_heads, values)
             if isinstance(module.gating, RWKV7Gating):  # it makes keys per value head
-                return max(queries, values), values, values
-            return queries, keys, values
+                return outputs, values, values, outputs
+            return min(projected, module.n_heads), keys, values, outputs
         case CrossAttention():
             queries = module.q_proj.out_features // module.d_head
-            return queries, module.kv_heads, module.kv_heads
-    return 1, 1, 1
+            return queries, module.kv_heads, module.kv_heads, queries
+    return 1, 1, 1, 1
 
 
-def _d_head(parts: Parts) -> int:
-    module = parts.module
-    return module.q_proj.out_features if isinstance(module, GlobalAttention) else module.d_head
+def _widths(module: AttentionModule) -> tuple[int, int]:
+    """Return the widths of queries and keys, and of values."""
+    match module:
+        case LatentSelfAttention():
+            return module.d_rope + module.d_head, module.d_head
+        case GlobalAttention():
+            return module.q_proj.out_features, module.q_proj.out_features
+    return module.d_head, module.d_head
 
 
 def find_site(known: Mapping[str, Site], name: str) -> Site:

@@ -17,6 +17,7 @@ from regard.attention.block_sparse import BlockSparse
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention
 from regard.attention.synthesizer import Synthesizer
+from regard.attention.top_k import IndexedTopK
 from regard.attention.types import (
     KeyPositions,
     Keys,
@@ -66,7 +67,7 @@ class AttentionRecord:
 
     @property
     def learned_scores(self) -> Weights | None:
-        """The scores of a mechanism without keys, whose products are zero."""
+        """The scores of a mechanism that has them instead of products."""
         if not isinstance(self.mechanism, Synthesizer):
             return None
         return self.mechanism.learned.scores(at_least_float32(self.query), *self.positions)
@@ -128,7 +129,7 @@ def score_steps(
 ) -> list[tuple[str, Float[Tensor, "queries keys"]]]:
     """Return the named matrices from q·k to the weights of one head, in float32 at least.
 
-    A mechanism without scores has only products and weights.
+    A mechanism without scores has only products and weights. Learned scores replace products.
     """
     query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
     scores = query[row, head] @ at_least_float32(key).mT
@@ -143,8 +144,8 @@ def score_steps(
             scores = scores + added.expand(record.weights.shape)[row, head]
             steps.append(("+ position", scores))
         if record.learned_scores is not None:
-            scores = scores + record.learned_scores[row, head]
-            steps.append(("+ learned scores", scores))
+            scores = record.learned_scores[row, head]
+            steps.append(("learned scores", scores))
         gated = mechanism.gate_scores(record.gates)
         if gated is not None:
             scores = scores + gated[row, head]
@@ -161,6 +162,8 @@ def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"
     query, mask = record.query, record.mask
     if isinstance(record.mechanism, BlockSparse):
         mask = record.mechanism.restrict(mask or Mask(), query)
+    if isinstance(record.mechanism, IndexedTopK):
+        mask = record.mechanism.restrict(mask, query, record.key, record.gates)
     if (mechanism := record.score_attention) is not None:
         allowed = mechanism.allowed(mask, query, record.key)
     elif mask is not None:

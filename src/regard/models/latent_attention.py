@@ -14,7 +14,6 @@ from regard.attention.base import product_dtype
 from regard.attention.latent import LatentCache
 from regard.attention.norm import RMSNorm
 from regard.attention.score_config import LatentConfig
-from regard.attention.state import StateShape
 from regard.models.config import TransformerConfig
 from regard.models.layers import Attend, Heads, Rope, SelfAttention
 from regard.models.shapes import Hidden, TokenMask
@@ -33,7 +32,7 @@ class LatentSelfAttention(SelfAttention):
         """Create the projections to the latents, and from them."""
         attention = config.attention
         assert isinstance(attention, LatentConfig)
-        self.n_heads, self.rotary_parts = config.n_heads, 1
+        self.heads, self.rotary_parts = [config.n_heads] * 3, 1
         self.d_latent = attention.latent_width(config.d_head)
         self.d_rope = attention.rotary_width(config.d_head)
         self.q_proj = _query_projection(config, attention)
@@ -58,20 +57,18 @@ class LatentSelfAttention(SelfAttention):
         out = self.attention(self._queries(x, rope), key, value, mask=mask, bias=bias)
         return self.finish(x, out)
 
-    def init_state(self, batch: int, capacity: int) -> LatentCache:
+    def init_state(self, batch: int, capacity: int) -> State:
         """The state before the first token."""
         weight = self.kv_down_proj.weight
-        return LatentCache.empty(
-            StateShape(
-                batch=batch,
-                kv_heads=1,
-                d=self.d_rope + self.d_latent,
-                e=0,
-                capacity=capacity,
-                device=weight.device,
-                dtype=product_dtype(weight),
-                window_size=self.window_size,
-            )
+        return self.attention.init_state(
+            batch,
+            1,
+            self.d_rope + self.d_latent,
+            0,
+            capacity=capacity,
+            device=weight.device,
+            dtype=product_dtype(weight),
+            window_size=self.window_size,
         )
 
     def extend(
@@ -87,8 +84,7 @@ class LatentSelfAttention(SelfAttention):
 
         A prompt has keys and values of each head, which are narrower than the latents.
         """
-        assert isinstance(state, LatentCache)
-        if not state.is_empty or x.shape[1] == 1:
+        if not isinstance(state, LatentCache) or not state.is_empty or x.shape[1] == 1:
             return super().extend(x, rope, bias, state, attention_mask, values)
         latents = self._latents(x, rope)
         mask = Mask(alignment="start", window_size=self.window_size)
@@ -105,12 +101,15 @@ class LatentSelfAttention(SelfAttention):
         attention_mask: Tensor | None,
         values: SharedValues | None,
     ) -> tuple[Tensor, State]:
-        latents, weight = self._latents(x, rope), self._up_weight()
-        rotated, query = self._queries(x, rope).split_with_sizes([self.d_rope, self.d_head], -1)
+        latents, query = self._latents(x, rope), self._queries(x, rope)
+        options: dict[str, Any] = {"attention_mask": attention_mask, "bias": bias}
+        if not isinstance(state, LatentCache):  # of keys and values, as interception keeps them
+            return attend(query, *self._up(latents), state, **options)
+        weight = self._up_weight()
+        rotated, query = query.split_with_sizes([self.d_rope, self.d_head], -1)
         query = torch.cat([rotated, query @ weight[:, 0].to(query.dtype)], -1)
         # Scores are divided by the root of the width that queries and keys have in whole rows.
         query = query * ((self.d_rope + self.d_latent) / (self.d_rope + self.d_head)) ** 0.5
-        options: dict[str, Any] = {"attention_mask": attention_mask, "bias": bias}
         out, state = attend(query, latents, latents, state, **options)
         return out[..., self.d_rope :] @ weight[:, 1].mT.to(out.dtype), state
 
