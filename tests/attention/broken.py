@@ -475,6 +475,17 @@ class Anonymous(Softmax):
             raise UnsupportedError("can't do that")
 
 
+class DetachedQueries(Softmax):
+    """Its queries have no gradient, though it is declared differentiable."""
+
+    supports = FEW
+
+    def _forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
+    ) -> Tensor:
+        return super()._forward(query.detach(), key, value, mask, bias)
+
+
 class Forgetful(Softmax):
     """In steps it sees the new tokens only."""
 

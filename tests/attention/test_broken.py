@@ -12,6 +12,7 @@ from broken import (
     Careless,
     ClampedNormalizer,
     CoarseState,
+    DetachedQueries,
     DrawnByLength,
     FiniteMinimum,
     Forgetful,
@@ -100,6 +101,7 @@ MISTAKES = {
     ),
     "wrong axis": Mistake(lambda: WrongAxis(Elu()), "elu", frozenset({EQUAL, WEIGHTS, STEPS})),
     "where after": Mistake(WhereAfter, "softmax", frozenset({"gradients"})),
+    "detached queries": Mistake(DetachedQueries, "softmax", frozenset({"gradients"})),
     "finite minimum": Mistake(FiniteMinimum, "softmax", frozenset({EQUAL, CAUSAL, PADDING, DEAD})),
     "ten thousand": Mistake(
         TenThousand, "softmax", frozenset({EQUAL, CAUSAL, PADDING, STEPS}), inputs=WIDE

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
 from regard.attention.config import SoftmaxConfig
+from regard.attention.differential import Differential
 from regard.attention.gates import NO_GATES, Gates
-from regard.explorer.intercept import MismatchError, capture_attention
+from regard.explorer.intercept import MismatchError, capture_attention, make_record
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import DecoderConfig, ModelConfig, RecurrentEncoderDecoderConfig
 from regard.models.head_config import LMHeadConfig
@@ -171,6 +172,19 @@ def test_a_wrong_picture_is_refused_with_the_layer_s_name(
     with pytest.raises(MismatchError, match=r"body\.layers\.1\.self_attention\.attention"):
         capture_attention(model, IDS)
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_rounding_of_both_maps_of_a_difference_is_allowed() -> None:
+    """Large second queries round more than the first ones."""
+    random = torch.Generator().manual_seed(0)
+    query, key, value, second = torch.randn(4, 2, 2, 30, 8, generator=random).bfloat16()
+    share = torch.rand(2, 2, 30, generator=random).bfloat16()
+    gates = {"second_query": 300 * second, "share": share}
+    attend, query = Differential().eval(), 0.01 * query
+    out = attend(query, key, value, mask=Mask.causal(), gates=gates)
+    inputs = query, key, value
+    record = make_record("layer", attend, inputs, out, mask=Mask.causal(), gates=gates)
+    assert torch.equal(record.out, out)
 
 
 def test_a_picture_of_nan_is_refused() -> None:

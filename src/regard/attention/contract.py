@@ -162,10 +162,13 @@ def _gradients(subject: Subject, case: Case) -> None:
     names = ["queries", "keys", "values", *case.gates]
     inputs = [x.detach().clone().requires_grad_() for x in case.tensors]
     out = _run(subject, case.of(inputs))
-    # An input that only chooses has no gradient, which is zero here.
-    gradients = torch.autograd.grad(out.sum(), inputs, materialize_grads=True)
+    gradients = torch.autograd.grad(out.sum(), inputs, allow_unused=True)
     for name, gradient in zip(names, gradients, strict=True):
-        if not bool(gradient.isfinite().all()):
+        if gradient is None:
+            # An input that only chooses has none.
+            if subject.attend.supports.differentiable:
+                raise ContractViolation(f"the {name} have no gradient")
+        elif not bool(gradient.isfinite().all()):
             raise ContractViolation(f"the gradient of the {name} isn't finite")
     if subject.dtype != torch.float64:
         return

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.attention import reference
 from regard.attention.base import Attention
 from regard.attention.cost import Cost, Shape
-from regard.attention.gates import Gate
+from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import DifferentialConfig
 from regard.attention.softmax import Softmax
@@ -62,6 +62,10 @@ class MapDifference(Attention):
     def __init__(self, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.maps = Softmax(dropout=dropout)
+
+    def queries(self, query: Queries, gates: Gates) -> Maps:
+        """Return the queries of both maps."""
+        return self._queries(query, **gates)
 
     @abstractmethod
     def _queries(self, query: Queries, **gates: Tensor) -> Maps:

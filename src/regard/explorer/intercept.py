@@ -14,6 +14,7 @@ from regard.attention import AnyBias, Attention, Mask, RelativeVectors
 from regard.attention.backends import repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
+from regard.attention.differential import MapDifference
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias, ScoreAttention
 from regard.attention.synthesizer import Synthesizer
@@ -178,8 +179,11 @@ def _check(record: AttentionRecord) -> None:
     error = (record.output_from(weights.double()) - out).abs().max()
     # The kernel rounds scores relative to their size, which becomes a relative error of weights;
     # the recomputed weights are rounded too, each of those that a row sums over.
-    query, key = record.query.double(), repeat_kv(record.key.double(), weights.shape[1])
-    mechanism, d = record.score_attention, query.shape[-1]
+    query, mechanism = record.query, record.score_attention
+    if isinstance(record.mechanism, MapDifference):
+        query = record.mechanism.queries(query, record.gates)
+    query, key = query.double(), repeat_kv(record.key.double(), query.shape[1])
+    d = query.shape[-1]
     scores = (query @ key.mT).abs().max() * (mechanism.scale(d) if mechanism else d**-0.5)
     scores = scores + _weighted_bias(record)
     if record.learned_scores is not None:
@@ -198,7 +202,7 @@ def _weighted_bias(record: AttentionRecord) -> Tensor | float:
     """The size of the bias where the weights are; elsewhere its rounding doesn't matter."""
     if record.bias is None or isinstance(record.bias, RelativeVectors):
         return 0.0
-    return (record.weights * record.bias.dense(*record.positions).abs()).sum(-1).max()
+    return (record.weights.abs() * record.bias.dense(*record.positions).abs()).sum(-1).max()
 
 
 Handler: TypeAlias = Callable[[AttentionRecord], Tensor]
