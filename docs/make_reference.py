@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import click
 import msgspec
+from mechanism_sources import SOURCES
 
 from regard.attention.config import BUILT_IN
-from regard.attention.registry import FEATURES, find
+from regard.attention.registry import find
 from regard.cli.main import regard
 from regard.config import LARGEST, Config, OpenConfig, field_docs
 from regard.exercises.registry import EXERCISES
@@ -72,14 +73,47 @@ def attention_page() -> str:
     return TABLE.sub(lambda _: mechanisms_table(), text)
 
 
+FEATURE_TITLES = {
+    "alignment": "causal",
+    "bidirectional": "bidirectional",
+    "window_size": "windows",
+    "key_lengths": "padding",
+    "document_ids": "documents",
+    "blocks": "blocks",
+    "allowed": "any mask",
+    "bias": "bias",
+    "vectors": "vectors",
+    "dropout": "dropout",
+    "cross": "cross",
+    "decoding": "decoding",
+    "kv_heads": "shared key/value heads",
+    "qk_norm": "`qk_norm`",
+    "short_conv": "`short_conv`",
+    "added_values": "`value_residual`, `value_embedding`",
+}
+"""Features of the column *not supported*: a field of `Mask` or `Support`, and its name there."""
+
+
 def mechanisms_table() -> str:
-    """Return a Markdown table of the built-in mechanisms: cost, features, paper."""
-    rows = [["kind", "time", "state", *FEATURES, "paper"]]
-    rows += [["---"] * len(rows[0])]
+    """Return a Markdown table of the built-in mechanisms."""
+    titles = ["kind", "formula", "time", "state", "not supported", "paper", "code", "models"]
+    rows = [titles, ["---"] * len(titles)]
     for kind in BUILT_IN:
-        m = find(kind)
-        marks = ["•" if supported else "" for supported in m.features.values()]
-        rows.append([f"`{kind}`", m.config.time, m.config.state, *marks, m.config.paper])
+        config, source = find(kind).config, SOURCES[kind]
+        supports = config.supports
+        missing = [title for field, title in FEATURE_TITLES.items() if not supports.has(field)]
+        rows.append(
+            [
+                f"`{kind}`",
+                _cell(source.formula),
+                config.time,
+                config.state or "–",
+                ", ".join(missing) or "–",
+                f"[{config.paper}]({source.paper})",
+                source.code_link,
+                source.models or "–",
+            ]
+        )
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from regard.attention.config import BUILT_IN
+from regard.attention.support import FEATURE_NAMES
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -45,6 +50,21 @@ def test_generated_pages_are_current() -> None:
     for name, page in json.loads(made.stdout).items():
         stored = (ROOT / "docs" / name).read_text(encoding="utf-8")
         assert stored == page, f"docs/{name}: run `make reference`"
+
+
+def test_every_mechanism_has_a_formula_and_a_paper() -> None:
+    sources = runpy.run_path(str(ROOT / "docs" / "mechanism_sources.py"))["SOURCES"]
+    assert list(sources) == list(BUILT_IN)
+    for source in sources.values():
+        assert source.formula
+        assert source.paper.startswith("https://")
+        assert not source.code or re.fullmatch(r"[\w-]+/[\w-]+(/(tree|blob)/\w+/\S+)?", source.code)
+
+
+def test_the_table_of_mechanisms_names_every_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    titles = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["FEATURE_TITLES"]
+    assert {*titles, "value_heads"} == set(FEATURE_NAMES)
 
 
 def test_the_drawing_of_the_packages_is_current() -> None:

@@ -375,7 +375,7 @@ def test_abilities_are_all_that_support_has() -> None:
 
     from regard.attention import Support
 
-    of_layers = {"kv_heads", "qk_norm", "short_conv"}
+    of_layers = {"kv_heads", "qk_norm", "short_conv", "added_values"}
     flags = {field.name for field in fields(Support)} - {"masks", "differentiable"} - of_layers
     assert flags == set(ABILITIES) - ALL_MASKS
 

@@ -266,7 +266,7 @@ def test_the_commands_read_edits(regard: Any, run: Path) -> None:
     for command in ("look", "generate"):
         done = regard(command, run, text, "--edit", file, *(["--raw"] if command != "look" else []))
         assert done.code == 2
-        assert "decoder.9.residual: is no place" in done.err
+        assert "decoder.9.residual: is not in this model" in done.err
         assert not done.new
     assert regard("look", run, text, "--compare-edit").code == 2
     assert regard("generate", run, text, "--compile", "--edit", file).code == 2

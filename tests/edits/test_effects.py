@@ -112,7 +112,7 @@ ERRORS: list[tuple[Given, str]] = [
     ({"sites": ["decoder.0.head.0"]}, "did you mean decoder.0.heads.0"),
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
     ({"by": ("path",)}, "there are patching and attribution"),
-    ({"by": ()}, "names no method"),
+    ({"by": ()}, "no method"),
     ({"sites": "layers", "controls": 3}, "for sites = heads"),
     ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),
     ({"metric": edits.logit_difference("", "Rome")}, "is empty"),

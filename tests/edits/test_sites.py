@@ -104,7 +104,7 @@ def test_only_gated_heads_have_a_place_before_the_gate() -> None:
         ("decoder.0.heads.7", "has 2 heads, numbered from 0"),
         ("decoder.0.head.1", "did you mean decoder.0.heads.1"),
         ("encoder.0.residual", "did you mean decoder.0.residual"),
-        ("", "is no place of this model"),
+        ("", "is not in this model"),
     ],
 )
 def test_an_unknown_site_names_what_is_near(name: str, message: str) -> None:

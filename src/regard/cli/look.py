@@ -46,7 +46,7 @@ LOADING = options.together(
 @click.option("--compare-untrained", is_flag=True, help="The untrained model side by side.")
 @click.option("--compare-text", help="Another text side by side.")
 @options.EDIT
-@click.option("--compare-edit", is_flag=True, help="The model without the edit side by side.")
+@click.option("--compare-edit", is_flag=True, help="Also show the model without the edit.")
 @click.option("--word", help="Word to compare between panels [first shared word].")
 @LOADING
 def look(

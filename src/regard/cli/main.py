@@ -36,7 +36,7 @@ _COMMANDS = {
     "index": ("regard.cli.corpus", "Index a corpus for regard find."),
     "find": ("regard.cli.corpus", "Find a text, or its longest spans, in an indexed corpus."),
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
-    "effects": ("regard.cli.effects", "Measure what each head does, by patching."),
+    "effects": ("regard.cli.effects", "Measure the effect of each head by patching."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),
     "serve": ("regard.cli.serve", "Serve a page for looking at models while they generate."),
     "study": ("regard.cli.study", "Run experiments that answer questions about attention."),

@@ -1,4 +1,4 @@
-"""Edits of a model while it runs: ablate, cut, patch or steer any place of any model."""
+"""Edits of a model while it runs: ablate, cut, patch or steer its tensors."""
 
 from regard.edits.edit import (
     Cut,

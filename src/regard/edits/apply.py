@@ -1,4 +1,4 @@
-"""Edits applied to a run while it computes, without a trace afterwards.
+"""Application of edits to a run while it computes; the model is restored afterwards.
 
 Shapes: b rows, n tokens, d channels, q queries, k keys.
 """
@@ -62,7 +62,7 @@ def edited(run: Run, edit: Edit | Edits | None) -> Iterator[None]:
         yield
     for one in applied:
         if not one.met:
-            raise UserError(f"{one.edit}: changed nothing: the model met no token that it is for")
+            raise UserError(f"{one.edit}: changed nothing: it selects no token of the text")
 
 
 def _in_turn(first: Hook, second: Hook) -> Hook:
@@ -70,7 +70,7 @@ def _in_turn(first: Hook, second: Hook) -> Hook:
 
 
 class Applied:
-    """An edit of a run: its place and its hook, and whether it has met a call."""
+    """An edit of a run: its place and its hook, and whether it has applied to any token."""
 
     def __init__(self, run: Run, edit: Edit, known: Mapping[str, Site]) -> None:
         """Find the site and compute what the edit takes from other texts.
@@ -139,7 +139,7 @@ class Applied:
     def _require_vectors(self) -> None:
         if self.site.width is None:
             kind = self.edit.__struct_config__.tag
-            raise UserError(f"{kind} {self.site.name}: has a number per query and key, no vector")
+            raise UserError(f"{kind} {self.site.name}: has numbers per query and key, no vectors")
 
     def _mean(self, edit: Mean) -> Float[Tensor, " d"]:
         rows = [

@@ -76,7 +76,7 @@ def effects(
         if method not in METHODS:
             raise UserError(f"by {method}: there are {' and '.join(METHODS)}")
     if not by:
-        raise UserError("by: names no method; there are patching and attribution")
+        raise UserError("by: no method; choose patching, attribution or both")
     if "attribution" in by:
         _require_parallel(cells)
     rng, rows = np.random.default_rng(seed), list[_Measured]()

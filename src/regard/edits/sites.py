@@ -157,4 +157,4 @@ def find_site(known: Mapping[str, Site], name: str) -> Site:
     heads = [site for site in known.values() if site.head is not None and site.place == owner]
     if heads and head.isdecimal():
         raise UserError(f"site {name}: {owner} has {len(heads)} heads, numbered from 0")
-    raise UserError(f"site {name}: is no place of this model; {alternatives(name, known)}")
+    raise UserError(f"site {name}: is not in this model; {alternatives(name, known)}")

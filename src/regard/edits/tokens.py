@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
         prompts = len(self.prompt.lengths)
         if rows % prompts:
             raise UserError(
-                f"an edit met {rows} rows after {prompts} prompts; start the generation anew "
+                f"edits: {rows} rows can't continue {prompts} prompts; start the generation "
                 "inside the edit"
             )
         return rows // prompts
@@ -65,7 +65,7 @@ class Tokens(NamedTuple):
 
 
 class Reader:
-    """Follows the tokens that a stack reads."""
+    """Keeps track of the tokens that a stack reads."""
 
     def __init__(self) -> None:
         self._prompt: Prompt | None = None
@@ -96,7 +96,7 @@ class Reader:
         """The tokens that are being read."""
         prompt, positions = self._prompt, self._positions
         if prompt is None or positions is None:
-            raise UserError("an edit met a layer alone; call the model")
+            raise UserError("edits: a layer was called outside the model; call the model")
         return Tokens(prompt, positions)
 
     def so_far(self, n: int) -> Tokens:
