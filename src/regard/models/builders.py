@@ -100,7 +100,8 @@ class LanguageModel(nn.Module):
         body = self.body if body is None else body
         documents = batch.inputs.get("document_ids")
         packed = {} if documents is None else {"document_ids": documents.ids}
-        return token_loss(self.head, body(batch.input_ids, **packed), batch)
+        lengths = batch.inputs["input_ids"].lengths
+        return token_loss(self.head, body(batch.input_ids, lengths, **packed), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """The states before the first of at most `capacity` tokens."""
@@ -142,7 +143,8 @@ class SequenceToSequence(nn.Module):
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
         body, source = self.body if body is None else body, batch.inputs["source"]
-        hidden = body(source.ids, source.lengths, batch.input_ids)
+        target = batch.inputs["input_ids"]
+        hidden = body(source.ids, source.lengths, target.ids, target.lengths)
         return token_loss(self.head, hidden, batch)
 
     def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
