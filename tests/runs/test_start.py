@@ -10,7 +10,7 @@ from plans import plan_task
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
 from regard.files import read_table
-from regard.models.builders import saved_tensors
+from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.runs.start import ancestors, ancestry, convert, shown_names
 from tiny_tasks import sharp_run, task_recipe

@@ -18,7 +18,8 @@ from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.canon import make_layer
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.models.layers import Layer, Rope, length_mask, make_norm
+from regard.models.head_layout import Rope
+from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
