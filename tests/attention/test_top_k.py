@@ -90,11 +90,16 @@ def test_all_heads_have_the_keys_that_the_indexer_chooses() -> None:
     assert bool((chosen.sum(-1) == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
 
 
-def losses(attend: IndexedTopK, inputs: list[Tensor], gates: dict[str, Tensor]) -> Tensor:
+def losses(
+    attend: IndexedTopK,
+    inputs: list[Tensor],
+    gates: dict[str, Tensor],
+    lengths: tuple[int, int] = (9, 0),
+) -> Tensor:
     query, key, value = inputs
-    attend.train()
-    attend(query, key, value, mask=CAUSAL & Mask.lengths(torch.tensor([9, 0])), gates=gates)
-    assert attend.auxiliary_losses is not None
+    attend.auxiliary_losses = []
+    mask = CAUSAL & Mask.lengths(torch.tensor(lengths))
+    attend.train()(query, key, value, mask=mask, gates=gates)
     (loss,) = attend.auxiliary_losses
     return loss
 
@@ -123,8 +128,19 @@ def test_the_output_has_no_gradient_for_the_indexer() -> None:
 
 def test_evaluation_computes_no_loss() -> None:
     attend = indexed().eval()
+    attend.auxiliary_losses = []
     attend(Q, K, V, mask=CAUSAL, gates=GATES)
     assert attend.auxiliary_losses == []
+
+
+def test_padding_has_no_loss() -> None:
+    whole = losses(indexed(), [Q, K, V], GATES, (9, 5))
+    first = losses(indexed(), [Q, K, V], GATES, (9, 0))
+    inputs = [x[:, :, :5] for x in (Q, K, V)]
+    second = losses(
+        indexed(), inputs, {name: gate[:, :, :5] for name, gate in GATES.items()}, (0, 5)
+    )
+    torch.testing.assert_close(whole, first + second)
 
 
 def test_an_indexer_is_detached_from_the_stream() -> None:

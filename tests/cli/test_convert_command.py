@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.models.builders import saved_tensors
+from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from tiny import MODEL, STEPS, Command, refused, succeeded
 

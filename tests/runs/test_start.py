@@ -10,7 +10,7 @@ from plans import plan_task
 from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
 from regard.files import read_table
-from regard.models.builders import saved_tensors
+from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.runs.start import ancestors, ancestry, convert, shown_names
 from tiny_tasks import sharp_run, task_recipe
@@ -40,7 +40,7 @@ def assert_kept(start: Run, made: Run, *, apart_from: tuple[str, ...] = ()) -> N
     assert all(torch.equal(ours[name], theirs[name]) for name in ours.keys() - new)
 
 
-@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"linformer"}))
+@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"linformer", "synthesizer"}))
 def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) -> None:
     # Untrained, so that scores are near 0, where random features have no normalizers below 0.
     parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
@@ -55,6 +55,12 @@ def test_any_mechanism_of_decoders_takes_the_weights(kind: str, tmp_path: Path) 
     assert torch.equal(logits(loaded), logits(made))
     assert loaded.origin["parent"] == str(parent.path)
     assert loaded.tokenizer.fingerprint == parent.tokenizer.fingerprint
+
+
+def test_a_mechanism_without_keys_does_not_fit_the_weights_of_keys(tmp_path: Path) -> None:
+    parent = plan_task(tmp_path, task_recipe("casing", "decoder")).run
+    with pytest.raises(UserError, match="has shape 48×16, and would have 32×16"):
+        convert(parent, tmp_path / "run", ["model.attention.kind=synthesizer"])
 
 
 def test_two_queries_for_each_head_do_not_fit_the_weights_of_one(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from plans import plan_named, plan_task
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.folder import load_start
-from regard.models.builders import Model, merged_tensors, saved_tensors
+from regard.models.builders import Model
 from regard.models.layers import Layer
+from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import optimizers

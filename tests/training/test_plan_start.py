@@ -11,7 +11,7 @@ from plans import plan_named, plan_task
 from regard.api import train
 from regard.errors import UserError
 from regard.huggingface.convert.folder import load_start
-from regard.models.builders import saved_tensors
+from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.training import optimizers

@@ -1,5 +1,7 @@
 """Each process's share of a batch."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -115,3 +117,53 @@ def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) 
     assert all(bool(found[name].any()) for name in indexer)
     for name in plain:
         torch.testing.assert_close(found[name], plain[name])
+
+
+def indexed_model() -> LanguageModel:
+    return tiny_model(attention=TopKConfig(k=3, indexer_heads=2)).train()
+
+
+def indexer_gradients(model: LanguageModel, batch: Batch) -> dict[str, torch.Tensor]:
+    found = gradients(model, Replica(model, Processes(0, 1)).loss(batch))
+    return {name: gradient for name, gradient in found.items() if ".gating." in name}
+
+
+def test_padding_trains_no_indexer() -> None:
+    """The gradients of rows of unequal length are the sums of those of each row alone."""
+    model, dataset = indexed_model(), CausalDataset([], RowFormat(VOCABULARY, 0))
+    rows = [predict_all([5, 3, 1, 2, 4, 1, 3, 2, 1]), predict_all([1, 2, 3, 4])]
+    together = indexer_gradients(model, dataset.collate(rows))
+    alone = [indexer_gradients(model, dataset.collate([row])) for row in rows]
+    for name, gradient in together.items():
+        torch.testing.assert_close(gradient, alone[0][name] + alone[1][name])
+
+
+def test_a_batch_without_targets_trains_no_indexer() -> None:
+    batch = batch_of([5, 4]).without_loss()
+    model = tiny_model(attention=TopKConfig(k=3, indexer_heads=2), vocabulary=100).train()
+    assert not any(gradient.any() for gradient in indexer_gradients(model, batch).values())
+
+
+def test_auxiliary_losses_never_linger() -> None:
+    """Neither after a backward pass that recomputes them, nor after an interrupted step."""
+    model, batch = (
+        indexed_model(),
+        CausalDataset([], RowFormat(VOCABULARY, 0)).collate([predict_all([1, 2, 3, 4, 5])]),
+    )
+    layers = list(model.body.layers)  # type: ignore[union-attr]
+    for layer in layers:
+        layer.gradient_checkpointing = True
+    indexer_gradients(model, batch)
+    mechanisms = [layer.self_attention.attention for layer in layers]
+    assert all(mechanism.auxiliary_losses is None for mechanism in mechanisms)
+    replica = Replica(model, Processes(0, 1))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    hook = model.head.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        replica.loss(batch)
+    hook.remove()
+    assert all(mechanism.auxiliary_losses is None for mechanism in mechanisms)
+    deepcopy(model)

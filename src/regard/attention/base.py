@@ -78,8 +78,10 @@ class Attention(nn.Module, ABC):
     """The features of its configuration, if it has one."""
     gates: tuple[Gate, ...] = ()
     """Inputs per token, in addition to queries, keys and values."""
+    has_auxiliary_loss: ClassVar[bool] = False
+    """Whether calls in training have a loss of their own."""
     auxiliary_losses: list[Tensor] | None = None
-    """Losses of calls in training, in nats and summed over tokens, which the training takes."""
+    """Takes the losses of calls in training, in nats and summed over tokens; None: not wanted."""
     gating: ClassVar[str] = "regard.attention.gating:Gating"
     """MODULE:CLASS of the projections to its gates, unless a configuration builds others."""
 

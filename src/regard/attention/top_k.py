@@ -69,11 +69,12 @@ class IndexedTopK(Softmax):
     arXiv:2512.02556, §2.1). All heads of the layer have the same keys. The choice passes the
     indexer no gradient. In training, each call adds Σ_t KL(p_t ‖ softmax(I_t)) to
     `auxiliary_losses`, for p the softmax attention to all allowed keys, averaged over the heads and
-    detached.
+    detached. Queries beyond the key lengths of the mask are padding, and have none.
     """
 
     name = "indexed top-k"
     supports = INDEXED
+    has_auxiliary_loss = True
 
     def __init__(self, *, k: int, heads: int, d: int, **options: Any) -> None:
         """For an indexer with this many heads of width d."""
@@ -84,7 +85,6 @@ class IndexedTopK(Softmax):
             Gate("index_key", low=-inf, high=inf, heads=1, width=d),
             Gate("index_weight", low=-inf, high=inf, heads=heads, at="query"),
         )
-        self.auxiliary_losses: list[Tensor] | None = []
 
     def reference(  # type: ignore[override]
         self,
@@ -117,8 +117,10 @@ class IndexedTopK(Softmax):
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
                 dense = super()._weights(query, key, mask, bias).mean(1, keepdim=True)
-            assert self.auxiliary_losses is not None
-            self.auxiliary_losses.append(_divergence(dense, scores, allowed))
+            # Also where it isn't wanted: a checkpoint recomputes just what it computed before.
+            divergence = _divergence(dense, scores, allowed, _real(mask, query, key))
+            if self.auxiliary_losses is not None:
+                self.auxiliary_losses.append(divergence)
         return super()._forward(query, key, value, self._among(mask, scores, allowed), bias)
 
     def _weights(
@@ -201,13 +203,26 @@ def _index_scores(
         return scores
 
 
+def _real(mask: Mask | None, query: Queries, key: Keys) -> Bool[Tensor, "batch queries"] | None:
+    """Return which queries are no padding; None: all."""
+    if mask is None or mask.key_lengths is None:
+        return None
+    positions = mask.query_positions(query.shape[2], key.shape[2], query.device)
+    return positions < mask.key_lengths[:, None]
+
+
 def _divergence(
-    dense: IndexScores, scores: IndexScores, allowed: Bool[Tensor, "#b #h #queries #keys"] | None
+    dense: IndexScores,
+    scores: IndexScores,
+    allowed: Bool[Tensor, "#b #h #queries #keys"] | None,
+    real: Bool[Tensor, "b queries"] | None,
 ) -> Float[Tensor, ""]:
-    """Return Σ_t KL(p_t ‖ softmax(I_t)) over the allowed keys; rows without any have none."""
+    """Return Σ_t KL(p_t ‖ softmax(I_t)) of real queries; those without allowed keys have none."""
     if allowed is not None:
         allowed = allowed.any(1, keepdim=True)
         scores = scores + bars(allowed | ~allowed.any(-1, keepdim=True), scores.dtype)
+    if real is not None:
+        dense = dense * real[:, None, :, None]
     logs = torch.where(dense > 0, scores.log_softmax(-1), 0.0)
     divergence: Tensor = (torch.xlogy(dense, dense) - dense * logs).sum()
     return divergence

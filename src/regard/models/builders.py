@@ -5,12 +5,11 @@ Shapes: b rows, n tokens, m tokens of a source.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from regard.attention import Attention
 from regard.attention.state import last_real
@@ -100,7 +99,8 @@ class LanguageModel(nn.Module):
         body = self.body if body is None else body
         documents = batch.inputs.get("document_ids")
         packed = {} if documents is None else {"document_ids": documents.ids}
-        return token_loss(self.head, body(batch.input_ids, **packed), batch)
+        lengths = batch.inputs["input_ids"].lengths
+        return token_loss(self.head, body(batch.input_ids, lengths, **packed), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
         """The states before the first of at most `capacity` tokens."""
@@ -142,7 +142,8 @@ class SequenceToSequence(nn.Module):
     def loss(self, batch: Batch, body: CompiledBody | None = None) -> Tensor:
         """Cross entropy in nats, summed over the targets."""
         body, source = self.body if body is None else body, batch.inputs["source"]
-        hidden = body(source.ids, source.lengths, batch.input_ids)
+        target = batch.inputs["input_ids"]
+        hidden = body(source.ids, source.lengths, target.ids, target.lengths)
         return token_loss(self.head, hidden, batch)
 
     def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
@@ -442,21 +443,3 @@ def initialize(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
     for child in module.children():
         initialize(child)
-
-
-def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and saved buffers of a model."""
-    kept = model.state_dict(keep_vars=True)
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
-    return dict(model.named_parameters()) | buffers
-
-
-def merged_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and saved buffers of a model, parametrized ones by their values."""
-    kept = {name: t for name, t in saved_tensors(model).items() if ".parametrizations." not in name}
-    return kept | {
-        f"{path}.{name}": getattr(module, name)
-        for path, module in model.named_modules()
-        if is_parametrized(module)
-        for name in cast("nn.ModuleDict", module.parametrizations)
-    }

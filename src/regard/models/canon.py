@@ -16,7 +16,8 @@ from regard.attention import AnyBias, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import last_real
 from regard.models.config import TransformerConfig
-from regard.models.layers import Layer, Rope
+from regard.models.head_layout import Rope
+from regard.models.layers import Layer
 from regard.models.shapes import Hidden, TokenIds, TokenMask
 from regard.models.shared_values import SharedValues
 from regard.models.short_convolution import CanonLayer, ConvolvedState

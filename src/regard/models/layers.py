@@ -21,16 +21,13 @@ from regard.attention.state import last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
 from regard.models.feed_forward import FeedForward
+from regard.models.head_layout import Heads, Rope, heads_of, join_heads, rotate_heads, split_heads
 from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.shared_values import SharedValues, ValueMixture
 from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
-from regard.positions import rotate
 
-Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""
-Rope: TypeAlias = tuple[Tensor, Tensor]
-"""Cosines and sines of rotary positions."""
 
 
 def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
@@ -155,7 +152,7 @@ class SelfAttention(nn.Module):
     def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
         out = out if self.gating is None else self.gating.finish(x, out)
-        projected: Tensor = self.o_proj(_join(out))
+        projected: Tensor = self.o_proj(join_heads(out))
         return projected
 
     def _inputs(
@@ -164,10 +161,10 @@ class SelfAttention(nn.Module):
         """Return queries, keys, values and gates of the mechanism."""
         sizes = self.heads
         if self.gating is None and self.q_norm is None and rope is None:
-            query, key, value = _split_heads(projected, sizes, self.d_head)
+            query, key, value = split_heads(projected, sizes, self.d_head)
             value = value if values is None else self.mixture(value, values)
             return *self._complete(query, key), value, NO_GATES
-        heads = _heads(projected, self.d_head)
+        heads = heads_of(projected, self.d_head)
         if self.gating is not None:
             heads = self.gating.activate(heads)
         both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
@@ -178,7 +175,7 @@ class SelfAttention(nn.Module):
         if self.gating is not None:
             both = self.gating.normalize(both)
         if rope is not None:
-            both = _rotate(both, rope, self.rotary_parts)
+            both = rotate_heads(both, rope, self.rotary_parts)
         query, key = self._complete(*both.split_with_sizes(sizes[:2], 1))
         if self.gating is None:
             return query, key, value, NO_GATES
@@ -267,18 +264,18 @@ class CrossAttention(nn.Module):
 
     def queries(self, x: Hidden) -> Heads:
         """Return the queries of all heads."""
-        return _heads(self.q_proj(x), self.d_head)
+        return heads_of(self.q_proj(x), self.d_head)
 
     def keys_and_values(self, source: Float[Tensor, "b m d_source"]) -> tuple[Heads, Heads]:
         """Return the keys and values of all heads."""
         sizes = [self.kv_heads, self.kv_heads]
-        key, value = _split_heads(self.kv_proj(source), sizes, self.d_head)
+        key, value = split_heads(self.kv_proj(source), sizes, self.d_head)
         return key, value
 
     def finish(self, x: Hidden, out: Heads) -> Hidden:
         """Return the projected outputs of all heads, in the shape of the input."""
         out = out if self.gating is None else self.gating.finish(x, out)
-        projected: Tensor = self.o_proj(_join(out))
+        projected: Tensor = self.o_proj(join_heads(out))
         return projected
 
 
@@ -439,32 +436,3 @@ _NORMS: dict[str, type[nn.LayerNorm | RMSNorm]] = {
     "rms-norm": RMSNorm,
     "zero-centered-rms-norm": ZeroCenteredRMSNorm,
 }
-
-
-def _heads(x: Hidden, d_head: int) -> Heads:
-    b, n, width = x.shape
-    h = width // d_head
-    return x.view(b, h, 1, d_head) if n == 1 else x.view(b, n, h, d_head).transpose(1, 2)
-
-
-def _split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
-    """Split heads into groups by one operator; gradients of two would be copied twice."""
-    if x.size(1) == 1:
-        return _heads(x, d_head).split_with_sizes(sizes, 1)
-    # Gradients of parts of the width are concatenated in the order of the projection.
-    parts = x.split_with_sizes([n * d_head for n in sizes], -1)
-    return tuple(_heads(part, d_head) for part in parts)
-
-
-def _rotate(both: Heads, rope: Rope, parts: int) -> Heads:
-    """Rotate queries and keys, each part of a head's width by itself."""
-    if parts == 1:
-        return rotate(both, rope)
-    rotated = rotate(torch.cat(both.chunk(parts, -1), 1), rope)
-    return torch.cat(rotated.chunk(parts, 1), -1)
-
-
-def _join(heads: Heads) -> Hidden:
-    """Concatenate heads."""
-    b, _, n, _ = heads.shape
-    return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)

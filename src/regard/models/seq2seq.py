@@ -43,9 +43,16 @@ class EncoderDecoder(nn.Module):
             self.encoder.embedding.weight = self.decoder.embedding.weight
         self.context_length, self.width = config.context_length, config.decoder.d_model
 
-    def forward(self, source: SourceIds, lengths: Lengths | None, input_ids: TokenIds) -> Hidden:
+    def forward(
+        self,
+        source: SourceIds,
+        lengths: Lengths | None,
+        input_ids: TokenIds,
+        target_lengths: Lengths | None = None,
+    ) -> Hidden:
         """Hidden states of whole targets. Their padding belongs at the end."""
-        hidden: Tensor = self.decoder(input_ids, memories=self.encode(source, lengths))
+        memories = self.encode(source, lengths)
+        hidden: Tensor = self.decoder(input_ids, target_lengths, memories=memories)
         return hidden
 
     def encode(self, source: SourceIds, lengths: Lengths | None) -> Memories:
@@ -157,8 +164,16 @@ class RecurrentEncoderDecoder(nn.Module):
         chosen = config.attention
         self.attention = None if chosen is None else GlobalAttention(config, chosen, d_source)
 
-    def forward(self, source: SourceIds, source_lengths: Lengths, input_ids: TokenIds) -> Hidden:
-        """Hidden states of whole targets. Padding belongs at the end of both.
+    def forward(
+        self,
+        source: SourceIds,
+        source_lengths: Lengths,
+        input_ids: TokenIds,
+        target_lengths: Lengths | None = None,
+    ) -> Hidden:
+        """Hidden states of whole targets; their lengths change nothing.
+
+        Padding belongs at the end of both.
 
         Raises:
             ValueError: sources or targets are longer than the context.

@@ -12,13 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Bias, KernelAttention, Mask, RelativeVectors, State
+from regard.attention import Attention, Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.canon import make_layer
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.models.layers import Layer, Rope, length_mask, make_norm
+from regard.models.head_layout import Rope
+from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
 from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
@@ -165,6 +166,8 @@ class Decoder(Transformer):
         """
         require_layers(config, DECODER)
         super().__init__(config, vocabulary, d_source)
+        attentions = (m for m in self.modules() if isinstance(m, Attention))
+        self.has_auxiliary_losses = any(m.has_auxiliary_loss for m in attentions)
 
     def require_documents(self) -> None:
         """Raise unless rows may hold several documents.
@@ -182,15 +185,18 @@ class Decoder(Transformer):
         memories: Memories | None = None,
         document_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token attends to their padding.
+        """Hidden states of whole rows; lengths change only auxiliary losses: padding has none.
 
-        With `document_ids`, a token attends only to its own document, where positions begin at 0.
+        No token attends to the padding behind it. With `document_ids`, a token attends only to its
+        own document, where positions begin at 0.
         """
         mask = Mask.causal()
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if document_ids is not None:
             mask = mask & Mask.documents(document_ids)
             positions = positions - _starts(document_ids)
+        if lengths is not None and self.has_auxiliary_losses and self.training:
+            mask = mask & Mask.lengths(lengths)
         x, ropes = self._embed(input_ids, positions, self._embed_ngrams(input_ids, document_ids))
         values = self._shared_values(input_ids)
         each: Sequence[State | None] = memories or [None] * len(ropes)

@@ -33,8 +33,9 @@ from regard.data.batch import RowFormat
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
-from regard.models.builders import LanguageModel, Model, make_model, merged_tensors, saved_tensors
+from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.ngrams import n_hashed_parameters
+from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
 from regard.runs.transformers_files import (

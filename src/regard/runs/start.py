@@ -16,13 +16,13 @@ from regard.attention import Attention
 from regard.attention.gating import Gating
 from regard.config import Config, override
 from regard.errors import UserError
-from regard.models.builders import saved_tensors
 from regard.models.config import EncoderDecoderConfig, ModelConfig, TransformerConfig
 from regard.models.head_config import (
     ClassificationHeadConfig,
     HeadConfig,
     TokenClassificationHeadConfig,
 )
+from regard.models.tensors import saved_tensors
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run, pack_weights, shown_shape

@@ -28,7 +28,7 @@ from regard.files import (
     to_json,
     write_file,
 )
-from regard.models.builders import merged_tensors, saved_tensors
+from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run, pack_run_tensors
 from regard.training.processes import LostProcessError, Processes, StoppedElsewhere, is_lost
 from regard.training.replica import Replica

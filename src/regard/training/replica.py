@@ -28,22 +28,26 @@ class AuxiliaryLosses:
     """The losses that mechanisms of a model have of their own, such as that of an indexer."""
 
     def __init__(self, model: nn.Module) -> None:
-        found = [m.auxiliary_losses for m in model.modules() if isinstance(m, Attention)]
-        self._by_mechanism = [losses for losses in found if losses is not None]
+        attentions = (m for m in model.modules() if isinstance(m, Attention))
+        self._mechanisms = [m for m in attentions if m.has_auxiliary_loss]
 
-    def added_to(self, loss: Callable[[], Tensor]) -> Tensor:
-        """Return a loss with the gradient of the auxiliary ones of its forward pass, too.
+    def added_to(self, loss: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+        """Return the loss of a batch with the gradient of its auxiliary losses, too.
 
-        Its value is that of the loss alone, so that it stays comparable.
+        Its value is that of the loss alone, so that it stays comparable. A batch without targets
+        only repeats rows of another process, and has no auxiliary losses.
         """
-        if not self._by_mechanism:
-            return loss()
-        for losses in self._by_mechanism:
-            losses.clear()  # of activations that were recomputed in a backward pass
-        value = loss()
-        added = torch.stack([one for losses in self._by_mechanism for one in losses]).sum()
-        for losses in self._by_mechanism:
-            losses.clear()
+        losses: list[Tensor] = []
+        for mechanism in self._mechanisms:
+            mechanism.auxiliary_losses = losses
+        try:
+            value = loss(batch)
+        finally:
+            for mechanism in self._mechanisms:
+                mechanism.auxiliary_losses = None
+        if not losses:
+            return value
+        added = torch.stack(losses).sum() * bool(batch.n_targets)
         return value + (added - added.detach())
 
 
@@ -57,7 +61,7 @@ class Replica:
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss in nats, summed over the targets of this process's share of a batch."""
-        return self._auxiliary.added_to(lambda: self.model.loss(batch, self.body))
+        return self._auxiliary.added_to(partial(self.model.loss, body=self.body), batch)
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         """Yield the parts of this process's share of a batch; run each before the next."""
@@ -82,7 +86,7 @@ class Loss(nn.Module):
         self._auxiliary = AuxiliaryLosses(model)
 
     def forward(self, batch: Batch) -> Tensor:
-        return self._auxiliary.added_to(lambda: self._loss(batch))
+        return self._auxiliary.added_to(self._loss, batch)
 
     def _loss(self, batch: Batch) -> Tensor:
         if not batch.in_batch_negatives:

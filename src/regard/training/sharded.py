@@ -11,8 +11,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from regard.data.batch import Batch
-from regard.models.builders import Model, saved_tensors
+from regard.models.builders import Model
 from regard.models.layers import Layer
+from regard.models.tensors import saved_tensors
 from regard.training.processes import Processes
 from regard.training.replica import Loss, Replica, gathered
 

@@ -12,7 +12,7 @@ from regard.huggingface.convert.families import FAMILIES
 from regard.huggingface.convert.family import UNREADABLE, Family, Written
 from regard.huggingface.convert.tokenizer import known_text
 from regard.huggingface.post_processor import post_processor
-from regard.models.builders import saved_tensors
+from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.runs.transformers_files import forced_ids, special_ids
 

@@ -1,0 +1,47 @@
+"""Vectors of all heads: split from a width, rotated and joined.
+
+Shapes: b rows, n tokens, d the width of all heads.
+"""
+
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.models.shapes import Hidden
+from regard.positions import rotate
+
+Heads: TypeAlias = Float[Tensor, "b heads n d_head"]
+Rope: TypeAlias = tuple[Tensor, Tensor]
+"""Cosines and sines of rotary positions."""
+
+
+def heads_of(x: Hidden, d_head: int) -> Heads:
+    """Split the width into heads."""
+    b, n, width = x.shape
+    h = width // d_head
+    return x.view(b, h, 1, d_head) if n == 1 else x.view(b, n, h, d_head).transpose(1, 2)
+
+
+def split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
+    """Split the width into groups of heads; gradients of two operators would be copied twice."""
+    if x.size(1) == 1:
+        return heads_of(x, d_head).split_with_sizes(sizes, 1)
+    # Gradients of parts of the width are concatenated in the order of the projection.
+    parts = x.split_with_sizes([n * d_head for n in sizes], -1)
+    return tuple(heads_of(part, d_head) for part in parts)
+
+
+def rotate_heads(both: Heads, rope: Rope, parts: int) -> Heads:
+    """Rotate queries and keys, each part of a head's width by itself."""
+    if parts == 1:
+        return rotate(both, rope)
+    rotated = rotate(torch.cat(both.chunk(parts, -1), 1), rope)
+    return torch.cat(rotated.chunk(parts, 1), -1)
+
+
+def join_heads(heads: Heads) -> Hidden:
+    """Concatenate heads."""
+    b, _, n, _ = heads.shape
+    return heads.reshape(b, 1, -1) if n == 1 else heads.transpose(1, 2).flatten(2)
