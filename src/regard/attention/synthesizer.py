@@ -60,11 +60,10 @@ class DenseScores(Synthesized):
 
     def reference(self, query: Queries, keys: int) -> Float[Tensor, "batch heads queries keys"]:
         """Σ_c max(q_ic, 0) B_cj + b_j, and 0 for the last position, in float64."""
-        hidden = query.double().clamp_min(0)
+        hidden, weight, bias = query.double().clamp_min(0), self.weight.double(), self.bias.double()
         scores = torch.zeros(*query.shape[:3], keys, dtype=torch.float64)
-        for j in range(min(keys, len(self.bias))):
-            column = self.weight[:, j].detach().double()
-            scores[..., j] = (hidden * column).sum(-1) + self.bias[j].item()
+        for j in range(min(keys, len(bias))):
+            scores[..., j] = (hidden * weight[:, j]).sum(-1) + bias[j]
         return scores
 
 
@@ -84,7 +83,7 @@ class RandomScores(Synthesized):
 
     def reference(self, query: Queries, keys: int) -> Float[Tensor, "batch heads queries keys"]:
         """R_hij, in float64."""
-        table = self.table.detach().double()[:, : query.shape[2], :keys]
+        table = self.table.double()[:, : query.shape[2], :keys]
         return table.expand(len(query), -1, -1, -1)
 
 

@@ -118,7 +118,8 @@ class UpLayer(LatentLayer):
     def attend(self, x: Hidden, key: Tensor, value: Tensor, mask: Mask | None) -> Hidden:
         """Return the hidden states of tokens, from keys and values of latents."""
         attention = self.cross_attention
-        out = attention.attention(attention.queries(x), key, value, mask=mask)
+        query = attention.queries(x)
+        out = attention.attention(query, key.to(query.dtype), value.to(query.dtype), mask=mask)
         return self.rest(x, attention.finish(x, out))
 
     def append(
@@ -132,7 +133,7 @@ class UpLayer(LatentLayer):
         self, x: Hidden, positions: Int[Tensor, "b n"] | None, cache: KeyValueCache
     ) -> Hidden:
         """Return the hidden states of new tokens, from the cache; None: they read all of it."""
-        key, value = (part.to(x.dtype) for part in cache.filled())
+        key, value = cache.filled()
         if positions is None:
             return self.attend(x, key, value, None)
         slots = torch.arange(key.shape[2], device=x.device)

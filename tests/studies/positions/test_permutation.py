@@ -5,7 +5,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.config import supporting
 from regard.attention.registry import find
 from regard.models.transformer import Encoder
 from regard.positions.config import NoPositionsConfig
@@ -15,6 +14,7 @@ from regard.studies.positions.permutation import (
     ROUNDING,
     VISIBLE,
     Kind,
+    compared,
     mechanism_error,
     order_error,
     permutation,
@@ -40,10 +40,12 @@ def test_any_positions_break_the_symmetry(positions: Kind) -> None:
     assert order_error(model, torch.arange(10).roll(3)).max() > VISIBLE
 
 
-@pytest.mark.parametrize("name", supporting("bidirectional"))
+@pytest.mark.parametrize("name", compared())
 def test_mechanisms_that_cut_or_mix_by_place_tell_the_order(name: str) -> None:
     error = mechanism_error(find(name), seed=1)
     if name in {"linformer", "bigbird", "sliding-window"}:
         assert error > VISIBLE
+    elif name == "synthesizer":  # whose learned scores are small at first
+        assert error > 1000 * ROUNDING
     else:
         assert error < ROUNDING

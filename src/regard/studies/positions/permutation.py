@@ -94,11 +94,16 @@ def permutation(
     name = "change of the last state, earlier tokens permuted, causal"
     yield at_most(f"{name}, 1 layer", last_of_one, ROUNDING)
     yield at_least(f"{name}, 2 layers", last_of_two, VISIBLE)
-    errors = {kind: mechanism_error(find(kind), seed) for kind in supporting("bidirectional")}
+    errors = {kind: mechanism_error(find(kind), seed) for kind in compared()}
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
     yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
     yield figure(_by_place(changes), bag=bag.max(), named=named, placed=placed.max())
+
+
+def compared() -> list[str]:
+    """Return the mechanisms that attend to all tokens, and have no inputs but queries and keys."""
+    return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
 
 
 def _by_place(changes: Mapping[str, Float[Tensor, " n"]]) -> Chart:
