@@ -26,7 +26,9 @@ DOCS = Path(__file__).parent
 TITLES = {
     "families": "Families of models, compared",
     "hybrids": "Layers of different kinds, compared",
+    "lengths": "Rows longer than those of training, compared",
     "mechanisms": "Mechanisms, compared",
+    "recall": "Recall with newer kinds of attention, compared",
     "recurrences": "Gated linear recurrences, compared",
     "world": "Ways to learn a world, compared",
 }
@@ -36,7 +38,9 @@ NOTES = {
     "the page on [gated linear recurrences](recurrences.md).",
     "recurrences": "Parity is trained on rows of 40 bits; the test scores positions 41 to 256. "
     "In `mqar`, rows with equal `short_conv` have states of equal size. Without a short "
-    "convolution (0), a layer can't combine a token with its predecessor.",
+    "convolution (0), a layer can't combine a token with its predecessor. The rows of `rwkv7` are "
+    "of its earlier initial decays, exp(−0.30) per token; with its present ones, it recalls "
+    "([attention](attention.md#gated-linear-recurrences)).",
 }
 """Remarks on a suite, below the introduction."""
 UNTIMED = ("recurrences",)

@@ -64,13 +64,13 @@ def test_output_and_gradients_are_those_of_all_scores(
 def test_the_gradient_is_that_of_the_output() -> None:
     query, key, value, choices, kept = drawn(0, 2, 11, 3)
     inputs = [x.requires_grad_() for x in (query, key, value)]
-    assert gradcheck(lambda *x: chosen_blocks.attend(*x, choices, kept, size=3), inputs)
+    assert gradcheck(lambda q, k, v: chosen_blocks.attend(q, k, v, choices, kept, size=3), inputs)
 
 
 def test_bfloat16_is_as_close_as_its_rounding() -> None:
     *vectors, choices, kept = drawn(1, 2, 50, 4)
-    narrow = [x.bfloat16() for x in vectors]
-    found = chosen_blocks.attend(*narrow, choices, kept, size=4)
+    query, key, value = (x.bfloat16() for x in vectors)
+    found = chosen_blocks.attend(query, key, value, choices, kept, size=4)
     assert found.dtype == torch.bfloat16
-    expected = dense(*(x.double() for x in narrow), allowed(choices, kept, 4))
+    expected = dense(query.double(), key.double(), value.double(), allowed(choices, kept, 4))
     torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=2**-7)

@@ -67,7 +67,8 @@ def test_long_rows_are_computed_by_their_blocks(
     state = attend.init_state(
         2, kv_heads, 8, 8, capacity=n, device=torch.device("cpu"), dtype=torch.float64
     )
-    outs, start = [], 0
+    outs: list[torch.Tensor] = []
+    start = 0
     for new in (n - 7, 1, 1, 3, 1, 1):
         part = slice(start, start + new)
         out, state = attend.extend(q[:, :, part], k[:, :, part], v[:, :, part], state)

@@ -1,6 +1,7 @@
 """Each process's share of a batch."""
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -150,7 +151,7 @@ def test_auxiliary_losses_never_linger() -> None:
         indexed_model(),
         CausalDataset([], RowFormat(VOCABULARY, 0)).collate([predict_all([1, 2, 3, 4, 5])]),
     )
-    layers = list(model.body.layers)  # type: ignore[union-attr]
+    layers: Any = model.get_submodule("body.layers")
     for layer in layers:
         layer.gradient_checkpointing = True
     indexer_gradients(model, batch)
