@@ -63,12 +63,8 @@ class MapDifference(Attention):
         super().__init__()
         self.maps = Softmax(dropout=dropout)
 
-    def queries(self, query: Queries, gates: Gates) -> Maps:
-        """Return the queries of both maps."""
-        return self._queries(query, **gates)
-
     @abstractmethod
-    def _queries(self, query: Queries, **gates: Tensor) -> Maps:
+    def queries(self, query: Queries, gates: Gates) -> Maps:
         """Return the queries of both maps."""
 
     @abstractmethod
@@ -89,7 +85,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
-        queries = self._queries(query, **gates)
+        queries = self.queries(query, gates)
         mask = mask and mask.repeat_heads(2)
         both = self.maps(queries, key, value, mask=mask, bias=_of_both(bias))
         return self._difference(both, **gates)
@@ -102,7 +98,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
-        queries = self._queries(query, **gates)
+        queries = self.queries(query, gates)
         mask = mask and mask.repeat_heads(2)
         both = self.maps.weights(queries, key, mask=mask, bias=_of_both(bias))
         return self._difference(both, **gates)
@@ -120,7 +116,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
-        queries = self._queries(query, **gates)
+        queries = self.queries(query, gates)
         options: dict[str, Any] = {"attention_mask": attention_mask, "bias": _of_both(bias)}
         both, state = self.maps.extend(queries, key, value, state, **options)
         return self._difference(both, **gates), state
@@ -135,7 +131,7 @@ class MapDifference(Attention):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
-        queries = self._queries(query, **gates)
+        queries = self.queries(query, gates)
         options: dict[str, Any] = {"attention_mask": attention_mask, "bias": _of_both(bias)}
         both, state = self.maps.extend_last(queries, key, value, state, **options)
         last = {
@@ -181,7 +177,7 @@ class Differential(MapDifference):
         first, second = (reference.softmax(x, key, allowed, bias) for x in (query, second_query))
         return first - share.double()[..., None] * second
 
-    def _queries(self, query: Queries, **gates: Tensor) -> Maps:
+    def queries(self, query: Queries, gates: Gates) -> Maps:
         return torch.stack([query, gates["second_query"].to(query.dtype)], 2).flatten(1, 2)
 
     def _lambda(self, dtype: torch.dtype, **gates: Tensor) -> Tensor:
@@ -218,7 +214,7 @@ class DifferentialV1(MapDifference):
         products = (self.lambda_query.double() * self.lambda_key.double()).sum(-1).exp()
         return first - (products[0] - products[1] + self.lambda_init) * second
 
-    def _queries(self, query: Queries, **_: Tensor) -> Maps:
+    def queries(self, query: Queries, gates: Gates) -> Maps:
         """Return each half beside zeros, so that keys and values keep one width for kernels."""
         first, second = (math.sqrt(2) * query).chunk(2, -1)
         none = torch.zeros_like(first)

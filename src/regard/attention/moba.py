@@ -14,7 +14,7 @@ from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import MobaConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax, highest, just_below
+from regard.attention.softmax import ScoreAttention, Softmax, highest, just_below
 from regard.attention.state import KeyValueCache, RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
@@ -122,25 +122,37 @@ class MoBA(Softmax):
         value: Float[Tensor, "rows n e"],
     ) -> Float[Tensor, "rows n e"] | None:
         """Return causal attention to the chosen blocks alone; None if more are equal than fit."""
-        size, number = self.block_size, key.shape[1] // self.block_size
-        own = torch.arange(query.shape[1], device=query.device)[:, None] // size
-        most = min(number, self.blocks - 1 + SPARE) if self.blocks > 1 else 0
-        choices, kept = own.expand(len(query), -1, 1), torch.ones_like(own, dtype=torch.bool)
-        kept = kept.expand(len(query), -1, 1)
-        if most:
-            with torch.no_grad(), without_autocast(query):
-                wide = at_least_float32(key[:, : number * size]).unflatten(1, (number, size))
-                scores = at_least_float32(query) @ wide.mean(2).mT
-            later = torch.arange(number, device=query.device) >= own
-            best = scores.masked_fill_(later, torch.finfo(scores.dtype).min).topk(most)
-            least = best.values[..., min(self.blocks - 1, most) - 1, None]
-            chosen = (best.values >= just_below(least)) & (best.indices < own)
-            if most < number and chosen[..., -1].any():
+        own = torch.arange(query.shape[1], device=query.device)[:, None] // self.block_size
+        choices = own.expand(len(query), -1, 1)
+        kept = torch.ones_like(choices, dtype=torch.bool)
+        if self.blocks > 1:
+            others, chosen = self._earlier_blocks(query, key, own)
+            if others.shape[-1] < key.shape[1] // self.block_size and chosen[..., -1].any():
                 return None
-            choices = torch.cat([choices, best.indices], -1)
-            kept = torch.cat([kept, chosen], -1)
+            choices, kept = torch.cat([choices, others], -1), torch.cat([kept, chosen], -1)
         scaled = query * self.scale(query.shape[-1])
-        return chosen_blocks.attend(scaled, key, value, choices, kept, size=size)
+        return chosen_blocks.attend(scaled, key, value, choices, kept, size=self.block_size)
+
+    @torch.no_grad()
+    def _earlier_blocks(
+        self,
+        query: Float[Tensor, "rows n d"],
+        key: Float[Tensor, "rows n d"],
+        own: Int[Tensor, "n 1"],
+    ) -> tuple[Int[Tensor, "rows n most"], Bool[Tensor, "rows n most"]]:
+        """Return the best blocks of each query, with some to spare, and which of them it chooses.
+
+        If a query chooses the last of them, further ones may be equal to it.
+        """
+        size, number = self.block_size, key.shape[1] // self.block_size
+        with without_autocast(query):
+            blocks = at_least_float32(key[:, : number * size]).unflatten(1, (number, size))
+            scores = at_least_float32(query) @ blocks.mean(2).mT
+        later = torch.arange(number, device=query.device) >= own
+        scores = scores.masked_fill_(later, torch.finfo(scores.dtype).min)
+        best = scores.topk(min(number, self.blocks - 1 + SPARE))
+        least = best.values[..., self.blocks - 2, None]
+        return best.indices, (best.values >= just_below(least)) & (best.indices < own)
 
     def _init_state(self, shape: StateShape) -> "MobaState":
         blocks = -(-shape.capacity // self.block_size)
@@ -209,11 +221,10 @@ class MoBA(Softmax):
         each = torch.arange(number, device=query.device)
         with without_autocast(query):
             blocks = self._highest(at_least_float32(query) @ means.mT, each < own) | (each == own)
-        keys, values = cache.filled()
-        slots = torch.arange(keys.shape[2], device=keys.device)
-        seen = blocks[..., slots // self.block_size] & (slots <= positions[:, None, :, None])
-        added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
-        return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype)
+        seen = self._seen(query, cache, before)
+        slots = torch.arange(seen.shape[-1], device=query.device)
+        seen = seen & blocks[..., slots // self.block_size]
+        return self._attend_seen(query, cache, before, seen, bias)
 
     def _chosen_slots(
         self, query: Queries, means: Keys, length: int

@@ -212,6 +212,30 @@ class ScoreAttention(Attention):
         added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         return self._attend(query, keys, values, seen, added)
 
+    def _seen(self, query: Tensor, cache: KeyValueCache, before: KeyValueCache) -> Tensor:
+        """Return whether each new token may attend to a slot: (batch, heads or 1, new, slots)."""
+        positions = before.positions(query.shape[2])
+        slots = torch.arange(cache.filled()[0].shape[2], device=positions.device)
+        seen = self._sees(query.shape[1], positions, slots)
+        if cache.window_size is not None:
+            seen = seen & (slots >= positions[:, :, None] - cache.window_size)[:, None]
+        return seen
+
+    def _attend_seen(
+        self,
+        query: Tensor,
+        cache: KeyValueCache,
+        before: KeyValueCache,
+        seen: Tensor,
+        bias: AnyBias | None,
+    ) -> Tensor:
+        """Return attention of new tokens to the slots that are True."""
+        keys, values = cache.filled()
+        slots = torch.arange(keys.shape[2], device=keys.device)
+        positions = cache.inside(before.positions(query.shape[2]))
+        added = None if bias is None else PositionedBias(bias, positions, slots)
+        return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype)
+
     def _attend_all(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return attention of one query per row to all keys."""
         return self._attend(query, keys, values, None, None)

@@ -15,7 +15,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
-from regard.attention.softmax import PositionedBias, Softmax, WideScoreAttention, highest, softmax
+from regard.attention.softmax import Softmax, WideScoreAttention, highest, softmax
 from regard.attention.state import KeyValueCache, RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
@@ -169,16 +169,10 @@ class IndexedTopK(Softmax):
         if before.is_empty:
             mask = Mask(alignment="start", window_size=cache.window_size)
             return self._forward(query, key, value, mask, bias, **gates), new
-        keys, values = cache.filled()
-        positions = before.positions(query.shape[2])
-        slots = torch.arange(keys.shape[2], device=keys.device)
-        seen = self._sees(query.shape[1], positions, slots)
-        if cache.window_size is not None:
-            seen = seen & (slots >= positions[:, :, None] - cache.window_size)[:, None]
+        seen = self._seen(query, cache, before)
         scores = _index_scores(**{**gates, "index_key": index.filled()[0]})
-        added = None if bias is None else PositionedBias(bias, cache.inside(positions), slots)
         seen = seen & highest(scores, seen, self.k)
-        return self._attend(query.to(keys.dtype), keys, values, seen, added).to(query.dtype), new
+        return self._attend_seen(query, cache, before, seen, bias), new
 
     def cost(self, shape: Shape) -> Cost:
         found, per_key = super().cost(shape), shape.batch * shape.keys * self.d

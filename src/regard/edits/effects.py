@@ -67,8 +67,8 @@ def effects(
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't
             predict tokens, or a site doesn't exist.
     """
-    pairs, first = _pairs(run, _texts(clean), _texts(corrupt), metric)
-    cells = _cells(run, sites, pairs, first)
+    if isinstance(sites, str) and sites not in SITES:
+        raise UserError(f"sites {sites}: there are {', '.join(SITES)}, or a list of names")
     if controls and sites != "heads":
         raise UserError(f"controls = {controls}: random channels are for sites = heads; leave out")
     controls = (20 if sites == "heads" else 0) if controls is None else controls
@@ -77,6 +77,8 @@ def effects(
             raise UserError(f"by {method}: there are {' and '.join(METHODS)}")
     if not by:
         raise UserError("by: no method; choose patching, attribution or both")
+    pairs, first = _pairs(run, _texts(clean), _texts(corrupt), metric)
+    cells = _cells(run, sites, pairs, first)
     if "attribution" in by:
         _require_parallel(cells)
     rng, rows = np.random.default_rng(seed), list[_Measured]()
@@ -141,8 +143,6 @@ def _cells(
     if not isinstance(chosen, str):
         by_name = {site.name: site for site in known}
         return [Cell(_vectors(find_site(by_name, name))) for name in chosen]
-    if chosen not in SITES:
-        raise UserError(f"sites {chosen}: there are {', '.join(SITES)}, or a list of names")
     parts = {
         "heads": ("heads",),
         "layers": ("attention", "cross", "feedforward", "hidden"),

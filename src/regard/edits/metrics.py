@@ -27,7 +27,8 @@ class LogitDifference:
             if len(words) not in (1, n):
                 raise UserError(f"metric: {len(words)} {name} words for {n} pairs of texts")
         every = (words * n if len(words) == 1 else words for words in (self.right, self.wrong))
-        return [_two_ids(tokenizer, right, wrong) for right, wrong in zip(*every, strict=True)]
+        numbered = enumerate(zip(*every, strict=True), 1)
+        return [_two_ids(tokenizer, right, wrong, pair) for pair, (right, wrong) in numbered]
 
 
 def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> LogitDifference:
@@ -42,13 +43,17 @@ def _words(words: str | Sequence[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def _two_ids(tokenizer: Tokenizer, right: str, wrong: str) -> tuple[int, int]:
-    with locate_unknown("metric", tokenizer):
+def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, pair: int) -> tuple[int, int]:
+    with locate_unknown(f"pair {pair}", tokenizer):
         first, second = (tokenizer.encode(word)[:1] for word in (right, wrong))
     if not first or not second:
-        raise UserError("metric: a continuation is empty; name the right and the wrong word")
+        raise UserError(f"pair {pair}: a continuation is empty; name the right and the wrong word")
     if first == second:
-        raise UserError(f"metric: {right!r} and {wrong!r} begin with the same token; choose others")
+        same = tokenizer.decode(first)
+        raise UserError(
+            f"pair {pair}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
+            "others, or end the texts with what the two share"
+        )
     return first[0], second[0]
 
 
