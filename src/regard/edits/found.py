@@ -115,7 +115,7 @@ class Effects:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a record for each site, the largest effect first."""
+        """Return a record for each site, the largest effect on pairs that aren't held out first."""
         intervals, held, limit = self.intervals, self.held_out, self.beyond_control
         several = len(self.examples) > 1
         found = []
@@ -132,7 +132,7 @@ class Effects:
         return found
 
     def table(self) -> str:
-        """Return the sites with their effects as text, the largest first."""
+        """Return the sites with their effects as text, in the order of `rows`."""
         rows = self.rows()
         columns = list(rows[0])
         cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
@@ -146,11 +146,15 @@ class Effects:
         """Return what the table rests on, as text."""
         method = "attribution" if self.patching is None else "patching"
         found = [
-            f"{len(self.examples)} pairs, by {method}: metric {self.clean.mean():.3f} for the "
-            f"clean texts, {self.corrupt.mean():.3f} for the corrupt ones"
+            f"{_counted(len(self.examples), 'pair')}, by {method}: mean logit difference "
+            f"{self.clean.mean():.3f} for the clean texts, {self.corrupt.mean():.3f} for the "
+            "corrupt ones"
         ]
+        if self.held_out is not None:
+            found.append("sorted by the first, third, … pair; held out: mean of the others")
         if (limit := self.beyond_control) is not None:
-            found.append(f"{self.control.shape[1]} random controls: effects up to {limit:.3f}")
+            controls = _counted(self.control.shape[1], "random control")
+            found.append(f"{controls}: effects up to {limit:.3f}")
         return found + ([] if self.error is None else [str(self.error)])
 
     def figure(self) -> Figure:
@@ -165,18 +169,16 @@ class Effects:
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's correlation, with mean ranks for equal values."""
-    ranks = np.stack([_ranks(one), _ranks(other)])
-    if (ranks.std(1) == 0).any():
+    """Spearman's correlation; NaN if either has equal values alone."""
+    from scipy.stats import spearmanr  # takes half a second to import
+
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
         return float("nan")
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(spearmanr(one, other).statistic)
 
 
-def _ranks(x: np.ndarray) -> np.ndarray:
-    _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    means: np.ndarray = (ends - (counts - 1) / 2)[places]
-    return means
+def _counted(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _shown(value: Any) -> str:
