@@ -1,6 +1,8 @@
 """Path patching is a plain loop over layers in which one value is sent to one receiver."""
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,3 +200,13 @@ def test_a_trace_is_of_each_layer_and_token() -> None:
     expected = (metric(run, OTHER, edit) - low) / (high - low)
     assert found.examples[0, -tokens - 2] == pytest.approx(expected, abs=1e-7)
     assert len(found.figure().axes) == 4, "three heat maps and their scale"
+
+
+def test_the_code_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "edits.md").read_text(encoding="utf-8")
+    _, *sections = re.split(r"\n## (?=Effects|Trace|Paths|Lens)", page)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", "".join(sections), re.DOTALL))
+    names = {"regard": regard, "edits": edits, "run": mechanism_run("softmax")}
+    exec(code, names | {"clean": TEXT, "corrupt": OTHER})
+    assert len(sections) == 4
+    assert code.count("found.figure()") == 4
