@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import regard as package
 from regard import edits
 from regard.edits.activations import Recorder, activations, text_inputs
 from regard.edits.lens import lens
+from regard.edits.page import page
 from regard.edits.parts import parts_of
 from regard.edits.places import intercept_places
 from regard.edits.sites import sites
+from regard.edits.table import text_table
 from regard.errors import UnsupportedError, UserError
 from regard.models.builders import LanguageModel, MaskedLanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
@@ -81,7 +84,7 @@ def check(run: Run) -> None:
     assert found.predictions[-1] == tuple(
         run.tokenizer.decode([i]) for i in likely.indices.tolist()
     )
-    assert np.array_equal(found.probabilities[-1], found.of_final[-1])
+    assert np.array_equal(found.probabilities[-1], found.final_token_probabilities[-1])
 
 
 @pytest.mark.parametrize("family", TRANSFORMERS)
@@ -194,6 +197,15 @@ def test_the_first_reading_is_of_the_embedding() -> None:
     assert np.allclose(found.probabilities[0], expected.max(-1).values)
     assert [row["site"] for row in found.rows()] == list(found.sites)
     assert found.figure().axes
+
+
+def test_any_token_can_be_drawn() -> None:
+    """A dollar begins no formula, and a line break no line of a table."""
+    found = lens(mechanism_run("softmax"), TEXT)
+    tokens = ("$\\frac$\n",) * len(found.tokens)
+    found = replace(found, tokens=tokens, predictions=(tokens,) * len(found.sites))
+    assert "frac" in page(found)
+    assert len(text_table(found.rows()).splitlines()) == 1 + len(found.sites)
 
 
 Made = Callable[[], Run]

@@ -170,7 +170,12 @@ class Effects:
             return _heat_maps(self.cells, values)
         with panels(height=min(max(1.6, 0.18 * len(values)), 60)) as (figure, (axes,)):
             axes.barh(range(len(values)), values)
-            axes.set_yticks(range(len(values)), [cell.name for cell in self.cells], fontsize=7)
+            axes.set_yticks(
+                range(len(values)),
+                [cell.name for cell in self.cells],
+                fontsize=7,
+                parse_math=False,
+            )
             axes.invert_yaxis()
             axes.set_xlabel("effect: share of the difference of clean and corrupt")
         return figure
@@ -192,7 +197,7 @@ def _heat_maps(cells: Sequence[Cell], values: Float[np.ndarray, " cells"]) -> Fi
             names = [cells[i].site.name for i in chosen[::tokens]]
             panel.set_yticks(range(n), names, fontsize=7)
             words = [cells[i].token for i in chosen[:tokens]]
-            panel.set_xticks(range(tokens), words, fontsize=7, rotation=90)
+            panel.set_xticks(range(tokens), words, fontsize=7, rotation=90, parse_math=False)
         signed = bool((values < 0).any())
         color_bar(figure, axes, strongest=strongest, signed=signed, label="effect")
     return figure

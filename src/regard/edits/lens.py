@@ -61,7 +61,7 @@ class Contributions:
             {
                 "part": self.names[i],
                 "contribution": float(self.values[i]),
-                "promotes": self.promoted[i],
+                "promotes": repr(self.promoted[i]),
             }
             for i in np.argsort(-np.abs(self.values), kind="stable")
         ]
@@ -78,7 +78,7 @@ class Lens:
     """The most likely token, by site and by token that is read."""
     probabilities: Float[np.ndarray, "sites n"]
     """Probabilities of these."""
-    of_final: Float[np.ndarray, "sites n"]
+    final_token_probabilities: Float[np.ndarray, "sites n"]
     """Probabilities of the model's own predictions."""
     parts: Parts
     contributions: Contributions | None
@@ -96,9 +96,9 @@ class Lens:
         return [
             {
                 "site": site,
-                "prediction": self.predictions[i][-1],
+                "prediction": repr(self.predictions[i][-1]),
                 "probability": float(self.probabilities[i, -1]),
-                "of_final": float(self.of_final[i, -1]),
+                "final_token_probability": float(self.final_token_probabilities[i, -1]),
             }
             for i, site in enumerate(self.sites)
         ]
@@ -120,7 +120,7 @@ class Lens:
         """Return what the tables rest on, as text."""
         found = [
             "each cell: the token that the head predicts from the residual stream there, and its "
-            "probability; of final: the probability of the model's own prediction",
+            "probability; final token probability: the probability of the model's own prediction",
             f"norms: {self.norms}, held at the scale of the run for the parts; their biases are "
             "parts",
             f"remainders: Σ heads + bias − output of attention, up to "
@@ -143,11 +143,13 @@ class Lens:
         with panels(height=min(height, 40), width=min(width, 60)) as (figure, (axes,)):
             heat_map(axes, self.probabilities)
             axes.set_yticks(range(shape[0]), self.sites, fontsize=7)
-            axes.set_xticks(range(shape[1]), self.tokens, fontsize=7, rotation=90)
+            axes.set_xticks(range(shape[1]), self.tokens, fontsize=7, rotation=90, parse_math=False)
             if self.probabilities.size <= NAMED_CELLS:
                 for row, column in np.ndindex(shape):
                     token = self.predictions[row][column]
-                    axes.text(column, row, token, fontsize=6, ha="center", va="center")
+                    axes.text(
+                        column, row, token, fontsize=6, ha="center", va="center", parse_math=False
+                    )
             color_bar(figure, [axes], strongest=1.0, signed=False, label="probability")
         return figure
 
@@ -190,7 +192,7 @@ def lens(
         sites=tuple(names),
         predictions=tuple(_decoded(run, one.predictions) for one in each),
         probabilities=np.stack([one.probabilities for one in each]),
-        of_final=np.stack([one.of_final for one in each]),
+        final_token_probabilities=np.stack([one.final_token_probabilities for one in each]),
         parts=parts,
         contributions=None if ids is None else _contributions(run, parts, ids),
         norms=_norms(stack),
@@ -200,7 +202,7 @@ def lens(
 class _Reading(NamedTuple):
     predictions: list[int]
     probabilities: Float[np.ndarray, " n"]
-    of_final: Float[np.ndarray, " n"]
+    final_token_probabilities: Float[np.ndarray, " n"]
 
 
 def _reading(

@@ -113,7 +113,8 @@ class Paths:
             places = np.arange(len(self.senders))
             for shift, name, values in ((-0.2, "total", self.total), (0.2, "direct", self.direct)):
                 axes.barh(places + shift, values.mean(0), height=0.4, label=name)
-            axes.set_yticks(places, [sender.name for sender in self.senders], fontsize=7)
+            names = [sender.name for sender in self.senders]
+            axes.set_yticks(places, names, fontsize=7, parse_math=False)
             axes.invert_yaxis()
             axes.set_xlabel("effect: share of the difference of clean and corrupt")
             axes.legend()
