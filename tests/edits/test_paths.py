@@ -143,7 +143,7 @@ def test_pairs_rows_and_kinds_of_senders(monkeypatch: pytest.MonkeyPatch) -> Non
     """Rows of small batches are those of one; totals are those of patching."""
     run = mechanism_run("gated-softmax")
     texts = [TEXT, OTHER], [OTHER, "Ada lives in Rome and was born in Oslo"]
-    given: dict[str, Any] = {"metric": METRIC, "receivers": ["decoder.1.residual"]}
+    given: dict[str, Any] = {"metric": METRIC, "receivers": ["decoder.1.residual"] * 2}
     found = paths(run, *texts, senders="layers", **given)
     patched = effects(run, *texts, metric=METRIC, sites="layers", by=("patching",))
     assert np.array_equal(found.total, patched.examples)
@@ -169,11 +169,28 @@ def test_pairs_rows_and_kinds_of_senders(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 Given = dict[str, Any]
+
+
+def test_the_stream_before_a_layer_is_a_sender_to_its_keys() -> None:
+    run, key = mechanism_run("softmax"), "decoder.1.keys.0"
+    given: Given = {"senders": ["decoder.1.residual"], "receivers": key}
+    found = paths(run, TEXT, OTHER, metric=METRIC, **given)
+    patched = effects(run, TEXT, OTHER, metric=METRIC, sites=[key], by=("patching",))
+    assert found.through[key] == pytest.approx(patched.examples, abs=1e-7)
+
+
 REFUSED: list[tuple[str, Given, type[Exception], str]] = [
     ("rnn, gru", {}, UnsupportedError, "no residual stream"),
     ("decoder", {"receivers": ["decoder.0.keys.0"]}, UserError, "no sender is before it"),
     ("decoder", {"receivers": ["decoder.0.key.0"]}, UserError, "did you mean decoder.0.keys.0"),
     ("decoder", {"receivers": ["decoder.1.weights.0"]}, UserError, "effects are of vectors"),
+    (
+        "decoder",
+        {"receivers": "decoder.1.keys.0", "senders": ["decoder.1.queries.0"]},
+        UserError,
+        "no sender is before it",
+    ),
+    ("decoder", {"senders": []}, UserError, "sites empty: there are heads, layers"),
     ("decoder", {"senders": "head"}, UserError, "there are heads, layers"),
 ]
 

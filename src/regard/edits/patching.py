@@ -48,13 +48,15 @@ def _texts(texts: str | Sequence[str]) -> list[str]:
 
 
 def require_sites(chosen: str | Sequence[str]) -> None:
-    """Raise unless a choice of sites is a list of names, or one of `SITES`.
+    """Raise unless a choice of sites is a list of names, not empty, or one of `SITES`.
 
     Raises:
         UserError: lists the choices.
     """
-    if isinstance(chosen, str) and chosen not in SITES:
-        raise UserError(f"sites {chosen}: there are {', '.join(SITES)}, or a list of names")
+    if not chosen or (isinstance(chosen, str) and chosen not in SITES):
+        raise UserError(
+            f"sites {chosen or 'empty'}: there are {', '.join(SITES)}, or a list of names"
+        )
 
 
 def pairs_of(

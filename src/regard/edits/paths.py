@@ -128,7 +128,7 @@ def paths(
     *,
     metric: LogitDifference,
     senders: str | Sequence[str] = "heads",
-    receivers: Sequence[str] = (),
+    receivers: str | Sequence[str] = (),
 ) -> Paths:
     """Return total and direct effects of senders, and those of their paths to receivers.
 
@@ -144,7 +144,8 @@ def paths(
     pairs, first = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, senders, pairs, first)
     known = {site.name: site for site in all_sites(run)}
-    ends = [require_vectors(find_site(known, name)) for name in receivers]
+    names = dict.fromkeys([receivers] if isinstance(receivers, str) else receivers)
+    ends = [require_vectors(find_site(known, name)) for name in names]
     for end in ends:
         _require_before(end, cells, list(known))
     found = [_measure(run, pair, cells, ends, number) for number, pair in enumerate(pairs, 1)]
@@ -158,9 +159,10 @@ def paths(
 
 
 def _require_before(end: Site, cells: Sequence[Cell], order: Sequence[str]) -> None:
-    """Raise unless a sender is before a receiver."""
-    place = order.index(end.name)
-    if not any(order.index(cell.site.name) < place for cell in cells):
+    """Raise unless a sender is before a receiver, and not in the same attention layer."""
+    before = order[: order.index(end.name)]
+    senders = [cell.site for cell in cells if cell.site.name in before]
+    if all(x.head is not None and end.head is not None and x.layer == end.layer for x in senders):
         raise UserError(f"receiver {end.name}: no sender is before it; choose a later receiver")
 
 
