@@ -15,7 +15,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
-from regard.attention.softmax import Softmax, WideScoreAttention, highest, softmax
+from regard.attention.softmax import Softmax, WideScoreAttention, highest, just_below, softmax
 from regard.attention.state import KeyValueCache, RowState, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
@@ -41,8 +41,12 @@ class TopK(WideScoreAttention):
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        kept = highest(scores, allowed, self.k)
-        return softmax(scores, kept if allowed is None else kept & allowed)
+        if allowed is not None:
+            return softmax(scores, highest(scores, allowed, self.k) & allowed)
+        if self.k >= scores.shape[-1]:
+            return scores.softmax(-1)
+        least = just_below(scores.topk(self.k).values[..., -1:])
+        return scores.masked_fill(scores < least, -inf).softmax(-1)
 
 
 IndexScores = Float[Tensor, "batch 1 queries keys"]
