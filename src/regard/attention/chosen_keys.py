@@ -58,5 +58,5 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor) -> Tensor
     keys, values = (
         x.index_select(1, chosen.flatten()).view(-1, k, x.shape[-1]) for x in (key, value)
     )
-    out = ((grouped @ keys.mT).softmax(-1) @ values).unflatten(0, (groups, -1))
+    out: Tensor = ((grouped @ keys.mT).softmax(-1) @ values).unflatten(0, (groups, -1))
     return out.transpose(1, 2).flatten(0, 1)
