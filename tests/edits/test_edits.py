@@ -21,7 +21,7 @@ from regard.edits.sites import PAIRS, sites
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run
-from tiny import BIOGRAPHIES, QUESTIONS
+from tiny import BIOGRAPHIES, QUESTIONS, refused
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off
 
 SITE = "decoder.1.residual"
@@ -279,6 +279,22 @@ def test_evaluation_is_edited(run: Path) -> None:
     found = regard.evaluate(loaded, QUESTIONS, edit=edit)
     assert own.answered == ["Rome"] * len(QUESTIONS)
     assert found.answered != own.answered
+
+
+def test_evaluate_reads_edits_and_writes_no_report(regard: Any, run: Path) -> None:
+    edit = edits.zero("decoder.0.residual") + edits.zero("decoder.0.residual.feedforward")
+    file = run.parent / "edit.toml"
+    file.write_text(edit.to_toml())
+    own = regard("evaluate", run, "pairs.tsv", "--report", "own.html")
+    found = regard("evaluate", run, "pairs.tsv", "--edit", file)
+    assert found.code == own.code == 0, found.err
+    assert found.out.splitlines()[0] != own.out.splitlines()[0]
+    assert f"Edit: {file} ({edit.fingerprint})" in found.out
+    assert not found.new
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--report", "a.html"), "--edit")
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--baseline", "a"), "--edit")
+    file.write_text('[[edit]]\nkind = "zero"\nsite = "decoder.9.residual"\n')
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file), "decoder.9.residual: is not in")
 
 
 def test_public_names() -> None:
