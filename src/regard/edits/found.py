@@ -1,5 +1,6 @@
 """Measured effects: means with intervals, the error of attribution, and a table."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,14 +134,7 @@ class Effects:
 
     def table(self) -> str:
         """Return the sites with their effects as text, in the order of `rows`."""
-        rows = self.rows()
-        columns = list(rows[0])
-        cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in cells
-        )
+        return text_table(self.rows())
 
     def lines(self) -> list[str]:
         """Return what the table rests on, as text."""
@@ -166,6 +160,17 @@ class Effects:
             axes.invert_yaxis()
             axes.set_xlabel("effect: share of the difference of clean and corrupt")
         return figure
+
+
+def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return records as lines of aligned cells, under a line of names."""
+    columns = list(rows[0])
+    cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
