@@ -66,7 +66,7 @@ def logits_by_steps(model: Any, rows: Sequence[list[int]]) -> Tensor:
 
 
 def check_decoding(run: Run, edit: Edits) -> None:
-    """Logits with a state are those of whole rows, each read alone in one call."""
+    """Logits with a state are those of whole rows, each read alone in one or two calls."""
     source, lengths = torch.tensor([[3, 5, 6, 7, 8, 10, 11]] * 2), torch.tensor([7, 7])
 
     def model_of(rows: slice) -> Any:
@@ -81,6 +81,11 @@ def check_decoding(run: Run, edit: Edits) -> None:
             _, state = model.extend(torch.tensor([row]), model.init_state(1, 12))
             last, _ = model.extend(torch.tensor([NEW[i]]), state)
             assert off(stepped[i, -1], last[0]) <= ROUNDING
+    for i, row in enumerate(ROWS):
+        ids = torch.tensor([[*row, *NEW[i]]])
+        given = (source[:1], lengths[:1], ids) if is_pair(run) else (ids,)
+        with torch.no_grad(), edited(run, edit, prompt_tokens=len(row)):
+            assert off(stepped[i, -1], run.model(*given)[0, -1]) <= ROUNDING
     prompt_only = Edits(tuple(one for one in edit if getattr(one, "at", None) != EACH_NEW))
     with torch.no_grad(), edited(run, prompt_only):
         stepped = logits_by_steps(model_of(slice(None)), ROWS)[:, 0]

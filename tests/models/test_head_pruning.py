@@ -1,10 +1,12 @@
 """Heads that are removed: as if they were zero, in every mechanism and family."""
 
+from typing import cast
+
 import msgspec
 import pytest
 import torch
 
-from regard.attention.config import BigBirdConfig, config_type
+from regard.attention.config import AttentionConfig, BigBirdConfig, config_type
 from regard.edits.activations import text_inputs
 from regard.edits.head_importance import group_layers, scaled
 from regard.edits.places import intercept_places
@@ -47,7 +49,8 @@ def check(run: Run, kept: Kept) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MECHANISMS if kind != "bigbird"])
 def test_a_group_of_one_layer_is_removed_from_every_mechanism(kind: str) -> None:
-    shared = config_type(kind.partition(",")[0])().supports.kv_heads
+    config = cast("type[AttentionConfig]", config_type(kind.partition(",")[0]))
+    shared = config.supports.kv_heads
     run = mechanism_run(kind, **({"n_heads": 4, "n_kv_heads": 2} if shared else {}))
     first, second = groups_of(run.model)
     check(run, {first: [1], second: [0, 1]})

@@ -11,6 +11,7 @@ from regard.data.batch import Batch
 from regard.edits.apply import edited
 from regard.edits.head_importance import ablation_importance, gradient_importance, loss_of
 from regard.errors import UnsupportedError
+from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.perplexity import NOTHING_DRAWN, text_dataset
 from regard.models.builders import Model
 from regard.models.head_pruning import Kept, copy_kept
@@ -87,9 +88,11 @@ def test_a_pruned_run_is_one_like_any_other(run: Path, tmp_path: Path) -> None:
     asked = [question.text for question in QUESTIONS]
     assert regard.generate(loaded, asked) == regard.generate(whole, asked, edit=zero)
     expected = regard.evaluate(whole, QUESTIONS, edit=zero)
+    assert isinstance(expected, Evaluation)
+    assert expected.accuracy is not None
     assert found.levels[1].score == f"accuracy {expected.accuracy.percent()}"
     assert regard.evaluate(loaded, QUESTIONS).answered == expected.answered
-    assert loaded.origin["kept_heads"] == [[place, 1 - group]]
+    assert loaded.origin["kept_groups"] == [[place, 1 - group]]
     assert loaded.origin["parent"] == str(run)
     tuned = regard.finetune(
         loaded, QUESTIONS, out=tmp_path / "tuned", settings=["training.steps=1"], device="cpu"

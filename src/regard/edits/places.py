@@ -89,13 +89,17 @@ def cross_attention(layer: Layer) -> CrossAttention | None:
 
 
 @contextmanager
-def intercept_places(model: Model, hooks: Hooks) -> Iterator[dict[str, Reader]]:
+def intercept_places(
+    model: Model, hooks: Hooks, prompt_tokens: int | None = None
+) -> Iterator[dict[str, Reader]]:
     """Call the hooks of places in the with block, and yield the readers of the stacks.
+
+    The prompts of a decoder are the first tokens that it reads, or fewer: `prompt_tokens`.
 
     Raises:
         UserError: rows hold several documents.
     """
-    readers = {name: Reader() for name in stacks(model)}
+    readers = {n: Reader(prompt_tokens if n == "decoder" else None) for n in stacks(model)}
     with ExitStack() as changed:
         for name, stack in stacks(model).items():
             changed.enter_context(_read_by(stack, readers[name]))

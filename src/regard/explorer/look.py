@@ -33,7 +33,7 @@ def look(
             the edit doesn't fit the model or the text.
     """
     adapter, edits = adapter_of(model), as_edits(edit)
-    with edited(_editable(model), edits) if edits.edits else nullcontext():
+    with edited(editable(model), edits) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
     texts = " / ".join(one for one in (text, second) if one)
@@ -42,7 +42,7 @@ def look(
     return View(f"{name}: {texts}", (panel,))
 
 
-def _editable(model: Run | Adapter) -> Run:
+def editable(model: Run | Adapter) -> Run:
     """Return a run, which can be edited.
 
     Raises:

@@ -5,7 +5,7 @@ tensor of a layer has as many consecutive channels for one group as for another.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import torch
@@ -29,6 +29,7 @@ from regard.positions.config import BIASES
 
 Kept: TypeAlias = Mapping[str, Sequence[int]]
 """The groups that an attention layer keeps, in their order, by the layer's name in the model."""
+Stack = TypeVar("Stack", bound=TransformerConfig)
 _SIZES = ("n_heads", "n_kv_heads", "n_value_heads", "head_dim")
 _STACKS = {"encoder": "body.encoder.", "decoder": "body.decoder."}
 
@@ -57,7 +58,7 @@ def pruned_config(config: ModelConfig, kept: Kept) -> ModelConfig:
     return _pruned(config, kept, "body.")
 
 
-def _pruned(config: TransformerConfig, kept: Kept, stack: str) -> TransformerConfig:
+def _pruned(config: Stack, kept: Kept, stack: str) -> Stack:
     """Return the configuration of a stack, with sizes of each layer unless they are equal."""
     _require_separate_heads(config)
     layers = config.layers

@@ -147,7 +147,7 @@ def prune(
         for count in sorted(counts, reverse=True)
         if count >= least
     ]
-    pruned.origin |= {"kept_heads": [list(group) for unit in units[-n:] for group in unit.groups]}
+    pruned.origin |= {"kept_groups": [list(group) for unit in units[-n:] for group in unit.groups]}
     save_derived(run, pruned)
     return Pruning(run=pruned, layers=layers, units=tuple(units), kept=n, levels=tuple(levels))
 
