@@ -15,8 +15,9 @@ from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
 from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.models.head_config import LMHeadConfig
 from regard.runs.run import Run
-from tiny_edited import BODIES, MECHANISMS, family_run, mechanism_run, off
+from tiny_edited import BODIES, IMPORTED, MECHANISMS, family_run, imported_run, mechanism_run, off
 from tiny_recurrent import padded
 
 ROUNDING = 1e-9
@@ -27,6 +28,8 @@ WRITERS = [
     for name in BODIES
     if not name.startswith("encoder,") and name != "encoder" and "both ways" not in name
 ]
+
+IMPORTED_WRITERS = [name for name, one in IMPORTED.items() if isinstance(one.head, LMHeadConfig)]
 
 
 def all_edits(run: Run) -> Edits:
@@ -108,6 +111,23 @@ def test_families_decode_under_edits(family: str) -> None:
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_mechanisms_decode_under_edits(kind: str) -> None:
     run = mechanism_run(kind)
+    check_decoding(run, all_edits(run))
+
+
+@pytest.mark.parametrize("kind", ["elu", "favor-positive", "gated-deltanet", "rwkv7"])
+def test_states_decode_under_edits(kind: str) -> None:
+    run, edit = mechanism_run(kind), Edits()
+    for site in sites(run):
+        if site.part == "states":
+            edit += edits.zero(site.name, at=0)
+            edit += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
+    check_decoding(run, edit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", IMPORTED_WRITERS)
+def test_imported_families_decode_under_edits(family: str) -> None:
+    run = imported_run(family)
     check_decoding(run, all_edits(run))
 
 

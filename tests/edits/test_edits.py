@@ -117,12 +117,15 @@ def test_a_patch_of_everything_is_the_other_text() -> None:
 
 @pytest.mark.parametrize("family", ["decoder, hybrid", "rnn, gru", "encoder-decoder, post"])
 def test_a_patch_of_a_run_with_itself_changes_no_bit(family: str) -> None:
-    """Outside of scores and weights, where the composed kernel takes the place of the fused one."""
+    """Outside of scores and weights, where the composed kernel takes the place of the fused one.
+
+    States are computed token by token, too.
+    """
     run = family_run(family)
     second = OTHER if family.startswith("encoder-decoder") else None
     inputs, *_ = text_inputs(run, TEXT, second)
     own = run.model.body(*inputs)
-    chosen = [s for s in sites(run) if s.part not in (*PAIRS, "hidden")]
+    chosen = [s for s in sites(run) if s.part not in (*PAIRS, "hidden", "states")]
     itself = Edits(tuple(edits.patch(site.name, TEXT, second=second) for site in chosen))
     with torch.no_grad(), edited(run, itself):
         assert torch.equal(run.model.body(*inputs), own)
@@ -161,9 +164,10 @@ def test_nothing_stays_after_an_exception(error: type[BaseException]) -> None:
     run = family_run("decoder, hybrid")
     inputs, *_ = text_inputs(run, TEXT)
     own, before, random = run.model.body(*inputs), attributes(run.model), torch.get_rng_state()
-    every = Edits(tuple(edits.zero(site.name) for site in sites(run)))
-    with pytest.raises(error):
-        _fail_inside(run, every, error)
+    for states in (False, True):
+        chosen = [site for site in sites(run) if (site.part == "states") == states]
+        with pytest.raises(error):
+            _fail_inside(run, Edits(tuple(edits.zero(site.name) for site in chosen)), error)
     assert attributes(run.model) == before
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(run.model.body(*inputs), own)

@@ -13,13 +13,16 @@ from regard.edits.head_importance import ablation_importance, gradient_importanc
 from regard.errors import UnsupportedError
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.perplexity import NOTHING_DRAWN, text_dataset
+from regard.huggingface.convert.export import export_run
+from regard.huggingface.convert.folder import read_folder
 from regard.models.builders import Model
+from regard.models.config import DecoderConfig
 from regard.models.head_pruning import Kept, copy_kept
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.training.pruning import order_units, prune
 from tiny import QUESTIONS, Command, refused, succeeded
-from tiny_edited import TEXT, mechanism_run
+from tiny_edited import OTHER, TEXT, imported_run, mechanism_run, off
 
 
 def batches(run: Run, rows: int) -> list[Batch]:
@@ -98,6 +101,19 @@ def test_a_pruned_run_is_one_like_any_other(run: Path, tmp_path: Path) -> None:
         loaded, QUESTIONS, out=tmp_path / "tuned", settings=["training.steps=1"], device="cpu"
     )
     assert tuned.n_parameters == loaded.n_parameters
+
+
+def test_a_pruned_run_with_equal_layers_is_exported(tmp_path: Path) -> None:
+    """As a Llama of half the heads, whose layers need no sizes of their own."""
+    run, file = imported_run("llama"), tmp_path / "text.txt"
+    file.write_text(f"{TEXT}\n{OTHER}\n")
+    pruned = prune(run, file, out=tmp_path / "pruned", keep=0.5).run
+    assert isinstance(pruned.recipe.model, DecoderConfig)
+    assert pruned.recipe.model.pattern == ()
+    export_run(regard.load(tmp_path / "pruned"), tmp_path / "exported")
+    exported = read_folder(tmp_path / "exported", tmp_path).language_model
+    ids = torch.tensor([[1, 5, 3, 7]])
+    assert off(exported(ids), pruned.language_model(ids)) <= 1e-4
 
 
 def test_impossible_options_are_refused(regard: Command, run: Path) -> None:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.edits.activations import Recorder, text_inputs
+from regard.edits.activations import STATES, Recorder, text_inputs
 from regard.edits.found import Cell, Effects
 from regard.edits.metrics import LogitDifference, differences
 from regard.edits.places import Hook, intercept_places
@@ -182,7 +182,7 @@ def _vectors(site: Site) -> Site:
 def _require_parallel(cells: Sequence[Cell]) -> None:
     """Raise for a state at all tokens: gradients of the first ones pass through the others."""
     for cell in cells:
-        if cell.site.part in ("hidden", "cell") and cell.position is None:
+        if cell.site.place.endswith(STATES) and cell.position is None:
             raise UserError(
                 f"attribution of {cell.site.name}: a state is one token's; choose sites = residual "
                 "or by = patching"

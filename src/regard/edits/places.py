@@ -24,6 +24,7 @@ from regard.edits.recurrent import intercept_recurrence
 from regard.edits.tokens import Reader, Tokens
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
+from regard.explorer.states import StateHandler
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.layers import CrossAttention, Layer, SelfAttention
@@ -116,6 +117,7 @@ ATTENTION_PARTS = (
     "values",
     "scores",
     "weights",
+    "states",
     "raw",
     "heads",
     "barred",
@@ -280,7 +282,7 @@ def _intercept_attention(
 
 
 def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> AttentionCall:
-    """Return a call with edited queries, keys and values, and without the cut writes."""
+    """Return a call with edited queries, keys, values and states, and without the cut writes."""
     changes: dict[str, Any] = {}
     if "queries" in hooks:
         changes["query"] = hooks["queries"](call.query, queries, queries)
@@ -298,7 +300,20 @@ def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Token
             else gate
             for name, gate in call.gates.items()
         }
+    if "states" in hooks:
+        changes["on_state"] = _on_state(hooks["states"], queries, call.on_state)
     return replace(call, **changes)
+
+
+def _on_state(hook: Hook, tokens: Tokens, before: StateHandler | None) -> StateHandler:
+    """Return what changes states by a hook, after another change."""
+
+    def handler(numbers: Tensor, t: int) -> Tensor:
+        numbers = numbers if before is None else before(numbers, t)
+        step = Tokens(tokens.prompt, tokens.positions[:, t : t + 1])
+        return hook(numbers, step, step)
+
+    return handler
 
 
 def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> Tensor:
