@@ -125,7 +125,10 @@ def test_a_state_at_zero_is_that_of_a_text_that_begins_anew(kind: str) -> None:
     run = mechanism_run(kind)
     record = record_of(run)
     later = range(KEY + 1, record.query.shape[2])
-    expected = reference(only(record, later), Mask.causal()) @ record.value[:, :, later]
+    expected = (
+        reference(by_token(record, lambda _, x: x[:, :, later]), Mask.causal())
+        @ record.value[:, :, later]
+    )
     found = outputs(run, every_state(run, lambda site: edits.zero(site, at=KEY)))
     assert off(found[:, :, : KEY + 1], record.out[:, :, : KEY + 1]) <= ROUNDING
     assert off(found[:, :, later], expected) <= ROUNDING
@@ -138,18 +141,9 @@ def test_a_patched_state_is_that_of_the_other_text_up_to_the_token(kind: str) ->
     run = mechanism_run(kind)
     (other, *_), record = text_inputs(run, OTHER), record_of(run)
     source = capture_attention(run.model.body, *other)[0]
-    spliced = replace(
+    spliced = by_token(
         record,
-        **{
-            name: torch.cat(
-                [getattr(source, name)[:, :, : KEY + 1], getattr(record, name)[:, :, KEY + 1 :]], 2
-            )
-            for name in ("query", "key", "value")
-        },
-        gates={
-            name: torch.cat([gate[:, :, : KEY + 1], record.gates[name][:, :, KEY + 1 :]], 2)
-            for name, gate in source.gates.items()
-        },
+        lambda name, x: torch.cat([by_name(source, name)[:, :, : KEY + 1], x[:, :, KEY + 1 :]], 2),
     )
     expected = (reference(spliced, Mask.causal()) @ spliced.value)[:, :, KEY + 1 :]
     found = outputs(run, every_state(run, lambda site: edits.patch(site, OTHER, at=KEY)))
@@ -165,16 +159,24 @@ def test_weights_of_edited_states_are_refused() -> None:
         look(run, TEXT, edit=zero)
 
 
+def by_name(record: AttentionRecord, name: str) -> Tensor:
+    """One of the inputs of a call."""
+    found: Tensor = record.gates[name] if name in record.gates else getattr(record, name)
+    return found
+
+
+def by_token(record: AttentionRecord, change: Callable[[str, Tensor], Tensor]) -> AttentionRecord:
+    """A call of changed inputs."""
+    names = ("query", "key", "value", *record.gates)
+    query, key, value, *gates = (change(name, by_name(record, name)) for name in names)
+    changed = dict(zip(record.gates, gates, strict=True))
+    return replace(record, query=query, key=key, value=value, gates=changed)
+
+
 def every_state(run: Run, edit: Callable[[str], Edit]) -> Edits:
     """An edit of each state of the first layer."""
     names = [site.name for site in sites(run) if site.place == "decoder.0.states"]
     return Edits(tuple(map(edit, names)))
-
-
-def only(record: AttentionRecord, tokens: range) -> AttentionRecord:
-    """A call of these tokens alone."""
-    parts = {name: getattr(record, name)[:, :, tokens] for name in ("query", "key", "value")}
-    return replace(record, **parts, gates={n: g[:, :, tokens] for n, g in record.gates.items()})
 
 
 def test_words_name_tokens_of_a_cut() -> None:

@@ -14,10 +14,11 @@ from regard.decoding.generate import generate_answers
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
+from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.head_config import LMHeadConfig
 from regard.runs.run import Run
-from tiny_edited import BODIES, IMPORTED, MECHANISMS, family_run, imported_run, mechanism_run, off
+from tiny_edited import BODIES, MECHANISMS, family_run, imported_run, mechanism_run, off
 from tiny_recurrent import padded
 
 ROUNDING = 1e-9

@@ -15,11 +15,11 @@ from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import Site, find_site, model_sites, sites
 from regard.edits.tokens import Tokens
 from regard.errors import UnsupportedError, UserError
+from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.shared_values import SharedValues
 from regard.runs.run import Run
 from tiny_edited import (
     BODIES,
-    IMPORTED,
     MECHANISMS,
     OTHER,
     TEXT,

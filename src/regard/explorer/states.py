@@ -40,16 +40,22 @@ def step_through(
     handler: StateHandler,
 ) -> Outputs:
     """Return the output of causal attention whose state passes a handler after each token."""
-    _, key, value = inputs
+    query, key, value = inputs
     b, heads, n, e = value.shape
     state = mechanism.init_state(
         b, heads, key.shape[-1], e, capacity=n, device=value.device, dtype=value.dtype
     )
     outputs = []
     for t in range(n):
-        new = (x[:, :, t : t + 1] for x in inputs)
-        now = {name: gate[:, :, t : t + 1] for name, gate in gates.items()}
-        out, state = mechanism.extend(*new, state, bias=bias, gates=now)
+        at = slice(t, t + 1)
+        out, state = mechanism.extend(
+            query[:, :, at],
+            key[:, :, at],
+            value[:, :, at],
+            state,
+            bias=bias,
+            gates={name: gate[:, :, at] for name, gate in gates.items()},
+        )
         outputs.append(out)
         state = _with_numbers(state, handler(_numbers(state), t))
     return torch.cat(outputs, 2)
