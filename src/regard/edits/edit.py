@@ -32,7 +32,7 @@ class Edit(Config, frozen=True):
         return Edits((self,)) + other
 
     def to_toml(self) -> str:
-        """Return the edit as TOML, in a table `[[edit]]`."""
+        """Return the edit as a file of TOML."""
         return Edits((self,)).to_toml()
 
     def __str__(self) -> str:

@@ -186,8 +186,7 @@ function updateComparison() {
 }
 
 function updateEdits() {
-  const n = edit.value.match(/^\s*\[\[\s*edit\s*\]\]/gm)?.length ?? 0;
-  edits.textContent = n ? `${n} in use` : toml() ? "not valid" : "none";
+  edits.textContent = toml() ? "in use" : "none";
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); lookAtText(); });
