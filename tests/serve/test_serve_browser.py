@@ -254,6 +254,7 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
 
 def test_an_edit_is_shown_beside_the_same_model_without_it(page: "Page") -> None:
     look(page)
+    button(page, "Model").click()
     unfold(page, "Edit: none")
     edit = edits.zero("decoder.0.heads.0").to_toml()
     field(page, "Edits of the model, as TOML").fill(edit)
