@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from regard.explorer.page import look_at_attention as look_at_attention
     from regard.tasks.world import WorldConfig as WorldConfig
     from regard.tasks.world import make_world as make_world
+    from regard.training.pruning import prune as prune
 
 _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
@@ -48,6 +49,7 @@ _NAMES = {
     "explorer.look": "look",
     "explorer.page": "look_at_attention",
     "tasks.world": "WorldConfig make_world",
+    "training.pruning": "prune",
 }
 _MODULES = {name: f"regard.{module}" for module, names in _NAMES.items() for name in names.split()}
 

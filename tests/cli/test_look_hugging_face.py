@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
+from regard import edits
 from tiny import Command, refused, succeeded
 from tiny_explored import tiny_folder
 
@@ -56,6 +57,24 @@ def test_an_encoder_decoder_shows_three_kinds(regard: Command, folder: Path) -> 
     page = (folder / "x.html").read_text(encoding="utf-8")
     for kind in ("encoder", "decoder", "decoder to source"):
         assert f'"name":"{kind}"' in page
+
+
+def test_edits_and_effects_are_those_of_the_imported_run(regard: Command, folder: Path) -> None:
+    model = tiny_folder(folder / "gpt2", "gpt2")
+    AutoModelForCausalLM.from_pretrained(model).save_pretrained(model)
+    file = folder / "edit.toml"
+    file.write_text(edits.zero("decoder.1.heads.0", at="Ada").to_toml())
+    succeeded(regard("look", f"hf:{model}", TEXT, "--edit", file, "--compare-edit"))
+    page = (folder / "look.html").read_text(encoding="utf-8")
+    assert '"name":"gpt2, edited"' in page
+    assert '"name":"gpt2"' in page
+    pairs = f"clean\tcorrupt\tright\twrong\n{TEXT}\tIda was born\tx\ty\n"
+    (folder / "pairs.tsv").write_text(pairs)
+    found = succeeded(regard("effects", f"hf:{model}", "pairs.tsv", "--controls", "2"))
+    assert "decoder.1.heads.3" in found.out
+    file.write_text(edits.zero("decoder.9.heads.0").to_toml())
+    refused(regard("look", f"hf:{model}", TEXT, "--edit", file), "decoder.9.heads.0")
+    refused(regard("effects", "hf:nowhere", "pairs.tsv"), "hf:nowhere: is neither a folder")
 
 
 def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(

@@ -39,6 +39,15 @@ def test_wrong_wishes_are_refused(regard: Command, folder: Path) -> None:
         refused(regard("serve", "run", "--port", port), f"--port {port}: can't be used")
 
 
+def test_an_edit_for_the_page_is_checked_first(regard: Command, folder: Path) -> None:
+    save_run(folder / "run")
+    file = folder / "edit.toml"
+    file.write_text('[[edit]]\nkind = "zeroe"\nsite = "x"')
+    refused(regard("serve", "run", "--edit", file), "edit.toml: ", "zeroe")
+    file.write_text("# " + "long " * 2000)
+    refused(regard("serve", "run", "--edit", file), "edit.toml")
+
+
 def test_what_hugging_face_has_not_left_here_is_refused_and_not_fetched(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

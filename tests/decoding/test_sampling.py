@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from regard.decoding import Sampling, generate_ids
-from regard.decoding.generate import draw
+from regard.decoding.sampling import draw
 from regard.errors import NonFiniteError, UserError
 
 EPS = torch.finfo(torch.float64).eps

@@ -1,5 +1,7 @@
 """Cuts of every mechanism equal a masked dense reference."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from regard import edits
 from regard.attention import Mask
 from regard.edits.activations import activations, text_inputs
 from regard.edits.apply import edited
-from regard.edits.edit import Cut
+from regard.edits.edit import Cut, Edit, Edits
 from regard.edits.sites import sites
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.intercept import AttentionRecord, capture_attention
+from regard.explorer.look import look
 from regard.runs.run import Run
 from tiny_edited import MECHANISMS, OTHER, TEXT, family_run, mechanism_run, off
 
@@ -32,7 +35,7 @@ def record_of(run: Run) -> AttentionRecord:
     return capture_attention(text, *inputs)[0]
 
 
-def outputs(run: Run, edit: Cut) -> Tensor:
+def outputs(run: Run, edit: Edit | Edits) -> Tensor:
     """What the heads of the first layer give under an edit, before their gates."""
     inputs, *_ = text_inputs(run, TEXT)
     known = {site.name: site for site in sites(run)}
@@ -114,6 +117,66 @@ def test_a_write_cut_changes_all_later_outputs(kind: str) -> None:
     assert off(found[:, :, :KEY], record.out[:, :, :KEY]) <= ROUNDING
     assert off(found, expected) <= ROUNDING
     assert off(found[:, :, KEY + 1 :], record.out[:, :, KEY + 1 :]) > ROUNDING
+
+
+@pytest.mark.parametrize("kind", [*KERNELS, *RECURRENT])
+def test_a_state_at_zero_is_that_of_a_text_that_begins_anew(kind: str) -> None:
+    """Later outputs are those of the reference for the later tokens alone; earlier ones stay."""
+    run = mechanism_run(kind)
+    record = record_of(run)
+    later = range(KEY + 1, record.query.shape[2])
+    expected = (
+        reference(by_token(record, lambda _, x: x[:, :, later]), Mask.causal())
+        @ record.value[:, :, later]
+    )
+    found = outputs(run, every_state(run, lambda site: edits.zero(site, at=KEY)))
+    assert off(found[:, :, : KEY + 1], record.out[:, :, : KEY + 1]) <= ROUNDING
+    assert off(found[:, :, later], expected) <= ROUNDING
+    assert off(found[:, :, later], record.out[:, :, later]) > ROUNDING
+
+
+@pytest.mark.parametrize("kind", [*KERNELS, *RECURRENT])
+def test_a_patched_state_is_that_of_the_other_text_up_to_the_token(kind: str) -> None:
+    """The reference reads the tokens of the source up to there, and then those of the text."""
+    run = mechanism_run(kind)
+    (other, *_), record = text_inputs(run, OTHER), record_of(run)
+    source = capture_attention(run.model.body, *other)[0]
+    spliced = by_token(
+        record,
+        lambda name, x: torch.cat([by_name(source, name)[:, :, : KEY + 1], x[:, :, KEY + 1 :]], 2),
+    )
+    expected = (reference(spliced, Mask.causal()) @ spliced.value)[:, :, KEY + 1 :]
+    found = outputs(run, every_state(run, lambda site: edits.patch(site, OTHER, at=KEY)))
+    assert off(found[:, :, KEY + 1 :], expected) <= ROUNDING
+
+
+def test_weights_of_edited_states_are_refused() -> None:
+    """They aren't those that the outputs come from: nothing is shown or edited on top."""
+    run, zero = mechanism_run("gated-deltanet"), edits.zero("decoder.0.states.0", at=KEY)
+    with pytest.raises(UnsupportedError, match=r"decoder\.0: its states are edited"):
+        outputs(run, zero + edits.zero("decoder.0.weights.1"))
+    with pytest.raises(UnsupportedError, match="its states are edited, so that there are no"):
+        look(run, TEXT, edit=zero)
+
+
+def by_name(record: AttentionRecord, name: str) -> Tensor:
+    """One of the inputs of a call."""
+    found: Tensor = record.gates[name] if name in record.gates else getattr(record, name)
+    return found
+
+
+def by_token(record: AttentionRecord, change: Callable[[str, Tensor], Tensor]) -> AttentionRecord:
+    """A call of changed inputs."""
+    names = ("query", "key", "value", *record.gates)
+    query, key, value, *gates = (change(name, by_name(record, name)) for name in names)
+    changed = dict(zip(record.gates, gates, strict=True))
+    return replace(record, query=query, key=key, value=value, gates=changed)
+
+
+def every_state(run: Run, edit: Callable[[str], Edit]) -> Edits:
+    """An edit of each state of the first layer."""
+    names = [site.name for site in sites(run) if site.place == "decoder.0.states"]
+    return Edits(tuple(map(edit, names)))
 
 
 def test_words_name_tokens_of_a_cut() -> None:

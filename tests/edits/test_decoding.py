@@ -14,9 +14,11 @@ from regard.decoding.generate import generate_answers
 from regard.edits.apply import edited
 from regard.edits.edit import EACH_NEW, Edits
 from regard.edits.sites import sites
+from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.models.head_config import LMHeadConfig
 from regard.runs.run import Run
-from tiny_edited import BODIES, MECHANISMS, family_run, mechanism_run, off
+from tiny_edited import BODIES, MECHANISMS, family_run, imported_run, mechanism_run, off
 from tiny_recurrent import padded
 
 ROUNDING = 1e-9
@@ -27,6 +29,8 @@ WRITERS = [
     for name in BODIES
     if not name.startswith("encoder,") and name != "encoder" and "both ways" not in name
 ]
+
+IMPORTED_WRITERS = [name for name, one in IMPORTED.items() if isinstance(one.head, LMHeadConfig)]
 
 
 def all_edits(run: Run) -> Edits:
@@ -66,7 +70,7 @@ def logits_by_steps(model: Any, rows: Sequence[list[int]]) -> Tensor:
 
 
 def check_decoding(run: Run, edit: Edits) -> None:
-    """Logits with a state are those of whole rows, each read alone in one call."""
+    """Logits with a state are those of whole rows, each read alone in one or two calls."""
     source, lengths = torch.tensor([[3, 5, 6, 7, 8, 10, 11]] * 2), torch.tensor([7, 7])
 
     def model_of(rows: slice) -> Any:
@@ -81,6 +85,11 @@ def check_decoding(run: Run, edit: Edits) -> None:
             _, state = model.extend(torch.tensor([row]), model.init_state(1, 12))
             last, _ = model.extend(torch.tensor([NEW[i]]), state)
             assert off(stepped[i, -1], last[0]) <= ROUNDING
+    for i, row in enumerate(ROWS):
+        ids = torch.tensor([[*row, *NEW[i]]])
+        given = (source[:1], lengths[:1], ids) if is_pair(run) else (ids,)
+        with torch.no_grad(), edited(run, edit, prompt_tokens=len(row)):
+            assert off(stepped[i, -1], run.model(*given)[0, -1]) <= ROUNDING
     prompt_only = Edits(tuple(one for one in edit if getattr(one, "at", None) != EACH_NEW))
     with torch.no_grad(), edited(run, prompt_only):
         stepped = logits_by_steps(model_of(slice(None)), ROWS)[:, 0]
@@ -103,6 +112,23 @@ def test_families_decode_under_edits(family: str) -> None:
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_mechanisms_decode_under_edits(kind: str) -> None:
     run = mechanism_run(kind)
+    check_decoding(run, all_edits(run))
+
+
+@pytest.mark.parametrize("kind", ["elu", "favor-positive", "gated-deltanet", "rwkv7"])
+def test_states_decode_under_edits(kind: str) -> None:
+    run, edit = mechanism_run(kind), Edits()
+    for site in sites(run):
+        if site.part == "states":
+            edit += edits.zero(site.name, at=0)
+            edit += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
+    check_decoding(run, edit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", IMPORTED_WRITERS)
+def test_imported_families_decode_under_edits(family: str) -> None:
+    run = imported_run(family)
     check_decoding(run, all_edits(run))
 
 

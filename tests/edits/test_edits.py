@@ -21,7 +21,7 @@ from regard.edits.sites import PAIRS, sites
 from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run
-from tiny import BIOGRAPHIES, QUESTIONS
+from tiny import BIOGRAPHIES, QUESTIONS, refused
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off
 
 SITE = "decoder.1.residual"
@@ -117,12 +117,15 @@ def test_a_patch_of_everything_is_the_other_text() -> None:
 
 @pytest.mark.parametrize("family", ["decoder, hybrid", "rnn, gru", "encoder-decoder, post"])
 def test_a_patch_of_a_run_with_itself_changes_no_bit(family: str) -> None:
-    """Outside of scores and weights, where the composed kernel takes the place of the fused one."""
+    """Outside of scores and weights, where the composed kernel takes the place of the fused one.
+
+    States are computed token by token, too.
+    """
     run = family_run(family)
     second = OTHER if family.startswith("encoder-decoder") else None
     inputs, *_ = text_inputs(run, TEXT, second)
     own = run.model.body(*inputs)
-    chosen = [s for s in sites(run) if s.part not in (*PAIRS, "hidden")]
+    chosen = [s for s in sites(run) if s.part not in (*PAIRS, "hidden", "states")]
     itself = Edits(tuple(edits.patch(site.name, TEXT, second=second) for site in chosen))
     with torch.no_grad(), edited(run, itself):
         assert torch.equal(run.model.body(*inputs), own)
@@ -161,9 +164,10 @@ def test_nothing_stays_after_an_exception(error: type[BaseException]) -> None:
     run = family_run("decoder, hybrid")
     inputs, *_ = text_inputs(run, TEXT)
     own, before, random = run.model.body(*inputs), attributes(run.model), torch.get_rng_state()
-    every = Edits(tuple(edits.zero(site.name) for site in sites(run)))
-    with pytest.raises(error):
-        _fail_inside(run, every, error)
+    for states in (False, True):
+        chosen = [site for site in sites(run) if (site.part == "states") == states]
+        with pytest.raises(error):
+            _fail_inside(run, Edits(tuple(edits.zero(site.name) for site in chosen)), error)
     assert attributes(run.model) == before
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(run.model.body(*inputs), own)
@@ -279,6 +283,22 @@ def test_evaluation_is_edited(run: Path) -> None:
     found = regard.evaluate(loaded, QUESTIONS, edit=edit)
     assert own.answered == ["Rome"] * len(QUESTIONS)
     assert found.answered != own.answered
+
+
+def test_evaluate_reads_edits_and_writes_no_report(regard: Any, run: Path) -> None:
+    edit = edits.zero("decoder.0.residual") + edits.zero("decoder.0.residual.feedforward")
+    file = run.parent / "edit.toml"
+    file.write_text(edit.to_toml())
+    own = regard("evaluate", run, "pairs.tsv", "--report", "own.html")
+    found = regard("evaluate", run, "pairs.tsv", "--edit", file)
+    assert found.code == own.code == 0, found.err
+    assert found.out.splitlines()[0] != own.out.splitlines()[0]
+    assert f"Edit: {file} ({edit.fingerprint})" in found.out
+    assert not found.new
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--report", "a.html"), "--edit")
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file, "--baseline", "a"), "--edit")
+    file.write_text('[[edit]]\nkind = "zero"\nsite = "decoder.9.residual"\n')
+    refused(regard("evaluate", run, "pairs.tsv", "--edit", file), "decoder.9.residual: is not in")
 
 
 def test_public_names() -> None:

@@ -1,6 +1,7 @@
 """Sites: every place of every model, with its shape; setting a place to itself changes nothing."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from regard.edits.activations import Recorder, activations, of_site, text_inputs
 from regard.edits.apply import edited
 from regard.edits.effects import effects
 from regard.edits.places import Hook, intercept_places
-from regard.edits.sites import find_site, model_sites, sites
+from regard.edits.sites import Site, find_site, model_sites, sites
 from regard.edits.tokens import Tokens
 from regard.errors import UnsupportedError, UserError
+from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.shared_values import SharedValues
 from regard.runs.run import Run
 from tiny_edited import (
@@ -23,6 +25,7 @@ from tiny_edited import (
     TEXT,
     decoder_layer,
     family_run,
+    imported_run,
     mechanism_run,
     off,
     texts_of,
@@ -37,9 +40,21 @@ def constant(value: Tensor) -> Hook:
     return lambda x, *_: value if x.shape == value.shape else x
 
 
+def at_each_token(value: Tensor) -> Hook:
+    return lambda _, tokens, *__: value[:, :, tokens.positions[0]]
+
+
 def check_every_site(run: Run) -> None:
     """Shapes are as stated, and each tensor replaced by itself gives the same output."""
-    (inputs, *_), found = text_inputs(run, *texts_of(run)), sites(run)
+    every = sites(run)
+    states = [site for site in every if site.part == "states"]
+    check_sites(run, [site for site in every if site not in states])
+    if states:  # there are no weights where states are met
+        check_sites(run, states)
+
+
+def check_sites(run: Run, found: Sequence[Site]) -> None:
+    inputs, *_ = text_inputs(run, *texts_of(run))
     own = run.model.body(*inputs)
     recorder = Recorder(found)
     with torch.no_grad(), intercept_places(run.model, recorder.hooks):
@@ -55,7 +70,7 @@ def check_every_site(run: Run) -> None:
         shape = [lengths.get(str(size), size) for size in site.shape]
         assert list(of_site(x, site).shape[1:]) == shape, site
     hooks = {
-        place: constant(x)
+        place: at_each_token(x) if place.endswith(".states") else constant(x)
         for place, x in recorder.tensors.items()
         if not place.endswith((".hidden", ".cell"))
     }
@@ -72,6 +87,12 @@ def test_every_site_of_every_family(family: str) -> None:
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_every_site_of_every_mechanism(kind: str) -> None:
     check_every_site(mechanism_run(kind))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", IMPORTED)
+def test_every_site_of_every_imported_family(family: str) -> None:
+    check_every_site(imported_run(family))
 
 
 @pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "rnn, lstm"])

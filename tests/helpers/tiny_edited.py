@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
 from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import SequenceToSequence
 from regard.models.config import (
     DecoderConfig,
@@ -90,6 +91,18 @@ def mechanism_run(kind: str, **settings: Any) -> Run:
     config = found(**OPTIONS.get(kind, {}))
     shared = {"n_kv_heads": 1} if config.supports.kv_heads else {}
     return tiny_run(DecoderConfig(**{**SIZES, **shared, "attention": config, **settings}))
+
+
+def imported_run(family: str) -> Run:
+    """A Hugging Face model of a family, as a run whose text is numbers of tokens."""
+    from tiny_hugging_face import VARIANTS, VOCABULARY, ours, tiny  # imports transformers
+
+    family_of = IMPORTED[family]
+    hf = tiny(family, next(iter(VARIANTS[family])))
+    config = family_of.read_config(family_of.amend(hf.config.to_dict(), dict(hf.state_dict())))
+    recipe = Recipe(model=config, head=family_of.head)
+    words = [f" {word}" for word in (*WORDS, *map(str, range(VOCABULARY)))]
+    return Run(Path("hf:tiny"), recipe, word_tokenizer(words[: VOCABULARY - 3]), ours(hf), {})
 
 
 def texts_of(run: Run) -> tuple[str, str | None]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from regard.decoding import generate_ids, search_ids
+from regard.edits.places import intercept_places
 from regard.huggingface.convert.families import FAMILIES
 from regard.models.builders import LanguageModel, Model, SequenceToSequence
 from tiny_hugging_face import BLOCK, CASES, VARIANTS, VOCABULARY, ours, tiny, without_upcasts
@@ -66,6 +67,48 @@ def test_logits_are_those_of_transformers(
         theirs, our_logits(ours(theirs), text, target), their_logits(theirs, text, target)
     )
     assert found <= tolerance
+
+
+_LLAMA = ("decoder.1.heads", "model.layers.1.self_attn.o_proj")
+PROJECTIONS = {
+    "gpt2": ("decoder.1.heads", "transformer.h.1.attn.c_proj"),
+    "gpt_neox": ("decoder.1.heads", "gpt_neox.layers.1.attention.dense"),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2"), _LLAMA),
+    "gemma3_text": ("decoder.5.heads", "model.layers.5.self_attn.o_proj"),
+    "qwen3_next": ("decoder.1.heads", "model.layers.1.linear_attn.out_proj"),
+    "bert": ("encoder.1.heads", "bert.encoder.layer.1.attention.output.dense"),
+    "roberta": ("encoder.1.heads", "roberta.encoder.layer.1.attention.output.dense"),
+    "distilbert": ("encoder.1.heads", "distilbert.transformer.layer.1.attention.out_lin"),
+    "t5": ("decoder.1.cross.heads", "decoder.block.1.layer.1.EncDecAttention.o"),
+    "bart": ("decoder.1.cross.heads", "model.decoder.layers.1.encoder_attn.out_proj"),
+}
+"""A site of each family, and the projection of its heads in transformers."""
+
+
+@pytest.mark.parametrize("family", VARIANTS)
+def test_heads_are_edited_as_in_transformers(family: str) -> None:
+    """The third of four heads, at zero before the output projection."""
+    theirs = without_upcasts(tiny(family, next(iter(VARIANTS[family]))))
+    place, projection = PROJECTIONS[family]
+    text, target = ids(len(LENGTHS), BLOCK), ids(len(LENGTHS), 9, seed=1)
+    before = their_logits(theirs, text, target)
+
+    def without(heads: Tensor) -> Tensor:
+        return heads.index_fill(-2, torch.tensor([2]), 0)
+
+    def hook(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        return (without(given[0].unflatten(-1, (4, -1))).flatten(-2),)
+
+    module = theirs.get_submodule(projection)
+    with_hook = module.register_forward_pre_hook(hook)
+    expected = their_logits(theirs, text, target)
+    with_hook.remove()
+    model = ours(theirs)
+    hooks = {place: lambda x, *_: without(x.transpose(1, 2)).transpose(1, 2)}
+    with intercept_places(model, hooks):
+        found = our_logits(model, text, target)
+    assert difference(theirs, found, expected) <= 1e-9
+    assert difference(theirs, before, expected) > 1e-4
 
 
 @pytest.mark.parametrize("family", GENERATING)

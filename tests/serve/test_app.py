@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from regard import edits
+from regard.decoding.generate import generate
 from regard.runs.run import Run
 from regard.serve.schemas import MAX_BYTES, MAX_CHARACTERS
 from regard.serve.security import HEADERS
@@ -71,6 +73,34 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
     assert "end" in end
 
 
+EDIT = edits.zero("decoder.0.heads.0").to_toml()
+
+
+def test_a_request_may_edit_the_model(page: TestClient) -> None:
+    """One side is edited, the other isn't; afterwards, the model is as before."""
+    own = page.post("/look", json=request_body()).json()
+    both = page.post("/look", json=request_body(edit=EDIT, compare=request_body())).json()
+    assert [panel["name"] for panel in both["panels"]] == ["decoder, edited", "decoder"]
+    first, second = (panel["maps"] for panel in both["panels"])
+    assert first != second
+    assert page.post("/look", json=request_body()).json() == own
+    steps = page.post("/detail", json=request_body(map=0, layer=1, head=0, edit=EDIT)).json()
+    assert steps != page.post("/detail", json=request_body(map=0, layer=1, head=0)).json()
+
+
+def test_an_edited_run_writes_what_generate_writes(runs: list[Path], page: TestClient) -> None:
+    edit = edits.steer("decoder.1.residual.feedforward", [3.0, -3.0] * 8, at="each-new")
+    body = request_body(max_new_tokens=5, edit=edit.to_toml())
+    *tokens, _ = map(json.loads, page.post("/generate", json=body).text.splitlines())
+    run = Run.load(runs[0])
+    (text,) = generate(run, [TEXT], max_new_tokens=5, edit=edit)
+    assert text != generate(run, [TEXT], max_new_tokens=5)[0]
+    assert tokens[-1]["text"] == text
+    ids = [line["token"] for line in tokens]
+    seen = page.post("/look", json=request_body(generated=ids, edit=edit.to_toml()))
+    assert seen.json()["panels"][0]["name"] == "decoder, edited"
+
+
 # What is refused
 
 
@@ -78,6 +108,11 @@ def test_a_run_writes_line_by_line(page: TestClient) -> None:
     ("body", "code", "says"),
     [
         ({"model": 9}, 422, "no such model"),
+        ({"edit": "[[edit"}, 422, "edit: isn't TOML"),
+        ({"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
+        ({"edit": edits.zero("decoder.9.heads.0").to_toml()}, 422, "is not in this model"),
+        ({"edit": edits.zero("decoder.0.heads.0", at="cat").to_toml()}, 422, "no word 'cat'"),
+        ({"edit": "x" * (MAX_CHARACTERS + 1)}, 400, "edit"),
         ({"model": -1}, 400, "invalid request"),
         ({"model": "../decoder"}, 400, "invalid request"),
         ({"model": "decoder"}, 400, "invalid request"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from browser import axe, driven
+from regard import edits
 from regard.explorer import page as pages
 from tiny import Command, succeeded
 from tiny_explored import tiny_folder
@@ -249,6 +250,18 @@ def test_the_same_before_its_training_stands_beside_it(page: "Page") -> None:
     page.get_by_role("heading", name=f"bert: {SENTENCE}", exact=True).wait_for()
     button(page, "Model").click()
     assert page.get_by_role("button", name="difference").count() == 0
+
+
+def test_an_edit_is_shown_beside_the_same_model_without_it(page: "Page") -> None:
+    look(page)
+    button(page, "Model").click()
+    unfold(page, "Edit: none")
+    edit = edits.zero("decoder.0.heads.0").to_toml()
+    field(page, "Edits of the model, as TOML").fill(edit)
+    assert page.locator(".editing summary").inner_text() == "Edit: in use"
+    unfold(page, "Compare with: nothing")
+    field(page, "Other model").select_option("the same, not edited")
+    button(page, "open layer 1, head 0, difference").wait_for()
 
 
 def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import click
 
 from regard.cli import options
+from regard.cli.look import LOADING, MODEL, open_run
 
 
 @click.command()
 @options.TRUST_CODE
-@options.RUN
+@MODEL
 @click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--sites",
@@ -36,9 +37,9 @@ from regard.cli import options
     help="Page to write, .html.",
 )
 @options.JSON
-@click.option("--device", default="cpu", help="Device: auto, cpu, cuda, … [cpu].")
+@LOADING
 def effects(
-    run: Path,
+    model: str,
     pairs: Path,
     sites: str,
     by: str,
@@ -48,8 +49,9 @@ def effects(
     json_file: Path | None,
     **loading: Any,
 ) -> None:
-    """Measure the effect of each site of RUN on PAIRS, and write a page.
+    """Measure the effect of each site of a model on PAIRS, and write a page.
 
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache.
     PAIRS is a TSV file with the columns clean, corrupt, right and wrong: two texts of equal
     length, and two next words. The effect of a site is the share of the difference between clean
     and corrupt that its clean value restores in the corrupt text.
@@ -59,11 +61,10 @@ def effects(
     from regard.edits.page import save_page
     from regard.edits.pairs import read_pairs
     from regard.edits.patching import SITES
-    from regard.runs.run import load
 
     read = read_pairs(pairs)
     found = measure(
-        load(run, **loading),
+        open_run(model, **loading),
         read.clean,
         read.corrupt,
         metric=logit_difference(read.right, read.wrong),

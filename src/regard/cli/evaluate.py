@@ -10,6 +10,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.edits.edit import Edits
     from regard.environment import Precision
     from regard.evaluation.evaluate import Evaluation
     from regard.evaluation.perplexity import TextScore
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--report", type=options.OutputFile(), help="Page to write [RUN/report.html].")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad rows of PAIRS.")
+@options.EDIT
 @options.SEED
 @options.JSON
 @options.environment_options(precision="float32")
@@ -44,6 +46,7 @@ def evaluate(
     paraphrases: tuple[str, ...],
     report: Path | None,
     skip_bad: bool,
+    edit: Path | None,
     seed: int | None,
     json_file: Path | None,
     precision: "Precision",
@@ -59,23 +62,27 @@ def evaluate(
     that were in training, where the run's files say so.
 
     After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
-    answer gets a verdict from the training text.
+    answer gets a verdict from the training text. With --edit, the edited model is scored, which
+    isn't calibrated, and there is no report.
     """
+    if report and edit:
+        raise UserError("--report: is of a run without edits; leave it or --edit out")
     if baseline is not None:
-        if predictions or paraphrases or report:
-            raise UserError("--predictions, --paraphrase and --report: not with --baseline")
+        _require_nothing(predictions, paraphrases, report, edit)
         _baseline(pairs, baseline, json_file)
         return
     from regard import api
+    from regard.edits.edit import load_edit
     from regard.evaluation.evaluate import Evaluation
     from regard.models.builders import Classifier
     from regard.runs.run import load
 
+    edits = load_edit(edit) if edit else None
     started = time.perf_counter()
     loaded = load(run, **loading)
     _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
     if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
-        score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad)
+        score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad, edits)
         if json_file and (figures := score.figures()):
             options.write_json(json_file, figures)
         return
@@ -86,6 +93,7 @@ def evaluate(
         seed=seed or 0,
         skip_bad=skip_bad,
         precision=precision,
+        edit=edits,
     )
     if predictions is not None:
         _save_predictions(result, run, predictions)
@@ -93,7 +101,9 @@ def evaluate(
         click.echo(line)
     if json_file and (figures := result.figures()):
         options.write_json(json_file, figures)
-    if isinstance(result, Evaluation):
+    if edits:
+        click.echo(f"Edit: {edit} ({edits.fingerprint})")
+    elif isinstance(result, Evaluation):
         seconds = time.perf_counter() - started
         _write_report(loaded, result, precision, pairs, report or run / "report.html", seconds)
 
@@ -167,6 +177,7 @@ def _evaluate_classifier(
     report: Path | None,
     precision: "Precision",
     skip_bad: bool,
+    edits: "Edits | None",
 ) -> "TaskScore":
     """Score labels, write predictions with their confidences, and the report."""
     from regard import api
@@ -174,7 +185,7 @@ def _evaluate_classifier(
     from regard.evaluation.tasks import TaskScore, scored_examples
 
     examples = scored_examples(run, pairs, skip_bad=skip_bad)
-    score = api.evaluate(run, examples if pairs else None, precision=precision)
+    score = api.evaluate(run, examples if pairs else None, precision=precision, edit=edits)
     assert isinstance(score, TaskScore)
     if report is not None and not score.scores:
         raise UserError("--report: needs rows with labels; leave it out")
@@ -187,6 +198,16 @@ def _evaluate_classifier(
         classification_report(run, examples, score.predictions).save(report)
         click.echo(f"Report: {report}")
     return score
+
+
+def _require_nothing(*given: object) -> None:
+    """Refuse what a baseline can't use.
+
+    Raises:
+        UserError: something is given.
+    """
+    if any(given):
+        raise UserError("--predictions, --paraphrase, --report, --edit: not with --baseline")
 
 
 def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None:

@@ -8,6 +8,8 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
+    import torch
+
     from regard.edits.edit import Edits
     from regard.explorer.adapters import Adapter
     from regard.explorer.head_scores import Head
@@ -69,14 +71,16 @@ def look(
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. SECOND is
     the target of an encoder–decoder, or the second sentence of a pair. A run that was trained on
-    questions reads a TEXT that ends with ? as regard ask does, before its answer.
+    questions reads a TEXT that ends with ? as regard ask does, before its answer. With --edit, a
+    Hugging Face model is read as regard import-hf reads it.
     """
     from regard.errors import UserError
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
     from regard.explorer.prediction import ANSWER
 
-    this, edits = _open(model, **loading), _edits(edit, compare_edit)
+    edits = _edits(edit, compare_edit)
+    this = (_open if edits is None else open_run)(model, **loading)
     view = look_at(this, text, second, edit=edits)
     others: list[tuple[Run | Adapter, str]] = [(this, text)] if compare_edit else []
     others += [(this, compare_text)] if compare_text else []
@@ -185,11 +189,22 @@ def _edits(file: Path | None, compare: bool) -> "Edits | None":
 
 def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
     """Load a model to a device, by default to the CPU."""
-    from regard.environment import ExecutionEnvironment
     from regard.explorer.look import open_model
 
-    chosen = ExecutionEnvironment.choose(device).device if device else None
-    return open_model(name, device=chosen, **loading)
+    return open_model(name, device=_device(device), **loading)
+
+
+def open_run(name: str, *, device: str | None, **loading: Any) -> "Run":
+    """Load a model as `_open`, as a run that can be edited."""
+    from regard.explorer import look
+
+    return look.open_run(name, device=_device(device), **loading)
+
+
+def _device(name: str | None) -> "torch.device | None":
+    from regard.environment import ExecutionEnvironment
+
+    return ExecutionEnvironment.choose(name).device if name else None
 
 
 def _measured(

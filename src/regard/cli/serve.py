@@ -17,12 +17,16 @@ from regard.cli import options
     default=8765,
     help="Port; 0 for any free one.",
 )
+@options.EDIT
 @options.DEVICE_CPU
-def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> None:
+def serve(
+    models: tuple[str, ...], port: int, edit: Path | None, device: str, trust_code: bool
+) -> None:
     """Serve a page that shows the attention of models while they read and generate.
 
     A model is a RUN, or hf: followed by a folder or a name in the local Hugging Face cache.
-    Default: all runs below the folder runs. Only this machine can open the page.
+    Default: all runs below the folder runs. Only this machine can open the page, which begins with
+    the edits of --edit.
     """
     from regard.errors import UserError
 
@@ -50,6 +54,30 @@ def serve(models: tuple[str, ...], port: int, device: str, trust_code: bool) -> 
             found,
             port=port,
             device=chosen,
+            edit=_text_of(edit),
             ready=lambda url: click.echo(f"Page: {url} (Ctrl-C stops it)"),
         )
     click.echo("Stopped.")
+
+
+def _text_of(edit: Path | None) -> str:
+    """Return the text of valid edits, short enough for a request.
+
+    Raises:
+        UserError: they aren't.
+    """
+    from regard.edits.edit import parse_edit
+    from regard.errors import UserError
+    from regard.files import read_text
+    from regard.serve.schemas import MAX_CHARACTERS
+
+    if edit is None:
+        return ""
+    text = read_text(edit)
+    parse_edit(text, where=str(edit))
+    if len(text) > MAX_CHARACTERS:
+        raise UserError(
+            f"{edit}: has {len(text):,} characters, and the page takes {MAX_CHARACTERS:,}; shorten "
+            "it, or use regard look --edit"
+        )
+    return text

@@ -1,7 +1,8 @@
 """Generation: how tokens are chosen, and the loops that choose them."""
 
 from regard.decoding.beam_search import Beam, EarlyStopping, beam_search, search_ids
-from regard.decoding.generate import Generated, Sampling, generate, generate_ids, stream
+from regard.decoding.generate import Generated, generate, generate_ids, stream
+from regard.decoding.sampling import Sampling
 
 __all__ = [
     "Beam",

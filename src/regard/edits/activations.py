@@ -63,6 +63,10 @@ def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> di
     return {site.name: of_site(tensors[site.place], site) for site in chosen}
 
 
+STATES = (".hidden", ".cell", ".states")
+"""Ends of the places that are met token by token."""
+
+
 class Recorder:
     """Hooks that keep the tensors of places and change nothing.
 
@@ -75,7 +79,7 @@ class Recorder:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensor of each place; hidden states of single tokens are joined."""
+        """The tensor of each place; states of single tokens are joined."""
         return {
             place: torch.cat([steps[first] for first in sorted(steps)], -2)
             for place, steps in self.steps.items()
@@ -83,7 +87,7 @@ class Recorder:
 
     def _hook(self, place: str) -> Hook:
         def keep(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
-            by_token = place.endswith((".hidden", ".cell"))
+            by_token = place.endswith(STATES)
             first = int(tokens.positions[0, 0]) if by_token else 0
             self.steps.setdefault(place, {})[first] = x
             return x

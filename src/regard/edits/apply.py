@@ -39,10 +39,13 @@ Selected: TypeAlias = Bool[Tensor, "b n"]
 
 
 @contextmanager
-def edited(run: Run, edit: Edit | Edits | None) -> Iterator[None]:
+def edited(
+    run: Run, edit: Edit | Edits | None, *, prompt_tokens: int | None = None
+) -> Iterator[None]:
     """Apply edits to the model of a run in the with block.
 
-    Words and positions are those of each prompt: the first tokens that the model reads of a row.
+    Words and positions are those of each prompt: the first tokens that the model reads of a row, or
+    `prompt_tokens` of them, where a text is read that the model has generated.
 
     Raises:
         UserError: a site or word doesn't exist, lengths differ, or an edit changed nothing.
@@ -55,7 +58,7 @@ def edited(run: Run, edit: Edit | Edits | None) -> Iterator[None]:
     known = {site.name: site for site in sites(run)}
     applied = [Applied(run, one, known) for one in edits]
     hooks = in_turn({one.place: one.hook} for one in applied)
-    with intercept_places(run.model, hooks):
+    with intercept_places(run.model, hooks, prompt_tokens):
         yield
     for one in applied:
         if not one.met:

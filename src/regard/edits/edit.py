@@ -31,6 +31,10 @@ class Edit(Config, frozen=True):
     def __add__(self, other: "Edit | Edits") -> "Edits":
         return Edits((self,)) + other
 
+    def to_toml(self) -> str:
+        """Return the edit as a file of TOML."""
+        return Edits((self,)).to_toml()
+
     def __str__(self) -> str:
         values = ", ".join(
             f"{name}={_shown(value)}"
@@ -128,9 +132,16 @@ def load_edit(path: str | Path) -> Edits:
     Raises:
         UserError: the file can't be read, or an edit in it is invalid.
     """
-    path = Path(path)
-    values = parse_toml(read_text(path), where=str(path))
-    read = convert_config(values, _File, where=str(path))
+    return parse_edit(read_text(Path(path)), where=str(path))
+
+
+def parse_edit(text: str, *, where: str) -> Edits:
+    """Return the edits of a TOML text, which is from `where`.
+
+    Raises:
+        UserError: the text isn't TOML, or an edit in it is invalid.
+    """
+    read = convert_config(parse_toml(text, where=where), _File, where=where)
     return Edits(tuple(read.edit))
 
 

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.edits.activations import Recorder
+from regard.edits.activations import STATES, Recorder
 from regard.edits.found import Cell, Effects
 from regard.edits.metrics import LogitDifference
 from regard.edits.patching import (
@@ -121,7 +121,7 @@ def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray | None:
 def _require_parallel(cells: Sequence[Cell]) -> None:
     """Raise for a state at all tokens: gradients of the first ones pass through the others."""
     for cell in cells:
-        if cell.site.part in ("hidden", "cell") and cell.position is None:
+        if cell.site.place.endswith(STATES) and cell.position is None:
             raise UserError(
                 f"attribution of {cell.site.name}: a state is one token's; choose sites = residual "
                 "or by = patching"

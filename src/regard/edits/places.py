@@ -24,6 +24,7 @@ from regard.edits.recurrent import intercept_recurrence
 from regard.edits.tokens import Reader, Tokens
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
+from regard.explorer.states import StateHandler
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.layers import CrossAttention, Layer, SelfAttention
@@ -103,13 +104,17 @@ def _then(first: Hook, second: Hook) -> Hook:
 
 
 @contextmanager
-def intercept_places(model: Model, hooks: Hooks) -> Iterator[dict[str, Reader]]:
+def intercept_places(
+    model: Model, hooks: Hooks, prompt_tokens: int | None = None
+) -> Iterator[dict[str, Reader]]:
     """Call the hooks of places in the with block, and yield the readers of the stacks.
+
+    The prompts of a decoder are the first tokens that it reads, or fewer: `prompt_tokens`.
 
     Raises:
         UserError: rows hold several documents.
     """
-    readers = {name: Reader() for name in stacks(model)}
+    readers = {n: Reader(prompt_tokens if n == "decoder" else None) for n in stacks(model)}
     with ExitStack() as changed:
         for name, stack in stacks(model).items():
             changed.enter_context(_read_by(stack, readers[name]))
@@ -126,6 +131,7 @@ ATTENTION_PARTS = (
     "values",
     "scores",
     "weights",
+    "states",
     "raw",
     "heads",
     "barred",
@@ -290,7 +296,7 @@ def _intercept_attention(
 
 
 def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> AttentionCall:
-    """Return a call with edited queries, keys and values, and without the cut writes."""
+    """Return a call with edited queries, keys, values and states, and without the cut writes."""
     changes: dict[str, Any] = {}
     if "queries" in hooks:
         changes["query"] = hooks["queries"](call.query, queries, queries)
@@ -308,7 +314,20 @@ def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Token
             else gate
             for name, gate in call.gates.items()
         }
+    if "states" in hooks:
+        changes["on_state"] = _on_state(hooks["states"], queries, call.on_state)
     return replace(call, **changes)
+
+
+def _on_state(hook: Hook, tokens: Tokens, before: StateHandler | None) -> StateHandler:
+    """Return what changes states by a hook, after another change."""
+
+    def handler(numbers: Tensor, t: int) -> Tensor:
+        numbers = numbers if before is None else before(numbers, t)
+        step = Tokens(tokens.prompt, tokens.positions[:, t : t + 1])
+        return hook(numbers, step, step)
+
+    return handler
 
 
 def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> Tensor:

@@ -10,6 +10,7 @@ from regard.attention.softmax import ScoreAttention
 from regard.edits.places import AttentionModule, Parts, attention_layers, cross_attention, stacks
 from regard.edits.recurrent import state_places
 from regard.errors import UserError, alternatives
+from regard.explorer.states import state_width
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.latent_attention import LatentSelfAttention
@@ -113,11 +114,23 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
         for head in range(outputs):
             name = f"{place}.{part}.{head}"
             yield Site(name, f"{place}.{part}", head, pairs, "n × n weights")
+    if (numbers := _state_width(parts, width, value_width)) is not None:
+        for head in range(values):
+            name = f"{place}.states.{head}"
+            yield Site(name, f"{place}.states", head, ("n", numbers), "a step per token")
     for head in range(outputs):
         name = f"{place}.heads.{head}"
         if module.gating is not None:
             yield Site(f"{name}.raw", f"{place}.raw", head, ("n", value_width), "none")
         yield Site(name, f"{place}.heads", head, ("n", value_width), "none")
+
+
+def _state_width(parts: Parts, d: int, e: int) -> int | None:
+    """Return the numbers of a head's state; None where there is none, or a window moves over it."""
+    module = parts.module
+    if not isinstance(module, SelfAttention) or module.window_size is not None:
+        return None
+    return state_width(parts.mechanism, d, e) if parts.place.startswith("decoder") else None
 
 
 def head_counts(module: AttentionModule) -> tuple[int, int, int, int]:

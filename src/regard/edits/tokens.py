@@ -67,7 +67,9 @@ class Tokens(NamedTuple):
 class Reader:
     """Keeps track of the tokens that a stack reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompt_tokens: int | None = None) -> None:
+        """Of whole rows, the first `prompt_tokens` are the prompt, by default all."""
+        self._prompt_tokens = prompt_tokens
         self._prompt: Prompt | None = None
         self._positions: Tensor | None = None
 
@@ -76,7 +78,8 @@ class Reader:
         b, n = input_ids.shape
         if lengths is None:
             lengths = torch.full((b,), n, device=input_ids.device)
-        self._prompt = Prompt(input_ids, lengths)
+        p = n if self._prompt_tokens is None else self._prompt_tokens
+        self._prompt = Prompt(input_ids[:, :p], lengths.clamp(max=p))
         self._positions = torch.arange(n, device=input_ids.device)[None]
 
     def extend(

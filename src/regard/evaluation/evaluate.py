@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.corpus.index import CorpusIndex
 from regard.edits.apply import edited
-from regard.edits.edit import Edit, Edits
+from regard.edits.edit import Edit, Edits, as_edits
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
@@ -200,7 +200,8 @@ def evaluate(
     packed corpora is scored on its held-out tokens, on files, or on what other packed corpora hold
     out. `paraphrases` are other wordings of the questions, with {} for the subject. `seed` splits
     the answers into the half that selects a signal and the half that scores it. `edit` applies to
-    the model; its words and positions are those of each question.
+    the model; its words and positions are those of each question. An edited run isn't calibrated,
+    so it doesn't abstain.
 
     Raises:
         UserError: the data don't fit the run, or the edit doesn't fit run or data.
@@ -215,6 +216,7 @@ def evaluate(
             paraphrases=paraphrases,
             seed=seed,
             skip_bad=skip_bad,
+            edits=as_edits(edit),
         )
 
 
@@ -226,8 +228,9 @@ def _score(
     paraphrases: Sequence[str],
     seed: int,
     skip_bad: bool,
+    edits: Edits,
 ) -> Evaluation | TaskScore | TextScore:
-    """Score a run as `evaluate`, without an edit."""
+    """Score a run as `evaluate`, under edits that are applied."""
     if run.recipe.task is not None:
         rows = given_examples(run, data, skip_bad=skip_bad)
         found = score_task(run, environment, rows)
@@ -256,7 +259,7 @@ def _score(
         environment,
         paraphrases=paraphrases,
         seed=seed,
-        calibration=load_calibration(run.path),
+        calibration=None if edits.edits else load_calibration(run.path),
         index=open_run_index(run),
     )
     return replace(scored, in_training=count_trained(run, questions))

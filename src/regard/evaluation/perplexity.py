@@ -101,12 +101,20 @@ def text_perplexity(
     Raises:
         UserError: a document can't be encoded, or there is nothing to predict.
     """
-    end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
-    texts = Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
-    losses, counts = _losses(run, texts, environment)
+    losses, counts = _losses(run, text_dataset(run, documents), environment)
     if not sum(counts):
         raise UserError(f"{documents[0].where}: is too short to be scored")
     return _score(losses, counts, sum(len(document.text) for document in documents))
+
+
+def text_dataset(run: Run, documents: Sequence[Document]) -> Documents:
+    """Return documents as a run reads them, in pieces of the context length.
+
+    Raises:
+        UserError: a document can't be encoded.
+    """
+    end = run.template.document.suffix if run.recipe.data.documents != "files" else ()
+    return Documents(encode_documents(run.tokenizer, documents), run.row_format, end=end)
 
 
 @torch.inference_mode()

@@ -21,7 +21,8 @@ from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import PositionedBias
 from regard.attention.state import RowState, last_real
 from regard.attention.types import Keys, Outputs, Queries, Values, Weights
-from regard.errors import UserError
+from regard.errors import UnsupportedError, UserError
+from regard.explorer.states import StateHandler, step_through
 
 
 def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
@@ -49,13 +50,32 @@ class AttentionCall:
     """The computation of a call: by the next handler, or by the model's own kernel."""
     given_weights: Weights | None = None
     """Weights that replace those of queries and keys."""
+    on_state: StateHandler | None = None
+    """Changes the states of linear attention and of recurrences, which are then met one by one."""
 
     def compute(self) -> Outputs:
         """Return the output of the model's own kernel, or of the given weights."""
         return self.kernel(self)
 
+    def require_weights(self) -> None:
+        """Raise where outputs don't come from weights.
+
+        Raises:
+            UnsupportedError: states are changed.
+        """
+        if self.on_state is not None:
+            raise UnsupportedError(
+                f"{self.layer}: its states are edited, so that there are no weights to show or to "
+                "edit; edit heads or values instead of states"
+            )
+
     def weights(self) -> Weights:
-        """Return the weights: a matrix of queries × keys for each head."""
+        """Return the weights: a matrix of queries × keys for each head.
+
+        Raises:
+            UnsupportedError: states are changed.
+        """
+        self.require_weights()
         if self.given_weights is not None:
             return self.given_weights
         given: dict[str, Any] = {"mask": self.mask, "bias": self.bias, "gates": self.gates}
@@ -128,7 +148,9 @@ class _Handled:
         kernel: Callable[[AttentionCall], Tensor],
     ) -> Tensor:
         def compute(call: AttentionCall) -> Tensor:
-            return kernel(call) if call.given_weights is None else call.output_from(call.weights())
+            if call.given_weights is not None:
+                return call.output_from(call.weights())
+            return kernel(call) if call.on_state is None else _stepped(call, call.on_state)
 
         for name, handler in reversed(self.handlers):
             compute = partial(_handled, name, handler, compute)
@@ -210,6 +232,11 @@ def _handled(
 ) -> Tensor:
     """Hand a call to a handler, by the handler's name of the layer, with a kernel to compute it."""
     return handler(replace(call, layer=name, kernel=kernel))
+
+
+def _stepped(call: AttentionCall, handler: StateHandler) -> Tensor:
+    inputs = call.query, call.key, call.value
+    return step_through(call.mechanism, inputs, call.bias, call.gates, handler)
 
 
 def _older(name: str) -> UserError:

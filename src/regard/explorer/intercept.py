@@ -252,7 +252,9 @@ def record_of(call: AttentionCall) -> AttentionRecord:
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
+        UnsupportedError: states are edited, so that there are no weights.
     """
+    call.require_weights()
     return make_record(
         call.layer,
         call.mechanism,

@@ -12,6 +12,7 @@ from regard.explorer.adapters import HUGGING_FACE, Adapter
 from regard.explorer.attention_maps import Panel
 from regard.explorer.page import View
 from regard.explorer.run_adapter import RunAdapter, untrained_run
+from regard.huggingface.convert.folder import read_folder
 from regard.runs.recipe import require_run
 from regard.runs.run import Run
 
@@ -33,7 +34,7 @@ def look(
             the edit doesn't fit the model or the text.
     """
     adapter, edits = adapter_of(model), as_edits(edit)
-    with edited(_editable(model), edits) if edits.edits else nullcontext():
+    with edited(editable(model), edits) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
     texts = " / ".join(one for one in (text, second) if one)
@@ -42,7 +43,7 @@ def look(
     return View(f"{name}: {texts}", (panel,))
 
 
-def _editable(model: Run | Adapter) -> Run:
+def editable(model: Run | Adapter) -> Run:
     """Return a run, which can be edited.
 
     Raises:
@@ -52,8 +53,8 @@ def _editable(model: Run | Adapter) -> Run:
     if isinstance(run, Run):
         return run
     raise UserError(
-        f"{adapter_of(model).name}: only runs can be edited; import the model by "
-        "regard convert hf:PATH --out RUN"
+        f"{adapter_of(model).name}: a model of transformers can't be edited; load it as a run by "
+        "regard.load('hf:FOLDER'), or save it as one by regard import-hf"
     )
 
 
@@ -70,13 +71,36 @@ def open_model(
         UserError: it doesn't exist or can't be loaded.
     """
     if not name.startswith(HUGGING_FACE):
-        path = require_run(Path(name), or_hugging_face=True)
-        return Run.load(path, device=device, trust_code=trust_code)
+        return open_run(name, device=device, trust_code=trust_code)
     from regard.explorer.huggingface.adapter import HuggingFaceModel
 
     return HuggingFaceModel.load(
         name.removeprefix(HUGGING_FACE), device=device or "cpu", download=download
     )
+
+
+def open_run(
+    name: str,
+    *,
+    device: torch.device | None = None,
+    download: bool = False,
+    trust_code: bool = False,
+) -> Run:
+    """Load a run as `open_model`; a Hugging Face model becomes a run in memory, to be edited.
+
+    Raises:
+        UserError: it doesn't exist, can't be loaded, or is of a family that can't be imported.
+    """
+    if not name.startswith(HUGGING_FACE):
+        path = require_run(Path(name), or_hugging_face=True)
+        return Run.load(path, device=device, trust_code=trust_code)
+    from regard.explorer.huggingface.loading import cached_folder, local_folder
+
+    place = name.removeprefix(HUGGING_FACE)
+    folder = local_folder(place) or cached_folder(place, download=download)
+    run = read_folder(folder, Path(name))
+    run.model.to(device)
+    return run
 
 
 def adapter_of(model: Run | Adapter) -> Adapter:

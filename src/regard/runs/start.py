@@ -39,15 +39,19 @@ def begin_with(start: Run, run: Run) -> None:
         UserError: a tensor of the body has another shape.
     """
     new, dropped = _copy_weights(start, run)
-    weights = hashlib.sha256(pack_weights(start)).hexdigest()[:16]
-    parent = {
+    changed = {"new_tensors": new, "dropped_tensors": dropped}
+    found = {name: tensors for name, tensors in changed.items() if tensors}
+    run.origin = run.origin | parent_origin(start, run.path) | found
+
+
+def parent_origin(start: Run, path: Path) -> dict[str, Any]:
+    """Return what the origin of a run in a folder says of the run that it starts from."""
+    return {
         "parent": str(start.path),
-        "parent_weights": weights,
-        "run_folder": str(run.path.absolute()),
+        "parent_weights": hashlib.sha256(pack_weights(start)).hexdigest()[:16],
+        "run_folder": str(path.absolute()),
         "ancestors": [_ancestor(start), *ancestors(start.path, start.origin)],
     }
-    changed = {"new_tensors": new, "dropped_tensors": dropped}
-    run.origin = run.origin | parent | {name: found for name, found in changed.items() if found}
 
 
 def _place(run: Run) -> str:
@@ -159,18 +163,29 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
         raise UserError(
             f"{start.path}: nothing is changed; give settings such as model.attention.kind=elu"
         )
-    origin = {name: value for name, value in start.origin.items() if name not in _OWN}
-    run = Run.new(out, recipe, start.tokenizer, origin | {"stage": "conversion"})
+    run = Run.new(out, recipe, start.tokenizer, derived_origin(start, "conversion"))
     begin_with(start, run)
+    save_derived(start, run)
+    run.model.eval()
+    return run
+
+
+def derived_origin(start: Run, stage: str) -> dict[str, Any]:
+    """Return the origin of a run that is `start`, changed without training; without its parent."""
+    kept = {name: value for name, value in start.origin.items() if name not in _OWN}
+    return kept | {"stage": stage}
+
+
+def save_derived(start: Run, run: Run) -> None:
+    """Write a run that is `start`, changed without training, with the data held out of both."""
+    out = run.path
     out.mkdir(parents=True)
     if (rows := start.path / HELD_OUT).is_file():
         shutil.copy(rows, out)
     if (tokens := start.path / "tokens").is_dir():
         link_corpus(tokens, out / "tokens")
-    run.save_weights()  # first: without config.toml, a killed conversion isn't a run
+    run.save_weights()  # first: without config.toml, what is left by a kill isn't a run
     run.save_description()
-    run.model.eval()
-    return run
 
 
 _OWN = ("code", "steps", "new_tensors", "dropped_tensors")

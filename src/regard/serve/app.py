@@ -128,9 +128,13 @@ class Endpoints:
 
 
 def make_app(
-    available: Sequence[AvailableModel], worker: Worker, device: torch.device, port: int
+    available: Sequence[AvailableModel],
+    worker: Worker,
+    device: torch.device,
+    port: int,
+    edit: str = "",
 ) -> ASGIApp:
-    """Build the application for these models."""
+    """Build the application for these models, whose page begins with the text of an edit."""
     endpoints = Endpoints(available, ModelCache(available, device), worker)
     routes = [
         Route("/", _static(_read("serve.html"), "text/html")),
@@ -141,6 +145,7 @@ def make_app(
         Route("/look.js", _static(page.module(), "text/javascript")),
         Route("/look.css", _static(page.style(), "text/css")),
         Route("/models", endpoints.models),
+        Route("/edit", _static(edit, "text/plain")),
         Route("/look", endpoints.look, methods=["POST"]),
         Route("/detail", endpoints.detail, methods=["POST"]),
         Route("/ask", endpoints.ask, methods=["POST"]),

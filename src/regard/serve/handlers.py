@@ -1,7 +1,7 @@
 """Answers to the page: attention maps, details of a head, generated tokens."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import Any
 
@@ -9,13 +9,21 @@ from torch import Tensor
 
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts
+from regard.edits.apply import edited
+from regard.edits.edit import Edits, parse_edit
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, parse_index_ranges
-from regard.explorer.look import adapter_of, look
+from regard.explorer.look import adapter_of, editable, look
 from regard.explorer.page import TooLargeError, View
 from regard.explorer.prediction import most_probable
 from regard.runs.run import Run
-from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
+from regard.serve.schemas import (
+    AskRequest,
+    DetailRequest,
+    GenerateRequest,
+    LookRequest,
+    ModelInput,
+)
 
 LAYERS, HEADS = "Only layers", "Only heads"
 """Labels of the fields that select layers and heads."""
@@ -27,11 +35,26 @@ def capture_view(model: Run | Adapter, inputs: ModelInput) -> View:
     Raises:
         UserError: the model can't read the text, or doesn't have these tokens.
     """
+    edits = edits_of(inputs)
     if inputs.generated is None:
-        return look(model, inputs.text, inputs.second or None)
+        return look(model, inputs.text, inputs.second or None, edit=edits)
     adapter = adapter_of(model)
-    maps = adapter.maps_of_generated(inputs.text, inputs.generated, raw=inputs.raw)
-    return View(f"{adapter.name}: {inputs.text}", (Panel(adapter.name, maps, inputs.text),))
+    with ExitStack() as applied:
+        if edits.edits:
+            (start,) = adapter.prompt(inputs.text, raw=inputs.raw).starts
+            applied.enter_context(edited(editable(model), edits, prompt_tokens=len(start)))
+        maps = adapter.maps_of_generated(inputs.text, inputs.generated, raw=inputs.raw)
+    name = f"{adapter.name}, edited" if edits.edits else adapter.name
+    return View(f"{name}: {inputs.text}", (Panel(name, maps, inputs.text),))
+
+
+def edits_of(request: ModelInput | GenerateRequest | AskRequest) -> Edits:
+    """Return the edits of a request.
+
+    Raises:
+        UserError: they are invalid.
+    """
+    return parse_edit(request.edit, where="edit") if request.edit else Edits()
 
 
 def look_data(sides: Sequence[View], request: LookRequest) -> dict[str, Any]:
@@ -79,10 +102,18 @@ def _page_advice(advice: str) -> Iterator[None]:
 def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:
     """Yield each token with the text so far and the candidates; the last line says why it ended.
 
+    An edited model generates all tokens first, since others read with it in between.
+
     Raises:
-        UserError: the model doesn't generate, or can't read the text.
+        UserError: the model doesn't generate, or can't read the text, or the edit doesn't fit.
     """
-    adapter = adapter_of(model)
+    if not (edits := edits_of(request)).edits:
+        return _generated(adapter_of(model), request)
+    with edited(editable(model), edits):
+        return iter(list(_generated(adapter_of(model), request)))
+
+
+def _generated(adapter: Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:
     prompt = adapter.prompt(request.text, raw=request.raw)
     tokens = stream(
         prompt.model,

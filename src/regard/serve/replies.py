@@ -6,11 +6,13 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from regard.corpus.evidence import VERDICTS, Evidence, Passage
+from regard.edits.apply import edited
 from regard.errors import UserError
 from regard.evaluation.answers import answer
 from regard.explorer.adapters import Adapter
 from regard.runs.run import Run
 from regard.runs.training_text import open_run_index
+from regard.serve.handlers import edits_of
 from regard.serve.schemas import AskRequest
 from regard.tasks.examples import Example
 from regard.uncertainty.calibration import load_calibration, require_answering
@@ -23,23 +25,27 @@ SHOWN = 10
 def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[str, Any]:
     """Return a run's reply to a question, with the calibration and index of its folder.
 
-    Both are read anew, since `regard calibrate` may run while the page is served.
+    Both are read anew, since `regard calibrate` may run while the page is served. An edited run
+    isn't calibrated.
 
     Raises:
-        UserError: the model isn't trained on questions, or its calibration or index is damaged.
+        UserError: the model isn't trained on questions, its calibration or index is damaged, or the
+            edit doesn't fit.
     """
     if not isinstance(model, Run):
         raise UserError(f"{model.name}: Hugging Face models don't answer here; choose a run")
     require_answering(model)
-    model, calibration = replace(model, path=folder), load_calibration(folder)
+    edits, model = edits_of(request), replace(model, path=folder)
+    calibration = None if edits.edits else load_calibration(folder)
     expected = (request.expected or "").strip() or None
-    (reply,) = answer(
-        model,
-        [Example(text=request.text.strip(), answer=expected, where="question")],
-        model.environment(),
-        calibration=calibration,
-        index=open_run_index(model),
-    )
+    with edited(model, edits):
+        (reply,) = answer(
+            model,
+            [Example(text=request.text.strip(), answer=expected, where="question")],
+            model.environment(),
+            calibration=calibration,
+            index=open_run_index(model),
+        )
     return {
         "question": reply.question,
         "subject": reply.subject,

@@ -13,8 +13,8 @@ MAX_CHARACTERS = 8_000
 """Of a text. The model's context limits its tokens too."""
 MAX_NEW_TOKENS = 1_024
 """Generated tokens per request."""
-MAX_BYTES = 256 * 1024
-"""Of a request: four texts, with each character escaped."""
+MAX_BYTES = 320 * 1024
+"""Of a request: four texts and two edits, with each character escaped."""
 
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_CHARACTERS)]
 Index: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -36,6 +36,8 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether these tokens continue the text as it stands, without the run's template."""
     untrained: bool = False
     """Use the model as it was initialized, before training."""
+    edit: Text | None = None
+    """Edits of the model, as TOML."""
 
 
 class LookRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +71,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Index = 0
     raw: bool = False
     """Whether to continue the text as it stands, without the run's template."""
+    edit: Text | None = None
+    """Edits of the model, as TOML."""
 
 
 class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +82,8 @@ class AskRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Text
     expected: Text | None = None
     """The expected answer, if it is known."""
+    edit: Text | None = None
+    """Edits of the model, as TOML."""
 
 
 async def parse_request(request: Request, kind: type[T]) -> T:

@@ -23,8 +23,11 @@ def serve(
     port: int,
     device: torch.device,
     ready: Callable[[str], None],
+    edit: str = "",
 ) -> None:
     """Serve until Ctrl-C; `ready` is called with the URL. Port 0 stands for any free port.
+
+    The page begins with the text of an `edit`.
 
     Raises:
         UserError: the port is taken.
@@ -33,7 +36,7 @@ def serve(
         chosen = listening.getsockname()[1]
         worker = Worker()
         config = uvicorn.Config(
-            make_app(models, worker, device, chosen),
+            make_app(models, worker, device, chosen, edit),
             http="h11",
             ws="none",
             lifespan="off",

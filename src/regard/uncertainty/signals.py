@@ -25,11 +25,11 @@ from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, pad_rows
 from regard.decoding.generate import (
     Generated,
-    Sampling,
     begin_answers,
     generate_answers,
     generate_ids,
 )
+from regard.decoding.sampling import Sampling
 from regard.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of

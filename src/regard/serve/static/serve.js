@@ -5,11 +5,11 @@ import { render } from "./look.js";
 import { describe } from "./reply.js";
 
 const form = document.querySelector("form");
-const [description, secondLabel, comparison, generation, asItStands, asking, error, generatedSection, reply, status, view] =
-  ["description", "second-label", "comparison", "generation", "as-it-stands", "asking", "error", "generated", "reply", "status", "view-area"]
+const [description, secondLabel, comparison, generation, asItStands, asking, error, generatedSection, reply, status, view, editing, edits] =
+  ["description", "second-label", "comparison", "generation", "as-it-stands", "asking", "error", "generated", "reply", "status", "view-area", "editing", "edits"]
     .map((name) => document.querySelector(`.${name}`));
-const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, generate, ask, expected, stop, maxNewTokens, temperature, raw } = form.elements;
-const [SAME, UNTRAINED] = ["the same", "the same, untrained"]; // all other options are indices
+const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, generate, ask, expected, stop, maxNewTokens, temperature, raw, edit } = form.elements;
+const [SAME, UNTRAINED, UNEDITED] = ["the same", "the same, untrained", "the same, not edited"]; // all other options are indices
 const show = liveView();
 const generated = generatedText(generatedSection);
 let models = [];
@@ -59,16 +59,18 @@ async function fetchView(request, grows) {
   return data;
 }
 
-const inputs = () => ({ model: Number(model.value), text: text.value, second: second.value || null });
+const toml = () => edit.value.trim() ? edit.value : null;
+const inputs = () => ({ model: Number(model.value), text: text.value, second: second.value || null, edit: toml() });
 const selection = () => ({ layers: layers.value, heads: heads.value });
 
-// The other side, if its model or texts differ.
+// The other side, if its model or texts differ. Another model isn't edited.
 function otherInputs() {
-  const same = [SAME, UNTRAINED].includes(otherModel.value);
+  const same = [SAME, UNTRAINED, UNEDITED].includes(otherModel.value);
   const other = {
     model: Number(same ? model.value : otherModel.value),
     text: otherText.value || text.value,
     second: otherSecond.value || second.value || null,
+    edit: same && otherModel.value !== UNEDITED ? toml() : null,
     untrained: otherModel.value === UNTRAINED,
   };
   return JSON.stringify(other) === JSON.stringify({ ...inputs(), untrained: false }) ? null : other;
@@ -106,13 +108,13 @@ async function generateText() {
   const current = begin("Generating …");
   const aborter = new AbortController();
   const ids = [];
-  const { model, text } = inputs();
+  const { model, text, edit } = inputs();
   stop.hidden = false;
   stop.onclick = () => aborter.abort();
   const continued = raw.checked && models[model].template;
-  const follow = follower({ model, text, raw: continued, ...selection() }, ids, () => current === latest);
+  const follow = follower({ model, text, edit, raw: continued, ...selection() }, ids, () => current === latest);
   try {
-    const request = { model, text, max_new_tokens: Number(maxNewTokens.value), temperature: Number(temperature.value), raw: continued, seed: Math.floor(Math.random() * 2 ** 31) };
+    const request = { model, text, edit, max_new_tokens: Number(maxNewTokens.value), temperature: Number(temperature.value), raw: continued, seed: Math.floor(Math.random() * 2 ** 31) };
     for await (const line of lines(await post("generate", request, aborter.signal))) {
       if (line.error) throw new Error(line.error);
       if (line.end) { status.textContent = line.end; continue; }
@@ -151,13 +153,13 @@ function follower(request, ids, isCurrent) {
 
 async function askQuestion() {
   const current = begin("Answering …");
-  const { model, text } = inputs();
+  const { model, text, edit } = inputs();
   try {
-    const found = await postJson("ask", { model, text, expected: expected.value || null });
+    const found = await postJson("ask", { model, text, edit, expected: expected.value || null });
     if (current !== latest) return;
     reply.replaceChildren(...describe(found));
     if (found.reason !== null) { status.textContent = ""; return; }
-    const data = await fetchView({ model, text: text.trim(), ...selection(), generated: [] }, true);
+    const data = await fetchView({ model, text: text.trim(), edit, ...selection(), generated: [] }, true);
     if (current === latest) { status.textContent = "Attention of the step that begins the answer:"; show({ ...data, view: "heads" }); }
   } catch (reason) {
     if (current === latest) showError(reason);
@@ -183,8 +185,13 @@ function updateComparison() {
   comparison.textContent = otherInputs() ? parts.join(", ") : "nothing";
 }
 
+function updateEdits() {
+  edits.textContent = toml() ? "in use" : "none";
+}
+
 form.addEventListener("submit", (event) => { event.preventDefault(); lookAtText(); });
 form.addEventListener("input", updateComparison);
+edit.addEventListener("input", updateEdits);
 generate.addEventListener("click", () => { if (form.reportValidity()) generateText(); });
 ask.addEventListener("click", () => { if (form.reportValidity()) askQuestion(); });
 expected.addEventListener("keydown", (event) => {
@@ -192,7 +199,7 @@ expected.addEventListener("keydown", (event) => {
 });
 model.addEventListener("change", updateModel);
 for (const field of [model, otherModel]) field.addEventListener("change", () => { if (text.value) lookAtText(); });
-for (const field of form.querySelectorAll("textarea")) field.addEventListener("keydown", (event) => {
+for (const field of form.querySelectorAll("textarea:not([name=edit])")) field.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(look); }
 });
 
@@ -200,7 +207,10 @@ for (const field of form.querySelectorAll("textarea")) field.addEventListener("k
 text.focus();
 try {
   models = await (await fetch("models")).json();
-  for (const option of [SAME, UNTRAINED]) otherModel.append(new Option(option, option));
+  edit.value = await (await fetch("edit")).text();
+  editing.open = Boolean(toml());
+  updateEdits();
+  for (const option of [SAME, UNTRAINED, UNEDITED]) otherModel.append(new Option(option, option));
   for (const [i, info] of models.entries()) for (const field of [model, otherModel]) field.append(new Option(info.name, i));
   updateModel();
 } catch (reason) {

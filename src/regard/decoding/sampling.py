@@ -1,0 +1,90 @@
+"""Sampling: the choice of a token from logits, by a random number of its row and step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Temperature 0 is greedy; the filters then change nothing."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"seed must be ≥ 0, not {self.seed}")
+        if not self.temperature >= 0:
+            raise UserError(f"temperature must be ≥ 0, not {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top-k must be ≥ 1, not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"top-p must lie in (0, 1], not {self.top_p}")
+
+    def choose(
+        self, logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
+    ) -> Int[Tensor, " rows"]:
+        """The next token of each row; any token where a logit is NaN or infinite."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        return draw(self.probabilities(logits), uniforms)
+
+    def probabilities(
+        self, logits: Float[Tensor, "rows vocabulary"]
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """The distribution that tokens are drawn from: temperature, then top-k, then top-p."""
+        if self.temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, best, 1.0)
+        # The highest logit is taken off first, so that a tiny temperature can't overflow.
+        logits = logits.double() - logits.amax(-1, keepdim=True).double()
+        probabilities = (logits / self.temperature).softmax(-1)
+        if self.top_k is not None:
+            probabilities = _keep(probabilities, _top_k(probabilities, self.top_k))
+        if self.top_p is not None:
+            probabilities = _keep(probabilities, _top_p(probabilities, self.top_p))
+        return probabilities
+
+    def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
+        """A random number for each row and step; a row's depend on the seed and the row alone."""
+        drawn = [np.random.default_rng([self.seed, row]).random(steps) for row in range(rows)]
+        return torch.from_numpy(np.stack(drawn))
+
+
+GREEDY = Sampling()
+"""The most probable token."""
+
+
+def draw(
+    probabilities: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
+) -> Int[Tensor, " rows"]:
+    """Tokens by the inverse of the distribution function; never one of probability zero."""
+    total = probabilities.cumsum(-1)
+    point = uniforms.to(total)[:, None] * total[:, -1:]
+    return torch.searchsorted(total, point, right=True).squeeze(-1).clamp(max=total.shape[-1] - 1)
+
+
+def _keep(probabilities: Tensor, kept: Bool[Tensor, "rows vocabulary"]) -> Tensor:
+    probabilities = probabilities.masked_fill(~kept, 0.0)
+    return probabilities / probabilities.sum(-1, keepdim=True)
+
+
+def _top_k(probabilities: Tensor, k: int) -> Tensor:
+    """The k most probable tokens; of equal ones, those with the lowest ids."""
+    order = probabilities.argsort(dim=-1, descending=True, stable=True)[:, :k]
+    return torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, order, True)
+
+
+def _top_p(probabilities: Tensor, p: float) -> Tensor:
+    """The smallest set of most probable tokens whose mass reaches p (Holtzman et al., 2020)."""
+    ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    return torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, order, before < p)
