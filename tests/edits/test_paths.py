@@ -221,7 +221,7 @@ def test_a_trace_is_of_each_layer_and_token() -> None:
 
 def test_the_code_of_the_page_runs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "edits.md").read_text(encoding="utf-8")
-    _, *sections = re.split(r"\n## (?=Effects|Trace|Paths|Lens)", page)
+    sections = re.findall(r"\n## (?:Effects|Trace|Paths|Lens).*?(?=\n## |\Z)", page, re.DOTALL)
     code = "\n".join(re.findall(r"```python\n(.*?)```", "".join(sections), re.DOTALL))
     names = {"regard": regard, "edits": edits, "run": mechanism_run("softmax")}
     exec(code, names | {"clean": TEXT, "corrupt": OTHER})

@@ -6,11 +6,12 @@ from typing import Any
 import click
 
 from regard.cli import options
+from regard.cli.look import LOADING, MODEL, open_run
 
 
 @click.command()
 @options.TRUST_CODE
-@options.RUN
+@MODEL
 @click.argument("text")
 @click.argument("second", required=False)
 @click.option(
@@ -24,9 +25,9 @@ from regard.cli import options
     help="Page to write, .html.",
 )
 @options.JSON
-@click.option("--device", default="cpu", help="Device: auto, cpu, cuda, … [cpu].")
+@LOADING
 def lens(
-    run: Path,
+    model: str,
     text: str,
     second: str | None,
     right: str | None,
@@ -35,9 +36,10 @@ def lens(
     json_file: Path | None,
     **loading: Any,
 ) -> None:
-    """Write a page with the predictions of each layer of RUN on TEXT.
+    """Write a page with the predictions of each layer of a model on TEXT.
 
-    The residual stream after each layer is read by the last norm and the head. Parts of the last
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. The residual
+    stream after each layer is read by the last norm and the head. Parts of the last
     hidden state, such as heads, have contributions to a difference of logits. SECOND is the target
     of an encoder–decoder, or the second sentence of a pair.
     """
@@ -45,12 +47,11 @@ def lens(
     from regard.edits.metrics import logit_difference
     from regard.edits.page import save_page
     from regard.errors import UserError
-    from regard.runs.run import load
 
     if (right is None) != (wrong is None):
         raise UserError("--right and --wrong belong together: name two next words, or neither")
     metric = None if right is None or wrong is None else logit_difference(right, wrong)
-    found = read(load(run, **loading), text, second, metric=metric)
+    found = read(open_run(model, **loading), text, second, metric=metric)
     save_page(found, out)
     if json_file:
         own = found.contributions
