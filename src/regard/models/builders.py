@@ -51,7 +51,7 @@ from regard.models.heads import (
 from regard.models.perceiver import PerceiverDecoder
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
-from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, Encoder
 from regard.operating_system import require_memory
 

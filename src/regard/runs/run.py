@@ -34,7 +34,7 @@ from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model
-from regard.models.ngrams import n_hashed_parameters
+from regard.models.ngrams import NgramEmbedding
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
@@ -191,7 +191,8 @@ class Run:
     @property
     def n_hashed_parameters(self) -> int:
         """Number of those in the hashed tables of n-grams."""
-        return n_hashed_parameters(self.model)
+        found = (m for m in self.model.modules() if isinstance(m, NgramEmbedding))
+        return sum(one.tables.weight.numel() for one in found)
 
 
 def load(
