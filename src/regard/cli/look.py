@@ -72,9 +72,9 @@ def look(
     questions reads a TEXT that ends with ? as regard ask does, before its answer.
     """
     from regard.errors import UserError
+    from regard.explorer.attention_maps import ANSWER
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
-    from regard.explorer.prediction import ANSWER
 
     this, edits = _open(model, **loading), _edits(edit, compare_edit)
     view = look_at(this, text, second, edit=edits)

@@ -15,8 +15,9 @@ report.html        results of an evaluation
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -193,6 +194,22 @@ class Run:
         """Number of those in the hashed tables of n-grams."""
         found = (m for m in self.model.modules() if isinstance(m, NgramEmbedding))
         return sum(one.tables.weight.numel() for one in found)
+
+
+def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the provenance of a run's ancestors, the nearest first.
+
+    The folder of one that is missing is looked for at the same place relative to the run's: both
+    may have been moved together.
+    """
+    now = path.absolute()
+    before = origin.get("run_folder", str(now))
+    return [one | {"run": _moved(one["run"], before, now)} for one in origin.get("ancestors", ())]
+
+
+def _moved(folder: str, before: str, now: Path) -> str:
+    there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
+    return str(there) if there.exists() and not Path(folder).exists() else folder
 
 
 def load(

@@ -10,10 +10,9 @@ from torch import Tensor
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts
 from regard.explorer.adapters import Adapter
-from regard.explorer.attention_maps import Panel, parse_index_ranges
+from regard.explorer.attention_maps import Panel, most_probable, parse_index_ranges
 from regard.explorer.look import adapter_of, look
 from regard.explorer.page import TooLargeError, View
-from regard.explorer.prediction import most_probable
 from regard.runs.run import Run
 from regard.serve.schemas import DetailRequest, GenerateRequest, LookRequest, ModelInput
 

@@ -18,7 +18,7 @@ from regard.explorer.adapters import (
     require_fit,
     require_tokens,
 )
-from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.attention_maps import AttentionMap, Prediction, most_probable
 from regard.explorer.gradients import Gradient
 from regard.explorer.huggingface.generator import HuggingFaceGenerator
 from regard.explorer.huggingface.loading import (
@@ -29,7 +29,6 @@ from regard.explorer.huggingface.loading import (
     quiet,
     require_transformers,
 )
-from regard.explorer.prediction import Prediction, most_probable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
