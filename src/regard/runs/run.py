@@ -106,6 +106,11 @@ class Run:
             f"{family} with head {head}; choose a run with model.kind=decoder"
         )
 
+    @property
+    def is_trained_on_packed(self) -> bool:
+        """Whether it was trained on packed corpora."""
+        return "packed" in self.origin
+
     @cached_property
     def template(self) -> Template:
         """The recipe's template in the tokenizer's ids."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
-from regard.config import override
+from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
@@ -25,7 +25,6 @@ from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
 from regard.runs.training_text import KnownAnswers, open_run_index
 from regard.text.tokenizer import Tokenizer
-from regard.toml import to_toml
 from regard.training.adaptation import prepare_model
 from regard.training.checkpoint import (
     Checkpoint,
