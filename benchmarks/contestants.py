@@ -37,6 +37,7 @@ from regard.attention import (
 )
 from regard.attention.cost import Mode
 from regard.attention.feature_maps import Elu, FavorPositive
+from regard.attention.top_k import IndexedTopK
 from regard.attention.types import Bias
 from regard.positions import Alibi
 
@@ -205,6 +206,16 @@ def bigbird(n: int) -> Attention:
 def moba(_: int) -> Attention:
     """Blocks of 64 keys, of which a query attends to four."""
     return MoBA(block_size=64, blocks=4)
+
+
+def indexed(inputs: Inputs) -> Work:
+    """64 keys of a query, chosen by an indexer with one head of width 32."""
+    attend = IndexedTopK(k=64, heads=1, d=32)
+    query, key = (_random(1, 1, inputs.n, 32, device=inputs.device) for _ in range(2))
+    weight = torch.ones(1, 1, inputs.n, device=inputs.device)
+    gates = {"index_query": query, "index_key": key, "index_weight": weight}
+    run = partial(attend, *inputs.qkv, mask=Mask.causal(), gates=gates)
+    return Work(run, inputs.qkv, partial(cost, attend, inputs.n, True))
 
 
 def sliding_window(_: int) -> Attention:
@@ -432,6 +443,13 @@ CONTESTANTS = (
     Contestant(name="BigBird", make=bare(bigbird), linear=True),
     Contestant(name="sliding window", make=bare(sliding_window), linear=True),
     Contestant(name="MoBA causal", make=bare(moba, causal=True)),
+    Contestant(
+        name="top-k by an indexer",
+        make=indexed,
+        shortest=32768,
+        note="its gradient takes n × n numbers: python benchmarks/attention.py --lengths 32768 "
+        "--only 'top-k' --modes forward",
+    ),
 )
 
 PAIRS = (
@@ -454,4 +472,5 @@ PAIRS = (
     Pair(ours="BigBird", peer="SDPA", at_most=1.0, since=4096),
     Pair(ours="sliding window", peer="SDPA"),
     Pair(ours="MoBA causal", peer="SDPA causal", at_most=1.0, since=8192),
+    Pair(ours="top-k by an indexer", peer="SDPA causal", at_most=1.0, since=32768),
 )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from regard.api import train as train
     from regard.edits.apply import edited as edited
     from regard.edits.effects import effects as effects
+    from regard.edits.effects import trace as trace
+    from regard.edits.lens import lens as lens
+    from regard.edits.paths import paths as paths
     from regard.edits.sites import sites as sites
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
@@ -37,7 +40,9 @@ _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
     "label load pack pretrain train",
     "edits.apply": "edited",
-    "edits.effects": "effects",
+    "edits.effects": "effects trace",
+    "edits.lens": "lens",
+    "edits.paths": "paths",
     "edits.sites": "sites",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",

@@ -73,6 +73,18 @@ def bootstrap(
     return Interval(float(statistic(values)), float(low), float(high))
 
 
+def bootstrap_means(
+    examples: Float[np.ndarray, "n columns"], *, draws: int = 1000
+) -> list[Interval]:
+    """The mean of each column with the interval that `bootstrap` gives."""
+    n = len(examples)
+    picks = np.random.default_rng(0).integers(0, n, (draws, n))
+    shares = np.zeros((draws, n))
+    np.add.at(shares, (np.arange(draws)[:, None], picks), 1 / n)
+    low, high = np.quantile(shares @ examples, [0.025, 0.975], axis=0)
+    return [Interval(*map(float, one)) for one in zip(examples.mean(0), low, high, strict=True)]
+
+
 # Answers, and how well confidence predicts that they are right
 
 

@@ -1,6 +1,7 @@
 """Softmax over the highest scores, or those of an indexer."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import gradcheck
 
-from regard.attention import Attention, Mask, Softmax, TopK
+from regard.attention import Attention, Mask, Softmax, TopK, chosen_keys
 from regard.attention.config import CHECKED_SHAPE, LayerShape
 from regard.attention.contract import check
 from regard.attention.gating import IndexerGating
@@ -88,6 +89,27 @@ def test_all_heads_have_the_keys_that_the_indexer_chooses() -> None:
     chosen = indexed().weights(Q, K, mask=CAUSAL, gates=GATES) > 0
     assert bool((chosen == chosen[:, :1]).all())
     assert bool((chosen.sum(-1) == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
+
+
+@pytest.mark.parametrize("n", [48, 49, 200])
+def test_long_rows_need_only_the_scores_of_the_chosen_keys(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = torch.Generator().manual_seed(n)
+    query = torch.randn(2, 4, n, 8, generator=rng).double()
+    key, value = torch.randn(2, 2, 2, n, 8, generator=rng).double()
+    gates = {
+        "index_query": torch.randn(2, 3, n, 5, generator=rng).double(),
+        "index_key": torch.randn(2, 1, n, 5, generator=rng).double(),
+        "index_weight": torch.randn(2, 3, n, generator=rng).double(),  # < 0: many keys score 0
+    }
+    attend = partial(indexed(), query, key, value, mask=CAUSAL, gates=gates)
+    dense = attend()
+    monkeypatch.setattr(chosen_keys, "SCORES", 1)
+    monkeypatch.setattr(chosen_keys, "KEYS", 50)
+    with torch.no_grad(), monkeypatch.context() as patch:
+        patch.setattr(IndexedTopK, "_among", None)  # which makes n × n masks
+        torch.testing.assert_close(attend(), dense)
 
 
 def losses(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard import edits
 from regard.edits.effects import effects
 from regard.edits.found import Effects
+from regard.edits.paths import paths
 from regard.models.config import DecoderConfig
 from regard.models.head_config import LMHeadConfig
 from regard.models.layers import Layer
@@ -26,6 +27,7 @@ OUT = slice(PREVIOUS.stop, PREVIOUS.stop + TOKENS)
 JUNK = slice(OUT.stop, HEADS * WIDTH)
 """Channels that nothing reads; other heads write there."""
 SHARP = 40.0
+ROUNDING = 1e-9
 
 
 def blank_run(n_layers: int) -> tuple[Run, Decoder]:
@@ -83,8 +85,8 @@ def large(found: Effects) -> set[str]:
     return {cell.name for cell, mean in zip(found.cells, means, strict=True) if abs(mean) > 0.05}
 
 
-def test_induction_is_a_head_for_the_previous_token_and_a_head_that_matches_it() -> None:
-    """Elhage et al., 2021: A B … A → B."""
+def induction_run() -> Run:
+    """A head for the previous token and one that matches it: A B … A → B (Elhage et al., 2021)."""
     run, body = blank_run(2)
     first, second = body._layers()
     plant(
@@ -107,7 +109,11 @@ def test_induction_is_a_head_for_the_previous_token_and_a_head_that_matches_it()
     assert isinstance(head, nn.Linear)
     with torch.no_grad():
         head.weight[:, OUT] = torch.eye(TOKENS, dtype=torch.float64)
-    found = found_by_patching(run, "3 5 1 2 3", "4 5 1 2 3", "5", "7")
+    return run
+
+
+def test_induction_is_a_head_for_the_previous_token_and_a_head_that_matches_it() -> None:
+    found = found_by_patching(induction_run(), "3 5 1 2 3", "4 5 1 2 3", "5", "7")
     assert found.clean[0] > 2 * abs(found.corrupt[0])
     assert large(found) == {"decoder.0.heads.2", "decoder.1.heads.1"}
 
@@ -133,3 +139,39 @@ def test_a_sum_is_two_heads_that_add_their_numbers() -> None:
     assert large(found) == {"decoder.0.heads.0", "decoder.0.heads.3"}
     # Both numbers grow by 2, and the last norm is nearly linear for sums this small.
     assert found.examples[0, [0, 3]].tolist() == pytest.approx([0.5, 0.5], abs=0.1)
+
+
+def test_the_path_of_induction_is_into_the_keys() -> None:
+    """The head for the previous token acts by the keys of the second head alone."""
+    run = induction_run()
+    metric = edits.logit_difference("5", "7")
+    names = ["decoder.1.queries.1", "decoder.1.keys.1", "decoder.1.values.1", "decoder.1.keys.0"]
+    found = paths(run, "3 5 1 2 3", "4 5 1 2 3", metric=metric, receivers=names)
+    rows = {row["site"]: row for row in found.rows()}
+    first, second = rows.pop("decoder.0.heads.2"), rows.pop("decoder.1.heads.1")
+    assert first["total"] > 0.9
+    assert first["decoder.1.keys.1"] == pytest.approx(first["total"], abs=0.05)
+    assert second["direct"] == pytest.approx(second["total"], abs=ROUNDING)
+    assert second["total"] > 0.9
+    others = [abs(first[name]) for name in ("direct", *names) if name != "decoder.1.keys.1"]
+    others += [abs(row[name]) for row in rows.values() for name in ("total", "direct", *names)]
+    assert max(others) < 0.05
+
+
+def test_a_later_head_that_takes_an_effect_back_is_in_the_difference() -> None:
+    """Self-repair (McGrath et al., 2023, arXiv:2307.15771): the total is less than the direct."""
+    run, body = blank_run(2)
+    first, second = body._layers()
+    here = selecting(POSITION, scale=SHARP), selecting(POSITION)
+    plant(first, 0, *here, selecting(TOKEN), selecting(OUT).T)
+    plant(second, 3, *here, selecting(OUT), -0.5 * selecting(OUT).T)
+    head = run.model.head
+    assert isinstance(head, nn.Linear)
+    with torch.no_grad():
+        head.weight[:, OUT] = torch.eye(TOKENS, dtype=torch.float64)
+    metric = edits.logit_difference("5", "7")
+    found = paths(run, "3 5", "3 7", metric=metric, receivers=["decoder.1.values.3"])
+    row = next(row for row in found.rows() if row["site"] == "decoder.0.heads.0")
+    assert row["direct"] > 1.2 * row["total"] > 0
+    assert row["difference"] == pytest.approx(row["decoder.1.values.3"], rel=0.2)
+    assert row["difference"] < 0

@@ -108,7 +108,7 @@ ERRORS: list[tuple[Given, str]] = [
     ({"clean": "Ada was born"}, "the texts have 4 and 10 tokens"),
     ({"clean": OTHER}, "the metric is the same for both texts"),
     ({"clean": [TEXT, TEXT]}, "2 clean texts and 1 corrupt"),
-    ({"sites": "head"}, "there are heads, layers, residual, tokens"),
+    ({"sites": "head"}, "there are heads, layers, residual, tokens, trace"),
     ({"sites": ["decoder.0.head.0"]}, "did you mean decoder.0.heads.0"),
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
     ({"by": ("path",)}, "there are patching and attribution"),

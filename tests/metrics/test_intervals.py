@@ -1,5 +1,6 @@
 """Intervals: Wilson's against his equation and tables, the bootstrap against what it promises."""
 
+from dataclasses import astuple
 from math import sqrt
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from regard.metrics import Z95, Interval, accuracy, bootstrap, wilson
+from regard.metrics import Z95, Interval, accuracy, bootstrap, bootstrap_means, wilson
 
 EPS = float(np.finfo(float).eps)
 checked = settings(deadline=None, derandomize=True, max_examples=100)
@@ -100,6 +101,13 @@ def test_the_bootstrap_repeats_itself_and_listens_to_its_seed() -> None:
     values = np.random.default_rng(0).normal(size=30)
     assert bootstrap(values, mean, seed=1) == bootstrap(values, mean, seed=1)
     assert bootstrap(values, mean, seed=1) != bootstrap(values, mean, seed=2)
+
+
+def test_means_of_columns_have_the_intervals_of_each_alone() -> None:
+    columns = np.random.default_rng(0).normal(size=(17, 3))
+    found = [astuple(one) for one in bootstrap_means(columns)]
+    alone = [astuple(bootstrap(column, mean)) for column in columns.T]
+    assert np.allclose(found, alone, rtol=0, atol=1e-12)
 
 
 def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:

@@ -154,6 +154,10 @@ def masked(
 ) -> Outputs:
     """Return softmax attention under any mask and bias; zero for a query without allowed keys."""
     if (heads := query.size(1)) != key.size(1):
+        if query.size(2) == 1 and allowed is None and add is None and dropout is None:
+            # As queries of one head, heads that share keys and values read them without copies.
+            grouped = query.view(len(query), key.size(1), -1, query.size(3))
+            return masked(grouped, key, value, None, None, scale=scale).flatten(1, 2).unsqueeze(2)
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
         add = add[None]
@@ -221,6 +225,10 @@ _GPU_BACKENDS = [
 """Fastest first (H100, bfloat16); a call goes to the first that supports it."""
 
 
+FEW_QUERIES = 16
+"""Largest number of queries for which the choice of a kernel is left to torch."""
+
+
 def sdpa(
     query: Tensor,
     key: Tensor,
@@ -231,10 +239,12 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """Return attention by torch's kernel, whose backend is chosen here explicitly."""
-    one = query.size(2) == 1 and add is None and key.stride(-1) == 1
-    if one and query.is_cpu and not query.requires_grad:
+    few = query.size(2) <= FEW_QUERIES and key.stride(-1) == 1
+    if few and query.is_cpu and not torch.is_grad_enabled():
         # torch chooses the same kernel; choosing it explicitly takes as long as the kernel.
-        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add, is_causal=causal, scale=scale
+        )
     backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
     # Only the slowest kernel supports vectors that aren't contiguous.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))

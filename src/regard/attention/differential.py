@@ -73,8 +73,7 @@ class MapDifference(Attention):
 
     def _difference(self, both: Maps, **gates: Tensor) -> Tensor:
         first, second = both.unflatten(1, (-1, 2)).unbind(2)
-        difference: Tensor = first - self._lambda(both.dtype, **gates) * second
-        return difference
+        return torch.addcmul(first, self._lambda(both.dtype, **gates), second, value=-1)
 
     def _forward(
         self,
@@ -117,8 +116,7 @@ class MapDifference(Attention):
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
         queries = self.queries(query, gates)
-        options: dict[str, Any] = {"attention_mask": attention_mask, "bias": _of_both(bias)}
-        both, state = self.maps.extend(queries, key, value, state, **options)
+        both, state = self.maps._extend(queries, key, value, state, attention_mask, _of_both(bias))
         return self._difference(both, **gates), state
 
     def _extend_last(
@@ -132,8 +130,9 @@ class MapDifference(Attention):
         **gates: Tensor,
     ) -> tuple[Tensor, State]:
         queries = self.queries(query, gates)
-        options: dict[str, Any] = {"attention_mask": attention_mask, "bias": _of_both(bias)}
-        both, state = self.maps.extend_last(queries, key, value, state, **options)
+        both, state = self.maps._extend_last(
+            queries, key, value, state, attention_mask, _of_both(bias)
+        )
         last = {
             name: last_real(gate.transpose(1, 2), attention_mask).transpose(1, 2)
             for name, gate in gates.items()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import reference
-from regard.attention.backends import eager, repeat_kv
+from regard.attention.backends import masked, repeat_kv
 from regard.attention.base import at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
@@ -195,16 +195,15 @@ class Forgetting(Softmax):
         """Extend rows of one length by a token, in few operations."""
         slot = state.cache.longest
         cache = state.cache.append(key, value, None)
-        new = state.sums.keys[:, :, slot - 1] + _bounded(log_forget)
-        sums = state.sums.append(new[..., None], new[..., None, :0], None)
-        added = new[..., None] - sums.keys[:, :, : slot + 1].mT
+        new = (state.sums.keys.select(2, slot - 1) + _bounded(log_forget)).unsqueeze(-1)
+        sums = state.sums.append(new, new[..., :0], None)
+        added = new - sums.keys.narrow(2, 0, slot + 1).mT
         keys, values = (repeat_kv(x, self.heads) for x in cache.filled())
         scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         wide = torch.promote_types(keys.dtype, added.dtype)
-        out = eager(
-            query.to(wide), keys.to(wide), values.to(wide), added, scale=scale, dropout=dropout
-        )
-        return out.to(query.dtype), ForgettingState(cache, sums)
+        query, keys, values = (x if x.dtype == wide else x.to(wide) for x in (query, keys, values))
+        out = masked(query, keys, values, None, added, scale=scale, dropout=dropout)
+        return out.to(key.dtype), ForgettingState(cache, sums)
 
     def cost(self, shape: Shape) -> Cost:
         found = super().cost(shape)

@@ -10,7 +10,7 @@ from regard.attention import reference
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import LatentConfig
-from regard.attention.softmax import PositionedBias, Softmax
+from regard.attention.softmax import Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
@@ -62,20 +62,6 @@ class Latent(Softmax):
 
     def _init_state(self, shape: StateShape) -> State:
         return KeyValueCache.empty(shape) if shape.e else LatentCache.empty(shape)
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        allowed: Tensor | None,
-        added: PositionedBias | None,
-    ) -> Tensor:
-        shared = allowed is None or allowed.shape[1] == 1
-        if not (query.size(2) == key.size(1) == 1 and shared and added is None):
-            return super()._attend(query, key, value, allowed, added)
-        # As queries of one head, all heads read the cache without copies of it.
-        return super()._attend(query.transpose(1, 2), key, value, allowed, None).transpose(1, 2)
 
     def cost(self, shape: Shape) -> Cost:
         """Count the whole rows of the given widths, or steps by the latents."""

@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import chosen_blocks, reference
-from regard.attention.backends import is_plain_causal, repeat_kv
+from regard.attention.backends import is_plain_causal, masked, repeat_kv
 from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
@@ -207,9 +209,7 @@ class MoBA(Softmax):
             return self._attend_cache(query, cache, before, bias)
         means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
         if query.shape[2] == 1 and cache.is_even and bias is None and not compiling:
-            chosen = self._chosen_slots(query, means[:, :, :-1], cache.longest)
-            if chosen is not None:
-                return self._attend_slots(query, cache, chosen)
+            return self._attend_from_last(query, cache, means[:, :, :-1])
         positions = before.positions(query.shape[2])
         own = positions[:, None, :, None] // self.block_size
         each = torch.arange(number, device=query.device)
@@ -220,21 +220,39 @@ class MoBA(Softmax):
         seen = seen & blocks[..., slots // self.block_size]
         return self._attend_seen(query, cache, before, seen, bias)
 
+    def _attend_from_last(self, query: Tensor, cache: KeyValueCache, means: Keys) -> Tensor:
+        """Return attention of the last tokens of rows of one length; `means` of earlier blocks."""
+        long = self.blocks == 1 or cache.longest >= LONG * self.blocks * self.block_size
+        slots = self._chosen_slots(query, means, cache.longest) if long else None
+        if slots is not None:
+            return self._attend_slots(query, cache, slots)
+        with without_autocast(query):
+            scores = at_least_float32(query) @ means.mT
+        least = just_below(scores.topk(self.blocks - 1).values[..., -1:])
+        barred = torch.where(scores < least, -inf, 0.0)
+        added = F.pad(barred, (0, 1)).unsqueeze(-1).expand(-1, -1, -1, -1, self.block_size)
+        keys, values = cache.filled()
+        added = added.flatten(3)[..., : cache.longest].to(keys.dtype)
+        scale = self.scale(query.shape[-1])
+        out = masked(query.to(keys.dtype), keys, values, None, added, scale=scale)
+        return out.to(query.dtype)
+
     def _chosen_slots(
         self, query: Queries, means: Keys, length: int
     ) -> Int[Tensor, "batch heads slots"] | None:
         """Return the slots of the blocks that the last token attends to, unless some are equal."""
         heads, size = query.shape[:2], self.block_size
-        every = torch.arange(length, device=query.device)
-        last = every[means.shape[2] * size :].expand(*heads, -1)
+        own = torch.arange(means.shape[2] * size, length, device=query.device).expand(*heads, -1)
         if self.blocks == 1:
-            return last
+            return own
         with without_autocast(query):
-            chosen = highest(at_least_float32(query) @ means.mT, None, self.blocks - 1).nonzero()
-        if len(chosen) != heads.numel() * (self.blocks - 1):
+            best = (at_least_float32(query) @ means.mT).squeeze(2).topk(self.blocks)
+        least, next_best = best.values[..., -2:].unbind(-1)
+        if (next_best >= just_below(least)).any():
             return None
-        slots = (size * chosen[:, -1:] + every[:size]).view(*heads, -1)
-        return torch.cat([slots, last], -1)
+        first = best.indices[..., :-1, None] * size
+        slots = first + torch.arange(size, device=query.device)
+        return torch.cat([slots.flatten(2), own], -1)
 
     def _attend_slots(
         self, query: Tensor, cache: KeyValueCache, slots: Int[Tensor, "batch heads slots"]

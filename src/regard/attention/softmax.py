@@ -414,7 +414,7 @@ def highest(
 
 def just_below(score: Tensor) -> Tensor:
     """Return the lowest numbers that may be equal to a score, up to rounding."""
-    return score - ROUNDINGS * torch.finfo(score.dtype).eps * (1 + score.abs())
+    return torch.sub(score, 1 + score.abs(), alpha=ROUNDINGS * torch.finfo(score.dtype).eps)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -177,7 +177,8 @@ class KeyValueCache(RowState):
             )
         if attention_mask is None and self.shortest == self.longest:
             self.keys.narrow(2, self.longest, new).copy_(key)
-            self.values.narrow(2, self.longest, new).copy_(value)
+            if value.size(3):
+                self.values.narrow(2, self.longest, new).copy_(value)
         else:
             self._scatter(key, value, attention_mask)
         return grown

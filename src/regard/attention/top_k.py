@@ -1,23 +1,28 @@
 """Softmax over the keys with the highest scores, or those that an indexer chooses."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention import reference
-from regard.attention.backends import bars
+from regard.attention import chosen_keys, reference
+from regard.attention.backends import bars, is_plain_causal, masked
 from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
-from regard.attention.softmax import Softmax, WideScoreAttention, highest, softmax
+from regard.attention.softmax import Softmax, WideScoreAttention, highest, just_below, softmax
 from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
+
+LONG = 16
+"""Keys for each one chosen, from which only the scores of those chosen are computed."""
 
 
 class TopK(WideScoreAttention):
@@ -41,8 +46,12 @@ class TopK(WideScoreAttention):
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
-        kept = highest(scores, allowed, self.k)
-        return softmax(scores, kept if allowed is None else kept & allowed)
+        if allowed is not None:
+            return softmax(scores, highest(scores, allowed, self.k) & allowed)
+        if self.k >= scores.shape[-1]:
+            return scores.softmax(-1)
+        least = just_below(scores.topk(self.k).values[..., -1:])
+        return scores.masked_fill(scores < least, -inf).softmax(-1)
 
 
 IndexScores = Float[Tensor, "batch 1 queries keys"]
@@ -107,6 +116,8 @@ class IndexedTopK(Softmax):
         bias: AnyBias | None,
         **gates: Tensor,
     ) -> Tensor:
+        if self._is_long(query, key, mask, bias):
+            return self._attend_chosen(query, key, value, gates)
         scores, allowed = _index_scores(**gates), self.allowed(mask, query, key)
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
@@ -116,6 +127,55 @@ class IndexedTopK(Softmax):
             if self.auxiliary_losses is not None:
                 self.auxiliary_losses.append(divergence)
         return super()._forward(query, key, value, self._among(mask, scores, allowed), bias)
+
+    def _is_long(self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None) -> bool:
+        """Whether a call leaves out most scores, and is one that `_attend_chosen` computes."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not query.is_cpu:
+            return False
+        plain = bias is None and mask is not None and is_plain_causal(mask, query, key)
+        return plain and query.shape[2] >= LONG * self.k and self._active_dropout(query) is None
+
+    def _attend_chosen(self, query: Tensor, key: Tensor, value: Tensor, gates: Gates) -> Tensor:
+        """Return causal attention by the scores of the chosen keys alone, a part at a time."""
+        n, scaled = query.shape[2], query * self.scale(query.shape[-1])
+        size = chosen_keys.GROUP * max(
+            1, chosen_keys.SCORES // (self.heads * n * chosen_keys.GROUP)
+        )
+        out = query.new_empty(*query.shape[:3], value.shape[-1])
+        for row, start in product(range(len(query)), range(0, n, size)):
+            at = slice(start, start + size)
+            seen = min(n, start + size)
+            parts = {name: gate[row, None, :, at] for name, gate in gates.items()}
+            scores = _index_scores(
+                **{**parts, "index_key": gates["index_key"][row, None, :, :seen]}
+            )
+            inputs = scaled[row, :, at], key[row], value[row]
+            out[row, :, at] = self._attend_part(*inputs, scores[0, 0], start)
+        return out
+
+    def _attend_part(
+        self,
+        query: Float[Tensor, "h queries d"],
+        key: Float[Tensor, "g n d"],
+        value: Float[Tensor, "g n e"],
+        scores: Float[Tensor, "queries seen"],
+        start: int,
+    ) -> Float[Tensor, "h queries e"]:
+        """Return attention of the queries from position `start`."""
+        least, seen = torch.finfo(scores.dtype).min, scores.shape[1]
+        scores[:, start:].masked_fill_(_later(seen - start, scores.device), least)
+        if seen % chosen_keys.GROUP:
+            scores = F.pad(scores, (0, -seen % chosen_keys.GROUP), value=least)
+        best, chosen = chosen_keys.largest(scores, min(self.k + 1, scores.shape[1]))
+        out = chosen_keys.attend(query, key, value, chosen[:, : self.k])
+        # Queries with fewer keys, or with others that score the same.
+        tied = (best[:, -1] >= just_below(best[:, -2])).nonzero().squeeze(1)
+        if len(tied):
+            kept = highest(scores[tied], None, self.k) & (scores[tied] > least)
+            kept = kept[None, None, :, :seen]
+            keys, values = key[None, :, :seen], value[None, :, :seen]
+            out[:, tied] = masked(query[None, :, tied], keys, values, kept, None, scale=1.0)[0]
+        return out
 
     def _weights(
         self,
@@ -186,9 +246,17 @@ def _index_scores(
 ) -> IndexScores:
     """Return Σ_j w_tj ReLU(q_tj·k_s), in float32 at least."""
     query, key, weight = map(at_least_float32, (index_query, index_key, index_weight))
+    batch, heads, queries, _ = query.shape
     with without_autocast(query):
-        scores: Tensor = ((query @ key.mT).relu() * weight[..., None]).sum(1, keepdim=True)
-        return scores
+        products = query.transpose(1, 2).flatten(1, 2) @ key.squeeze(1).mT
+        each = F.relu(products, inplace=not torch.is_grad_enabled())
+        scores = weight.transpose(1, 2).unsqueeze(2) @ each.view(batch, queries, heads, -1)
+    return scores.transpose(1, 2)
+
+
+def _later(n: int, device: torch.device) -> Bool[Tensor, "n n"]:
+    """Return which of n keys come after each of n queries."""
+    return torch.ones(n, n, dtype=torch.bool, device=device).triu_(1)
 
 
 def _real(mask: Mask | None, query: Queries, key: Keys) -> Bool[Tensor, "batch queries"] | None:

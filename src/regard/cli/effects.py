@@ -15,7 +15,7 @@ from regard.cli import options
 @click.option(
     "--sites",
     default="heads",
-    help="Sites: heads, layers, residual or tokens, or names with commas between them [heads].",
+    help="Sites: heads, layers, residual, tokens or trace, or names, separated by commas [heads].",
 )
 @click.option(
     "--by",
@@ -54,11 +54,11 @@ def effects(
     length, and two next words. The effect of a site is the share of the difference between clean
     and corrupt that its clean value restores in the corrupt text.
     """
-    from regard.edits.effects import SITES
     from regard.edits.effects import effects as measure
     from regard.edits.metrics import logit_difference
     from regard.edits.page import save_page
     from regard.edits.pairs import read_pairs
+    from regard.edits.patching import SITES
     from regard.runs.run import load
 
     read = read_pairs(pairs)

@@ -37,6 +37,7 @@ _COMMANDS = {
     "find": ("regard.cli.corpus", "Find a text, or its longest spans, in an indexed corpus."),
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
     "effects": ("regard.cli.effects", "Measure the effect of each head by patching."),
+    "lens": ("regard.cli.lens", "Show the predictions of each layer, and what parts contribute."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),
     "serve": ("regard.cli.serve", "Serve a page for looking at models while they generate."),
     "study": ("regard.cli.study", "Run experiments that answer questions about attention."),

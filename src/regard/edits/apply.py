@@ -27,7 +27,7 @@ from regard.edits.edit import (
     Steer,
     as_edits,
 )
-from regard.edits.places import Hook, attention_layers, intercept_places
+from regard.edits.places import Hook, attention_layers, in_turn, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site, sites
 from regard.edits.tokens import Prompt, Tokens
 from regard.edits.words import chosen_positions
@@ -54,19 +54,12 @@ def edited(run: Run, edit: Edit | Edits | None) -> Iterator[None]:
         return
     known = {site.name: site for site in sites(run)}
     applied = [Applied(run, one, known) for one in edits]
-    hooks: dict[str, Hook] = {}
-    for one in applied:
-        before = hooks.get(one.place)
-        hooks[one.place] = one.hook if before is None else _in_turn(before, one.hook)
+    hooks = in_turn({one.place: one.hook} for one in applied)
     with intercept_places(run.model, hooks):
         yield
     for one in applied:
         if not one.met:
             raise UserError(f"{one.edit}: changed nothing: it selects no token of the text")
-
-
-def _in_turn(first: Hook, second: Hook) -> Hook:
-    return lambda x, tokens, keys: second(first(x, tokens, keys), tokens, keys)
 
 
 class Applied:

@@ -12,38 +12,33 @@ For each pair of a clean and a corrupt text and each site s,
 Sites are rows of one batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
-from regard.edits.activations import Recorder, text_inputs
+from regard.edits.activations import Recorder
 from regard.edits.found import Cell, Effects
-from regard.edits.metrics import LogitDifference, differences
-from regard.edits.places import Hook, intercept_places
-from regard.edits.sites import PAIRS, Site, find_site
-from regard.edits.sites import sites as all_sites
-from regard.edits.tokens import Tokens
+from regard.edits.metrics import LogitDifference
+from regard.edits.patching import (
+    Pair,
+    cells_of,
+    mask_of,
+    metric_of,
+    pairs_of,
+    patch_each,
+    require_sites,
+)
+from regard.edits.places import intercept_places
+from regard.edits.sites import Site
 from regard.errors import UserError
-from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
 
 METHODS = ("patching", "attribution")
-SITES = ("heads", "layers", "residual", "tokens")
-TOKENS_AT_ONCE = 2**14
-"""Tokens of the rows of one batch."""
-
-
-class Pair(NamedTuple):
-    """A clean and a corrupt text as a model's inputs, and the tokens of the metric."""
-
-    clean: list[Tensor]
-    corrupt: list[Tensor]
-    ids: tuple[int, int]
 
 
 def effects(
@@ -60,15 +55,15 @@ def effects(
     """Return the effect of sites on a metric, for pairs of texts of equal length.
 
     `sites` are "heads", "layers" (outputs of attention and feed-forward), "residual" or "tokens"
-    (the residual stream or the embedding of each token), or names of `regard.sites`. Controls are
-    random sets of as many channels as a head has, patched alike; 20 by default, for heads alone.
+    (the residual stream or the embedding of each token), "trace" (the residual stream, attention
+    and feed-forward at each token), or names of `regard.sites`. Controls are random sets of as many
+    channels as a head has, patched alike; 20 by default, for heads alone.
 
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't
             predict tokens, or a site doesn't exist.
     """
-    if isinstance(sites, str) and sites not in SITES:
-        raise UserError(f"sites {sites}: there are {', '.join(SITES)}, or a list of names")
+    require_sites(sites)
     if controls and sites != "heads":
         raise UserError(f"controls = {controls}: random channels are for sites = heads; leave out")
     controls = (20 if sites == "heads" else 0) if controls is None else controls
@@ -77,8 +72,8 @@ def effects(
             raise UserError(f"by {method}: there are {' and '.join(METHODS)}")
     if not by:
         raise UserError("by: no method; choose patching, attribution or both")
-    pairs, first = _pairs(run, _texts(clean), _texts(corrupt), metric)
-    cells = _cells(run, sites, pairs, first)
+    pairs, first = pairs_of(run, clean, corrupt, metric)
+    cells = cells_of(run, sites, pairs, first)
     if "attribution" in by:
         _require_parallel(cells)
     rng, rows = np.random.default_rng(seed), list[_Measured]()
@@ -95,6 +90,21 @@ def effects(
     )
 
 
+def trace(
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], *, metric: LogitDifference
+) -> Effects:
+    """Return the effect of each layer's residual stream and parts at each token, by patching.
+
+    Causal tracing (Meng et al., 2022, arXiv:2202.05262, §2.1), with a corrupt text in place of
+    noise: `effects` with `sites="trace"`.
+
+    Raises:
+        UserError: the texts of a pair differ in length or not in the metric, or the run doesn't
+            predict tokens.
+    """
+    return effects(run, clean, corrupt, metric=metric, sites="trace", by=("patching",))
+
+
 class _Measured(NamedTuple):
     clean: float
     corrupt: float
@@ -106,77 +116,6 @@ class _Measured(NamedTuple):
 def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray | None:
     found = [row for row in rows if row is not None]
     return np.stack(found) if found else None
-
-
-def _texts(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
-
-
-def _pairs(
-    run: Run, clean: Sequence[str], corrupt: Sequence[str], metric: LogitDifference
-) -> tuple[list[Pair], list[int]]:
-    """Return the pairs as inputs, and the ids of the first clean text."""
-    if not isinstance(run.model, LanguageModel | SequenceToSequence):
-        raise UserError(f"{run.path}: effects need a model that predicts the next token")
-    if len(clean) != len(corrupt) or not clean:
-        raise UserError(f"effects: {len(clean)} clean texts and {len(corrupt)} corrupt ones")
-    found = []
-    every = metric.for_pairs(len(clean), run.tokenizer)
-    for number, (one, other, ids) in enumerate(zip(clean, corrupt, every, strict=True), 1):
-        # As a question where the run answers: the last of the ways to read a text.
-        inputs, others = text_inputs(run, one)[-1], text_inputs(run, other)[-1]
-        if inputs[0].shape != others[0].shape:
-            lengths = f"{inputs[0].shape[1]} and {others[0].shape[1]}"
-            raise UserError(
-                f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
-            )
-        found.append(Pair(inputs, others, ids))
-    ids_of = found[0].clean[-1 if len(found[0].clean) == 3 else 0][0].tolist()
-    return found, [int(i) for i in ids_of]
-
-
-def _cells(
-    run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair], first: Sequence[int]
-) -> list[Cell]:
-    """Return the sites to patch: each whole, or at each token."""
-    known = all_sites(run)
-    if not isinstance(chosen, str):
-        by_name = {site.name: site for site in known}
-        return [Cell(_vectors(find_site(by_name, name))) for name in chosen]
-    parts = {
-        "heads": ("heads",),
-        "layers": ("attention", "cross", "feedforward", "hidden"),
-        "residual": ("residual", "hidden"),
-        "tokens": ("embedding",),
-    }[chosen]
-    heads = chosen == "heads"
-    of_kind = [s for s in known if s.part in parts and (s.head is not None) == heads]
-    of_kind = [s for s in of_kind if ".residual." not in s.name]
-    if not of_kind:
-        raise UserError(f"sites {chosen}: this model has none")
-    if chosen in ("heads", "layers"):
-        return [Cell(site) for site in of_kind]
-    if len({pair.clean[0].shape[1] for pair in pairs}) > 1:
-        raise UserError(f"sites {chosen}: pairs of several lengths have no common positions")
-    return [
-        Cell(site, place, run.tokenizer.decode([token]))
-        for site in of_kind
-        for place, token in enumerate(_read_by(site, pairs[0], first))
-    ]
-
-
-def _read_by(site: Site, pair: Pair, target: Sequence[int]) -> Sequence[int]:
-    """Return the tokens of a site's stack."""
-    if site.name.startswith("encoder"):
-        ids: list[int] = pair.clean[0][0].tolist()
-        return ids
-    return target
-
-
-def _vectors(site: Site) -> Site:
-    if site.part in PAIRS:
-        raise UserError(f"site {site.name}: effects are of vectors; name heads, queries or keys")
-    return site
 
 
 def _require_parallel(cells: Sequence[Cell]) -> None:
@@ -204,9 +143,9 @@ def _measure(
     places = list({cell.site.place: cell.site for cell in cells}.values())
     clean, corrupt = Recorder(places), Recorder(places)
     with torch.no_grad(), intercept_places(run.model, clean.hooks):
-        high = float(_metric(run, pair.clean, pair.ids))
+        high = float(metric_of(run, pair.clean, pair.ids))
     with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
-        low = _metric(run, pair.corrupt, pair.ids)[0]
+        low = metric_of(run, pair.corrupt, pair.ids)[0]
     start = low.item()
     total = high - start
     if abs(total) < 1e-9:
@@ -214,28 +153,13 @@ def _measure(
     patched = attributed = None
     source, (n_controls, rng) = clean.tensors, controls
     if "patching" in by:
-        chosen = [(cell.site.place, _mask_of(cell, source[cell.site.place])) for cell in cells]
-        patched = (_patch(run, pair, chosen, source) - start) / total
+        chosen = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+        patched = (patch_each(run, pair, chosen, source) - start) / total
     if "attribution" in by:
         attributed = _attribute(low, cells, clean, corrupt) / total
     drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=itemgetter(0))
-    control = (_patch(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
+    control = (patch_each(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
     return _Measured(high, start, patched, attributed, control)
-
-
-def _metric(run: Run, inputs: Sequence[Tensor], ids: tuple[int, int]) -> Float[Tensor, " b"]:
-    """Return the metric of each row's next token."""
-    model = run.model
-    assert isinstance(model, LanguageModel | SequenceToSequence)
-    return differences(model.head(model.body(*inputs)[:, -1]), ids)
-
-
-def _mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n d"]:
-    """Return the numbers of a place that belong to a cell."""
-    mask = torch.zeros_like(x[0], dtype=torch.bool)
-    of_site = mask if cell.site.head is None else mask[cell.site.head]
-    of_site[slice(None) if cell.position is None else cell.position] = True
-    return mask
 
 
 def _drawn(
@@ -250,47 +174,6 @@ def _drawn(
     mask = torch.zeros(h * d, dtype=torch.bool, device=source[place].device)
     mask[channels] = True
     return place, mask.view(h, 1, d).expand(h, n, d)
-
-
-@torch.no_grad()
-def _patch(
-    run: Run,
-    pair: Pair,
-    patches: Sequence[tuple[str, Bool[Tensor, "*h n d"]]],
-    source: dict[str, Tensor],
-) -> np.ndarray:
-    """Return the metric of the corrupt text with each patch: a row of a batch for each."""
-    at_once = max(1, TOKENS_AT_ONCE // max(x.shape[1] for x in pair.corrupt if x.ndim > 1))
-    found = []
-    for start in range(0, len(patches), at_once):
-        some = patches[start : start + at_once]
-        hooks = dict(_patch_hooks(some, source))
-        inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
-        with intercept_places(run.model, hooks):
-            found.append(_metric(run, inputs, pair.ids).double().cpu().numpy())
-    return np.concatenate(found)
-
-
-def _patch_hooks(
-    patches: Sequence[tuple[str, Tensor]], source: dict[str, Tensor]
-) -> Iterator[tuple[str, Hook]]:
-    """Yield a hook for each place, which patches its rows."""
-    for place in dict.fromkeys(place for place, _ in patches):
-        rows = [row for row, (its_place, _) in enumerate(patches) if its_place == place]
-        yield place, _patched(rows, torch.stack([patches[row][1] for row in rows]), source[place])
-
-
-def _patched(rows: Sequence[int], masks: Tensor, source: Tensor) -> Hook:
-    together = rows[-1] - rows[0] == len(rows) - 1
-    chosen = slice(rows[0], rows[-1] + 1) if together else rows
-
-    def hook(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
-        at = tokens.positions[0]
-        x = x.clone()
-        x[chosen] = torch.where(masks[..., at, :], source[..., at, :], x[chosen])
-        return x
-
-    return hook
 
 
 def _attribute(
@@ -310,5 +193,5 @@ def _attribute(
     found = []
     for cell in cells:
         product = products[cell.site.place]
-        found.append(float(product[_mask_of(cell, product[None])].sum()))
+        found.append(float(product[mask_of(cell, product[None])].sum()))
     return np.array(found)

@@ -1,5 +1,6 @@
 """Measured effects: means with intervals, the error of attribution, and a table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from regard.drawing import panels
+from regard.drawing import color_bar, heat_map, panels
 from regard.edits.sites import Site
-from regard.metrics import Interval, bootstrap
+from regard.edits.table import Rows, text_table
+from regard.metrics import Interval, bootstrap_means
 
 SATURATED = 0.1
 """Attribution below this share of a large effect is saturated."""
@@ -78,7 +80,7 @@ class Effects:
     @property
     def intervals(self) -> list[Interval]:
         """The mean effect of each site, with a bootstrap interval over pairs."""
-        return [bootstrap(column, lambda x: float(np.mean(x))) for column in self.examples.T]
+        return bootstrap_means(self.examples)
 
     @property
     def beyond_control(self) -> float | None:
@@ -133,39 +135,72 @@ class Effects:
 
     def table(self) -> str:
         """Return the sites with their effects as text, in the order of `rows`."""
-        rows = self.rows()
-        columns = list(rows[0])
-        cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in cells
-        )
+        return text_table(self.rows())
+
+    def tables(self) -> dict[str, Rows]:
+        """Return the table by its caption."""
+        return {"Effects of all sites": self.rows()}
+
+    @property
+    def title(self) -> str:
+        """The measurement and the run."""
+        return f"Effects: {self.run}"
 
     def lines(self) -> list[str]:
         """Return what the table rests on, as text."""
         method = "attribution" if self.patching is None else "patching"
         found = [
-            f"{_counted(len(self.examples), 'pair')}, by {method}: mean logit difference "
+            f"{counted(len(self.examples), 'pair')}, by {method}: mean logit difference "
             f"{self.clean.mean():.3f} for the clean texts, {self.corrupt.mean():.3f} for the "
-            "corrupt ones"
+            "corrupt ones",
+            "effect of a site: the share of their difference that its clean value restores in the "
+            "corrupt text; 0: none, 1: all",
         ]
         if self.held_out is not None:
             found.append("sorted by the first, third, … pair; held out: mean of the others")
         if (limit := self.beyond_control) is not None:
-            controls = _counted(self.control.shape[1], "random control")
+            controls = counted(self.control.shape[1], "random control")
             found.append(f"{controls}: effects up to {limit:.3f}")
         return found + ([] if self.error is None else [str(self.error)])
 
     def figure(self) -> Figure:
-        """Return the effects as bars, in the order of the model."""
-        values, height = self.examples.mean(0), max(1.6, 0.18 * len(self.cells))
-        with panels(height=min(height, 60)) as (figure, (axes,)):
+        """Return the effects in the order of the model: bars, or a heat map of tokens by part."""
+        values = self.examples.mean(0)
+        if all(cell.position is not None for cell in self.cells):
+            return _heat_maps(self.cells, values)
+        with panels(height=min(max(1.6, 0.18 * len(values)), 60)) as (figure, (axes,)):
             axes.barh(range(len(values)), values)
-            axes.set_yticks(range(len(values)), [cell.name for cell in self.cells], fontsize=7)
+            axes.set_yticks(
+                range(len(values)),
+                [cell.name for cell in self.cells],
+                fontsize=7,
+                parse_math=False,
+            )
             axes.invert_yaxis()
             axes.set_xlabel("effect: share of the difference of clean and corrupt")
         return figure
+
+
+def _heat_maps(cells: Sequence[Cell], values: Float[np.ndarray, " cells"]) -> Figure:
+    """Return a heat map for each part of each stack, of layers × tokens."""
+    kinds: dict[str, list[int]] = {}
+    for i, cell in enumerate(cells):
+        kinds.setdefault(f"{cell.site.name.partition('.')[0]}: {cell.site.part}", []).append(i)
+    rows = [len({cells[i].site.name for i in chosen}) for chosen in kinds.values()]
+    strongest = float(np.abs(values).max()) or 1.0
+    height, width = 1.2 * len(rows) + 0.22 * sum(rows), 2.4 + 0.3 * max(map(len, kinds.values()))
+    with panels(1, len(rows), height=min(height, 60), width=min(width, 12)) as (figure, axes):
+        for panel, n, (kind, chosen) in zip(axes, rows, kinds.items(), strict=True):
+            heat_map(panel, values[chosen].reshape(n, -1), strongest=strongest)
+            tokens = len(chosen) // n
+            panel.set_title(kind, fontsize=9)
+            names = [cells[i].site.name for i in chosen[::tokens]]
+            panel.set_yticks(range(n), names, fontsize=7)
+            words = [cells[i].token for i in chosen[:tokens]]
+            panel.set_xticks(range(tokens), words, fontsize=7, rotation=90, parse_math=False)
+        signed = bool((values < 0).any())
+        color_bar(figure, axes, strongest=strongest, signed=signed, label="effect")
+    return figure
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -177,11 +212,6 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(spearmanr(one, other).statistic)
 
 
-def _counted(n: int, thing: str) -> str:
+def counted(n: int, thing: str) -> str:
+    """Return a number with a noun."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else f"{value:.3f}"

@@ -1,47 +1,59 @@
-"""The page of effects: one offline file with a table and a chart."""
+"""Pages of measurements: one offline file with a chart and tables."""
 
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Protocol
+
+from matplotlib.figure import Figure
 
 from regard.drawing import to_svg
-from regard.edits.found import Effects
+from regard.edits.table import Rows, html_table
 from regard.files import content_policy, write_file
 
 
-def save_page(found: Effects, path: Path) -> None:
-    """Write the page of effects."""
+class Measured(Protocol):
+    """A measurement that a page shows."""
+
+    @property
+    def title(self) -> str:
+        """The measurement and the run."""
+
+    def lines(self) -> list[str]:
+        """Return what the tables rest on, as text."""
+
+    def tables(self) -> Mapping[str, Rows]:
+        """Return the tables by caption."""
+
+    def figure(self) -> Figure:
+        """Return the chart."""
+
+
+def save_page(found: Measured, path: Path) -> None:
+    """Write the page of a measurement."""
     write_file(path, page(found).encode())
 
 
-def page(found: Effects) -> str:
+def page(found: Measured) -> str:
     """Return the page, complete in itself."""
-    title = f"Effects: {found.run}"
-    return Template(_static("effects.html")).substitute(
+    return Template(_static("page.html")).substitute(
         policy=content_policy(""),
-        title=escape(title),
-        style=_static("effects.css"),
+        title=escape(found.title),
+        style=_static("page.css"),
         summary="".join(f"<p>{escape(line)}.</p>" for line in found.lines()),
-        figure=to_svg(found.figure(), title),
-        table=_table(found.rows()),
+        figure=to_svg(found.figure(), found.title),
+        tables="".join(_table(caption, rows) for caption, rows in found.tables().items()),
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Return records as the head and the body of a table."""
-    head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in rows[0])
-    body = "".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in rows)
-    return f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return f"<td>{'yes' if value else 'no'}</td>"
-    if isinstance(value, str):
-        return f'<th scope="row">{escape(value)}</th>'
-    return f'<td class="number">{value:.3f}</td>'
+def _table(caption: str, rows: Rows) -> str:
+    name = escape(caption, quote=True)
+    return (
+        f'<div class="scroll" role="region" aria-label="{name}" tabindex="0">'
+        f"<table><caption>{name}</caption>{html_table(rows)}</table></div>"
+    )
 
 
 def _static(name: str) -> str:

@@ -7,7 +7,7 @@ tensor with which the model continues. Only the places with a hook are intercept
 Shapes: b rows, n tokens, d = d_model, h heads, q queries, k keys.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -86,6 +86,20 @@ def cross_attention(layer: Layer) -> CrossAttention | None:
     """Return the attention of a layer to a source, if it has one."""
     found: CrossAttention | None = getattr(layer, "cross_attention", None)
     return found
+
+
+def in_turn(each: Iterable[Hooks]) -> dict[str, Hook]:
+    """Return the hooks of all mappings; those of one place apply in their order."""
+    found: dict[str, Hook] = {}
+    for hooks in each:
+        for place, hook in hooks.items():
+            before = found.get(place)
+            found[place] = hook if before is None else _then(before, hook)
+    return found
+
+
+def _then(first: Hook, second: Hook) -> Hook:
+    return lambda x, tokens, keys: second(first(x, tokens, keys), tokens, keys)
 
 
 @contextmanager

@@ -1,0 +1,198 @@
+"""Patching: sites of a corrupt text set to their values in a clean one, as rows of one batch.
+
+Shapes: b rows, n tokens, h heads, d channels.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.edits.activations import text_inputs
+from regard.edits.found import Cell
+from regard.edits.metrics import LogitDifference, differences
+from regard.edits.places import Hook, intercept_places
+from regard.edits.sites import PAIRS, Site, find_site
+from regard.edits.sites import sites as all_sites
+from regard.edits.tokens import Tokens
+from regard.errors import UserError
+from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.runs.run import Run
+
+PARTS = {
+    "heads": ("heads",),
+    "layers": ("attention", "cross", "feedforward", "hidden"),
+    "residual": ("residual", "hidden"),
+    "tokens": ("embedding",),
+    "trace": ("residual", "attention", "cross", "feedforward", "hidden"),
+}
+"""Parts of a model for each choice of sites."""
+SITES = tuple(PARTS)
+TOKENS_AT_ONCE = 2**14
+"""Tokens of the rows of one batch."""
+
+
+class Pair(NamedTuple):
+    """A clean and a corrupt text as a model's inputs, and the tokens of the metric."""
+
+    clean: list[Tensor]
+    corrupt: list[Tensor]
+    ids: tuple[int, int]
+
+
+def _texts(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def require_sites(chosen: str | Sequence[str]) -> None:
+    """Raise unless a choice of sites is a list of names, not empty, or one of `SITES`.
+
+    Raises:
+        UserError: lists the choices.
+    """
+    if not chosen or (isinstance(chosen, str) and chosen not in SITES):
+        raise UserError(
+            f"sites {chosen or 'empty'}: there are {', '.join(SITES)}, or a list of names"
+        )
+
+
+def pairs_of(
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: LogitDifference
+) -> tuple[list[Pair], list[int]]:
+    """Return the pairs as inputs, and the ids of the first clean text.
+
+    Raises:
+        UserError: the texts of a pair differ in length, or the run doesn't predict tokens.
+    """
+    clean, corrupt = _texts(clean), _texts(corrupt)
+    if not isinstance(run.model, LanguageModel | SequenceToSequence):
+        raise UserError(f"{run.path}: effects need a model that predicts the next token")
+    if len(clean) != len(corrupt) or not clean:
+        raise UserError(f"effects: {len(clean)} clean texts and {len(corrupt)} corrupt ones")
+    found = []
+    every = metric.for_pairs(len(clean), run.tokenizer)
+    for number, (one, other, ids) in enumerate(zip(clean, corrupt, every, strict=True), 1):
+        # As a question where the run answers: the last of the ways to read a text.
+        inputs, others = text_inputs(run, one)[-1], text_inputs(run, other)[-1]
+        if inputs[0].shape != others[0].shape:
+            lengths = f"{inputs[0].shape[1]} and {others[0].shape[1]}"
+            raise UserError(
+                f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
+            )
+        found.append(Pair(inputs, others, ids))
+    ids_of = found[0].clean[-1 if len(found[0].clean) == 3 else 0][0].tolist()
+    return found, [int(i) for i in ids_of]
+
+
+def cells_of(
+    run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair], first: Sequence[int]
+) -> list[Cell]:
+    """Return the sites to patch: each whole, or at each token.
+
+    Raises:
+        UserError: the model has no such site, or texts of several lengths no common positions.
+    """
+    known = all_sites(run)
+    if not isinstance(chosen, str):
+        by_name = {site.name: site for site in known}
+        return [Cell(require_vectors(find_site(by_name, name))) for name in chosen]
+    parts, heads = PARTS[chosen], chosen == "heads"
+    of_kind = [s for s in known if s.part in parts and (s.head is not None) == heads]
+    of_kind = [s for s in of_kind if ".residual." not in s.name]
+    if not of_kind:
+        raise UserError(f"sites {chosen}: this model has none")
+    if chosen in ("heads", "layers"):
+        return [Cell(site) for site in of_kind]
+    if len({pair.clean[0].shape[1] for pair in pairs}) > 1:
+        raise UserError(f"sites {chosen}: pairs of several lengths have no common positions")
+    return [
+        Cell(site, place, run.tokenizer.decode([token]))
+        for site in of_kind
+        for place, token in enumerate(_read_by(site, pairs[0], first))
+    ]
+
+
+def _read_by(site: Site, pair: Pair, target: Sequence[int]) -> Sequence[int]:
+    """Return the tokens of a site's stack."""
+    if site.name.startswith("encoder"):
+        ids: list[int] = pair.clean[0][0].tolist()
+        return ids
+    return target
+
+
+def require_vectors(site: Site) -> Site:
+    """Return the site.
+
+    Raises:
+        UserError: it has numbers per query and key.
+    """
+    if site.part in PAIRS:
+        raise UserError(f"site {site.name}: effects are of vectors; name heads, queries or keys")
+    return site
+
+
+def metric_of(run: Run, inputs: Sequence[Tensor], ids: tuple[int, int]) -> Float[Tensor, " b"]:
+    """Return the metric of each row's next token."""
+    model = run.model
+    assert isinstance(model, LanguageModel | SequenceToSequence)
+    return differences(model.head(model.body(*inputs)[:, -1]), ids)
+
+
+def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n d"]:
+    """Return the numbers of a place that belong to a cell."""
+    mask = torch.zeros_like(x[0], dtype=torch.bool)
+    of_site = mask if cell.site.head is None else mask[cell.site.head]
+    of_site[slice(None) if cell.position is None else cell.position] = True
+    return mask
+
+
+def rows_at_once(pair: Pair) -> int:
+    """Return the number of rows of one batch."""
+    return max(1, TOKENS_AT_ONCE // max(x.shape[1] for x in pair.corrupt if x.ndim > 1))
+
+
+@torch.no_grad()
+def patch_each(
+    run: Run,
+    pair: Pair,
+    patches: Sequence[tuple[str, Bool[Tensor, "*h n d"]]],
+    source: dict[str, Tensor],
+) -> np.ndarray:
+    """Return the metric of the corrupt text with each patch: a row of a batch for each."""
+    at_once, found = rows_at_once(pair), []
+    for start in range(0, len(patches), at_once):
+        some = patches[start : start + at_once]
+        hooks = dict(patch_hooks(some, source))
+        inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
+        with intercept_places(run.model, hooks):
+            found.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def patch_hooks(
+    patches: Sequence[tuple[str, Tensor]], source: dict[str, Tensor]
+) -> Iterator[tuple[str, Hook]]:
+    """Yield a hook for each place, which patches its rows."""
+    for place in dict.fromkeys(place for place, _ in patches):
+        rows = [row for row, (its_place, _) in enumerate(patches) if its_place == place]
+        yield (
+            place,
+            patched_rows(rows, torch.stack([patches[row][1] for row in rows]), source[place]),
+        )
+
+
+def patched_rows(rows: Sequence[int], masks: Tensor, source: Tensor) -> Hook:
+    """Return the hook that sets the numbers of some rows at their masks to those of a source."""
+    together = rows[-1] - rows[0] == len(rows) - 1
+    chosen = slice(rows[0], rows[-1] + 1) if together else rows
+
+    def hook(x: Tensor, tokens: Tokens, _: Tokens) -> Tensor:
+        at = tokens.positions[0]
+        x = x.clone()
+        x[chosen] = torch.where(masks[..., at, :], source[..., at, :], x[chosen])
+        return x
+
+    return hook

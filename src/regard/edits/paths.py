@@ -1,0 +1,245 @@
+"""Path patching: the effect of a site through one receiver alone, and through none.
+
+The corrupt text is read with the clean value of a sender, while all attention and feed-forward
+layers after it keep their corrupt outputs. What then reaches a receiver came by the residual
+stream alone; norms are computed anew (Wang et al., 2022, arXiv:2211.00593, appendix B;
+Goldowsky-Dill et al., 2023, arXiv:2304.05969). What reaches the head of the model is the direct
+effect. The effect of a path to a receiver is that of the value it gets, patched into the corrupt
+text. All are shares of m(clean) − m(corrupt), as those of `effects`.
+
+Shapes: b rows, n tokens, d channels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from regard.drawing import panels
+from regard.edits.activations import Recorder
+from regard.edits.found import Cell, counted
+from regard.edits.metrics import LogitDifference
+from regard.edits.parts import last_stack
+from regard.edits.patching import (
+    Pair,
+    cells_of,
+    mask_of,
+    metric_of,
+    pairs_of,
+    patch_each,
+    patch_hooks,
+    require_sites,
+    require_vectors,
+    rows_at_once,
+)
+from regard.edits.places import Hook, in_turn, intercept_places
+from regard.edits.sites import Site, find_site
+from regard.edits.sites import sites as all_sites
+from regard.edits.table import Rows, text_table
+from regard.errors import UserError
+from regard.metrics import Interval, bootstrap_means
+from regard.runs.run import Run
+
+BRANCHES = ("attention", "cross", "feedforward")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Paths:
+    """Effects of senders by their paths, a row per pair of texts."""
+
+    run: str
+    senders: tuple[Cell, ...]
+    total: Float[np.ndarray, "pairs senders"]
+    """Effects by patching, through everything after the sender."""
+    direct: Float[np.ndarray, "pairs senders"]
+    """Effects by the residual stream alone."""
+    through: Mapping[str, Float[np.ndarray, "pairs senders"]]
+    """Effects by the residual stream to a receiver, and from there through everything."""
+
+    @property
+    def difference(self) -> Float[np.ndarray, "pairs senders"]:
+        """Total − direct effects: what later layers add, or take back as self-repair does."""
+        found: np.ndarray = self.total - self.direct
+        return found
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """The mean difference of each sender, with a bootstrap interval over pairs."""
+        return bootstrap_means(self.difference)
+
+    @property
+    def title(self) -> str:
+        """The measurement and the run."""
+        return f"Paths: {self.run}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a record for each sender, in the order of the model."""
+        found = []
+        for i, (sender, one) in enumerate(zip(self.senders, self.intervals, strict=True)):
+            row: dict[str, Any] = {"site": sender.name}
+            row |= {"total": float(self.total[:, i].mean())}
+            row |= {"direct": float(self.direct[:, i].mean()), "difference": one.value}
+            if len(self.total) > 1:
+                row |= {"low": one.low, "high": one.high}
+            found.append(row | {to: float(x[:, i].mean()) for to, x in self.through.items()})
+        return found
+
+    def table(self) -> str:
+        """Return the senders with their effects as text."""
+        return text_table(self.rows())
+
+    def tables(self) -> dict[str, Rows]:
+        """Return the table by its caption."""
+        return {"Effects by path": self.rows()}
+
+    def lines(self) -> list[str]:
+        """Return what the table rests on, as text."""
+        return [
+            f"{counted(len(self.total), 'pair')}: shares of the logit difference of clean and "
+            "corrupt that the clean value of a site restores",
+            "total: through everything after the site; direct: with all later attention and "
+            "feed-forward outputs of the corrupt text, and norms computed anew; difference: total "
+            "− direct",
+        ]
+
+    def figure(self) -> Figure:
+        """Return total and direct effects as bars, in the order of the model."""
+        with panels(height=min(max(1.8, 0.3 * len(self.senders)), 60)) as (figure, (axes,)):
+            places = np.arange(len(self.senders))
+            for shift, name, values in ((-0.2, "total", self.total), (0.2, "direct", self.direct)):
+                axes.barh(places + shift, values.mean(0), height=0.4, label=name)
+            names = [sender.name for sender in self.senders]
+            axes.set_yticks(places, names, fontsize=7, parse_math=False)
+            axes.invert_yaxis()
+            axes.set_xlabel("effect: share of the difference of clean and corrupt")
+            axes.legend()
+        return figure
+
+
+def paths(
+    run: Run,
+    clean: str | Sequence[str],
+    corrupt: str | Sequence[str],
+    *,
+    metric: LogitDifference,
+    senders: str | Sequence[str] = "heads",
+    receivers: str | Sequence[str] = (),
+) -> Paths:
+    """Return total and direct effects of senders, and those of their paths to receivers.
+
+    `senders` are as the sites of `effects`. Receivers are names of sites, such as the keys of a
+    head; the value of a sender that isn't before a receiver has no effect through it.
+
+    Raises:
+        UserError: as `effects`; a receiver isn't after any sender.
+        UnsupportedError: the model has no residual stream.
+    """
+    last_stack(run.model)
+    require_sites(senders)
+    pairs, first = pairs_of(run, clean, corrupt, metric)
+    cells = cells_of(run, senders, pairs, first)
+    known = {site.name: site for site in all_sites(run)}
+    names = dict.fromkeys([receivers] if isinstance(receivers, str) else receivers)
+    ends = [require_vectors(find_site(known, name)) for name in names]
+    for end in ends:
+        _require_before(end, cells, list(known))
+    found = [_measure(run, pair, cells, ends, number) for number, pair in enumerate(pairs, 1)]
+    return Paths(
+        run=run.path.name,
+        senders=tuple(cells),
+        total=np.stack([one.total for one in found]),
+        direct=np.stack([one.direct for one in found]),
+        through={end.name: np.stack([one.through[end.name] for one in found]) for end in ends},
+    )
+
+
+def _require_before(end: Site, cells: Sequence[Cell], order: Sequence[str]) -> None:
+    """Raise unless a sender is before a receiver, and not in the same attention layer."""
+    before = order[: order.index(end.name)]
+    senders = [cell.site for cell in cells if cell.site.name in before]
+    if all(x.head is not None and end.head is not None and x.layer == end.layer for x in senders):
+        raise UserError(f"receiver {end.name}: no sender is before it; choose a later receiver")
+
+
+class _Measured(NamedTuple):
+    total: np.ndarray
+    direct: np.ndarray
+    through: dict[str, np.ndarray]
+
+
+@torch.no_grad()
+def _measure(
+    run: Run, pair: Pair, cells: Sequence[Cell], ends: Sequence[Site], number: int
+) -> _Measured:
+    """Return the effects of all senders for a pair of texts."""
+    branches = [site for site in all_sites(run) if branch_of(site) == site.place]
+    clean, corrupt = Recorder([cell.site for cell in cells]), Recorder(branches)
+    with intercept_places(run.model, clean.hooks):
+        high = float(metric_of(run, pair.clean, pair.ids))
+    with intercept_places(run.model, corrupt.hooks):
+        low = float(metric_of(run, pair.corrupt, pair.ids))
+    if abs(high - low) < 1e-9:
+        raise UserError(f"pair {number}: the metric is the same for both texts; choose others")
+    source, held = clean.tensors, corrupt.tensors
+    patches = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+    direct, through = list[np.ndarray](), {end.name: list[np.ndarray]() for end in ends}
+    at_once = rows_at_once(pair)
+    for start in range(0, len(cells), at_once):
+        some = slice(start, start + at_once)
+        kept = {place: _kept(cells[some], place, x) for place, x in held.items()}
+        sent = dict(patch_hooks(patches[some], source))
+        inputs = [x.expand(len(cells[some]), *x.shape[1:]) for x in pair.corrupt]
+        received = Recorder(ends)
+        with intercept_places(run.model, in_turn([received.hooks, kept, sent])):
+            direct.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+        for end in ends:
+            hooks = {end.place: _set(received.tensors[end.place], end.head)}
+            with intercept_places(run.model, hooks):
+                through[end.name].append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+
+    def share(metrics: np.ndarray) -> np.ndarray:
+        return (metrics - low) / (high - low)
+
+    return _Measured(
+        share(patch_each(run, pair, patches, source)),
+        share(np.concatenate(direct)),
+        {name: share(np.concatenate(parts)) for name, parts in through.items()},
+    )
+
+
+def branch_of(site: Site) -> str | None:
+    """Return the place of the attention or feed-forward output that a site is or belongs to."""
+    if site.head is not None:
+        return site.layer if site.layer.endswith(".cross") else f"{site.layer}.attention"
+    is_branch = site.part in BRANCHES and ".residual." not in site.name
+    return site.place if is_branch else None
+
+
+def _kept(cells: Sequence[Cell], branch: str, output: Float[Tensor, "1 n d"]) -> Hook:
+    """Return the hook that keeps the output of a branch, but for the rows of senders in it."""
+    rows = [row for row, cell in enumerate(cells) if branch_of(cell.site) == branch]
+
+    def hook(x: Tensor, *_: Any) -> Tensor:
+        kept = output.expand_as(x).clone()
+        kept[rows] = x[rows]
+        return kept
+
+    return hook
+
+
+def _set(value: Float[Tensor, "b *h n d"], head: int | None) -> Hook:
+    """Return the hook that sets a site to a value."""
+
+    def hook(x: Tensor, *_: Any) -> Tensor:
+        if head is None:
+            return value
+        x = x.clone()
+        x[:, head] = value[:, head]
+        return x
+
+    return hook
