@@ -26,7 +26,7 @@ from regard.attention import Mask
 from regard.attention.backends import eager, sdpa
 from regard.environment import bfloat16_gain, processor_name
 from regard.models.config import DecoderConfig
-from regard.training.muon import _iterate, _iterate_gram
+from regard.training.optimizers import _iterate, _iterate_gram
 
 CPU, SCALE = torch.device("cpu"), 32**-0.5
 

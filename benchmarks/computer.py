@@ -24,8 +24,7 @@ from regard.text.corpus import Document
 from regard.training.optimizers import clip_gradients, make_optimizers
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.documents import DocumentSource
-from regard.training.step import accumulate_gradients, best_parts
-from regard.training.validation import sum_losses
+from regard.training.step import accumulate_gradients, best_parts, sum_losses
 
 SIZES = {"cpu": 512, "cuda": 8192}
 """Rows and columns of the large products. Emulated ones take a quarter of a second on a CPU."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import convert, override
+from regard.config import convert, override, to_toml
 from regard.errors import UserError
 from regard.models.config import (
     DecoderConfig,
@@ -25,7 +25,7 @@ from regard.runs.recipe import Recipe, read_recipe
 from regard.runs.recipes import RECIPES
 from regard.tasks.casing import CasingConfig
 from regard.tasks.world import WorldConfig
-from regard.toml import to_commented_toml, to_toml
+from regard.toml import to_commented_toml
 
 DEFAULT = RECIPES["default"]
 

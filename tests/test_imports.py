@@ -18,7 +18,6 @@ RANKS = {
     "errors": 0,
     "drawing": 0,
     "files": 0,
-    "checksums": 0,
     "logistic": 0,
     "dropout": 0,
     "device": 0,

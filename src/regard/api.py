@@ -86,7 +86,9 @@ def pack(
             something else.
     """
     settings, known = (
-        ([], tokenizer) if isinstance(tokenizer, Tokenizer) else choose_tokenizer(tokenizer)
+        ([], tokenizer)
+        if tokenizer is None or isinstance(tokenizer, Tokenizer)
+        else choose_tokenizer(tokenizer)
     )
     paths = [corpus] if isinstance(corpus, str | Path) else corpus
     spec = TextSpec(

@@ -1,7 +1,7 @@
 """Configuration: structs with documented fields, read from plain values and changed by settings.
 
 A configuration is a frozen struct, with a docstring under each field. It is read from TOML, changed
-by `section.field=value` assignments, and written as TOML by `toml.py`.
+by `section.field=value` assignments, and written as TOML, with comments by `toml.py`.
 """
 
 import ast
@@ -16,6 +16,7 @@ from textwrap import dedent
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+import tomli_w
 from msgspec import Meta
 
 from regard.errors import UserError, alternatives, suggestion
@@ -420,3 +421,18 @@ def _structs_at(
         elif isinstance(member, type) and issubclass(member, OpenConfig):
             structs += [member.struct(k) for k in ([kind] if kind else member.kinds())]
     return structs
+
+
+def to_toml(config: Config) -> str:
+    """Return the configuration as TOML; files of code are named without their folder."""
+    values = map_kinds(msgspec.to_builtins(config), file_name)
+    return tomli_w.dumps(without_none(values))
+
+
+def without_none(values: Any) -> Any:
+    """Return plain values without the fields that are None, which TOML can't write."""
+    if isinstance(values, dict):
+        return {name: without_none(x) for name, x in values.items() if x is not None}
+    if isinstance(values, list | tuple):
+        return [without_none(value) for value in values]
+    return values

@@ -1,6 +1,7 @@
 """What depends on the processor: choices of kernels and sizes, and memory."""
 
 import ctypes
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from regard.errors import UserError
 
 # Choices that depend on the processor. benchmarks/choices.py measures each against its plain path;
 # docs/speed.md has the figures.
@@ -76,6 +79,27 @@ def peak_memory_mb(device: torch.device | None = None) -> float:
             return int(high_water[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def require_memory(n_bytes: float, what: str) -> None:
+    """Raise unless this machine has so much memory; an unknown size counts as enough.
+
+    Raises:
+        UserError: names what needs it.
+    """
+    size = _memory_size()
+    if size is not None and n_bytes > size:
+        raise UserError(
+            f"{what}: needs at least {n_bytes / 2**30:,.0f} GiB of memory, and this machine has "
+            f"{size / 2**30:,.0f} GiB; choose less"
+        )
+
+
+def _memory_size() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -1,4 +1,4 @@
-"""Files: text that is read as UTF-8, tensors, offline pages, and writes that are atomic.
+"""Files: text that is read as UTF-8, tensors, offline pages, checksums, and atomic writes.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
@@ -12,7 +12,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -244,3 +244,22 @@ def inert(data: dict[str, Any]) -> str:
     for character in "<\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def sums_of(files: Iterable[Path]) -> dict[str, str]:
+    """Return the sha256 of files, by their names."""
+    return {path.name: _sha256(path) for path in files}
+
+
+def changed_file(folder: Path, sums: Mapping[str, str]) -> Path | None:
+    """Return the first of a folder's files that is missing or has another sha256, if any."""
+    for name, digest in sums.items():
+        path = folder / name
+        if not path.is_file() or _sha256(path) != digest:
+            return path
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Processes and memory, where Linux, macOS and Windows differ."""
+"""Processes, where Linux, macOS and Windows differ."""
 
 import os
 import signal
@@ -7,33 +7,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from regard.errors import UserError
-
 
 def process_cpu_count() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def require_memory(n_bytes: float, what: str) -> None:
-    """Raise unless this machine has so much memory; an unknown size counts as enough.
-
-    Raises:
-        UserError: names what needs it.
-    """
-    size = _memory_size()
-    if size is not None and n_bytes > size:
-        raise UserError(
-            f"{what}: needs at least {n_bytes / 2**30:,.0f} GiB of memory, and this machine has "
-            f"{size / 2**30:,.0f} GiB; choose less"
-        )
-
-
-def _memory_size() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return None
 
 
 # Whether a process runs

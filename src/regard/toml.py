@@ -1,31 +1,16 @@
-"""Configurations as TOML, with or without the documentation of their fields."""
+"""Configurations as TOML with the documentation of their fields."""
 
 from typing import Any
 
 import msgspec
 import tomli_w
 
-from regard.config import Config, field_docs, file_name, map_kinds
-
-
-def to_toml(config: Config) -> str:
-    """Return the configuration as TOML; files of code are named without their folder."""
-    values = map_kinds(msgspec.to_builtins(config), file_name)
-    return tomli_w.dumps(without_none(values))
+from regard.config import Config, field_docs, without_none
 
 
 def to_commented_toml(config: Config) -> str:
     """Return the configuration as TOML, with the documentation of each field."""
     return "\n".join(_commented(config, ())).strip() + "\n"
-
-
-def without_none(values: Any) -> Any:
-    """Return plain values without the fields that are None, which TOML can't write."""
-    if isinstance(values, dict):
-        return {name: without_none(x) for name, x in values.items() if x is not None}
-    if isinstance(values, list | tuple):
-        return [without_none(value) for value in values]
-    return values
 
 
 def _commented(config: Config, path: tuple[str, ...]) -> list[str]:

@@ -9,10 +9,9 @@ import pytest
 from regard import api
 from regard.attention import config, registry
 from regard.attention.contract import check
-from regard.config import override
+from regard.config import override, to_toml
 from regard.errors import UserError
 from regard.runs.recipe import Recipe
-from regard.toml import to_toml
 from tiny import BIOGRAPHIES, MODEL, STEPS, Command
 
 MODULE = '''"""Sigmoid attention (Ramapuram et al., 2024)."""

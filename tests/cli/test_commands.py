@@ -27,7 +27,7 @@ from regard.tasks.world import WorldConfig, make_world
 from regard.text.config import BytePairsConfig
 from regard.toml import to_commented_toml
 from regard.training import plan
-from regard.training.validation import mean_loss
+from regard.training.step import mean_loss
 from tiny import (
     BIOGRAPHIES,
     BLOCK,

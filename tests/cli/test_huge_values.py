@@ -2,8 +2,8 @@
 
 import pytest
 
+from regard.device import require_memory
 from regard.errors import UserError
-from regard.operating_system import require_memory
 from tiny import Command, refused
 
 PRETRAIN = ("pretrain", "text.txt", "--out", "new", "--dry-run")

@@ -13,8 +13,14 @@ from regard.corpus.evidence import (
     find_evidence,
     verdict,
 )
-from regard.corpus.index import CorpusIndex, index_documents, index_files
-from regard.corpus.words import fold_words, split_sentences, tokenize
+from regard.corpus.index import (
+    CorpusIndex,
+    fold_words,
+    index_documents,
+    index_files,
+    split_sentences,
+    tokenize,
+)
 from regard.tasks.examples import Example, read_answered, subjects
 from regard.text.corpus import Document
 

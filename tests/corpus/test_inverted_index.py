@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.corpus.index import invert
-from regard.corpus.words import fold_words
+from regard.corpus.index import fold_words, invert
 
 WORDS = st.sampled_from(["Ada", "ADA", "adá", "é", "e\u0301", "x1", "·", "中文", "ß", "SS"])
 DOCUMENTS = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=6)

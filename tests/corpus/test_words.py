@@ -1,6 +1,6 @@
 """Words are normalized alike however they are written; sentences end as in the definition."""
 
-from regard.corpus.words import fold_words, split_sentences, tokenize
+from regard.corpus.index import fold_words, split_sentences, tokenize
 
 
 def test_spellings_of_a_word_are_one() -> None:

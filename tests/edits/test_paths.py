@@ -22,7 +22,7 @@ from regard.edits.sites import sites
 from regard.errors import UnsupportedError, UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import DecoderConfig
-from regard.models.head_layout import join_heads
+from regard.models.tensors import join_heads
 from regard.models.transformer import Decoder
 from regard.runs.run import Run
 from tiny_edited import OTHER, TEXT, family_run, mechanism_run, tiny_run

@@ -10,11 +10,11 @@ from regard.config import override
 from regard.decoding.generate import encode_prompts
 from regard.errors import UserError
 from regard.evaluation.tasks import label
+from regard.explorer.attention_maps import ANSWER
 from regard.explorer.head_scores import entropy
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look, untrained
 from regard.explorer.page import page
-from regard.explorer.prediction import ANSWER
 from regard.explorer.run_adapter import RunAdapter
 from regard.files import inert
 from regard.runs.recipes import RECIPES

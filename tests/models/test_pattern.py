@@ -12,7 +12,7 @@ from regard.attention.config import BUILT_IN, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import DeltaNetConfig, GatedDeltaNetConfig
 from regard.attention.score_config import SigmoidConfig
-from regard.config import convert, override, parse_toml
+from regard.config import convert, override, parse_toml, to_toml
 from regard.errors import UserError
 from regard.models.config import DecoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.models.pattern import LayerConfig, entry_of, expand, fold, from_text, period, to_text
@@ -20,7 +20,7 @@ from regard.models.places import require_places
 from regard.positions.config import NoPositionsConfig, RotaryConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
-from regard.toml import to_commented_toml, to_toml
+from regard.toml import to_commented_toml
 
 ROTARY = "model.positions.kind=rotary"
 KINDS = st.lists(st.tuples(st.sampled_from(sorted(BUILT_IN)), st.integers(1, 3)), min_size=1)

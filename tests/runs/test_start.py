@@ -11,8 +11,8 @@ from regard.attention.config import BUILT_IN
 from regard.errors import RegardError, UserError
 from regard.files import read_table
 from regard.models.tensors import saved_tensors
-from regard.runs.run import Run
-from regard.runs.start import ancestors, ancestry, convert, shown_names
+from regard.runs.run import Run, ancestors
+from regard.runs.start import ancestry, convert, shown_names
 from tiny_tasks import sharp_run, task_recipe
 
 

@@ -20,7 +20,7 @@ from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.training.loop import ExecutionOptions
 from regard.training.optimizers import clip_gradients
-from regard.training.validation import mean_loss
+from regard.training.step import mean_loss
 from tiny import BIOGRAPHIES, MODEL
 from tiny_tasks import add_gradients
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from products import seen_products
-from regard.training.muon import COEFFICIENTS, ITERATIONS, Muon, orthogonalized
+from regard.training.optimizers import COEFFICIENTS, ITERATIONS, Muon, orthogonalized
 
 SHAPES = [(5, 5), (4, 6), (3, 8), (8, 3), (1, 4)]
 """Square, and wide or tall by less or more than a factor of two."""

@@ -18,7 +18,7 @@ from regard.text.tokenize import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
-from regard.training.sources.packed import find_packed
+from regard.training.sources.choose import find_packed
 from tiny_tasks import CPU
 
 TINY = [

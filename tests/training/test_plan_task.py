@@ -24,7 +24,7 @@ from regard.text.tokenizer import number_tokenizer
 from regard.training import optimizers, step
 from regard.training.plan import Plan
 from regard.training.sources import probe
-from regard.training.validation import mean_loss
+from regard.training.step import mean_loss
 from tiny import MASK
 from tiny_tasks import (
     CONTINUING,

@@ -25,8 +25,7 @@ from regard.training.checkpoint import newest_checkpoint
 from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import Plan
-from regard.training.step import PrefetchedBatches
-from regard.training.validation import Validation
+from regard.training.step import PrefetchedBatches, Validation
 
 TINY = [
     "model.n_layers=1",

@@ -17,7 +17,7 @@ from regard.attention.gates import Gate
 from regard.attention.mask import Mask
 from regard.attention.score_config import ForgettingConfig
 from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax
-from regard.attention.state import KeyValueCache, RowState, State, StateShape
+from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import (
     AddedScores,
     AnyBias,
@@ -60,17 +60,11 @@ class Forgotten(Bias):
 
 
 @dataclass(frozen=True, eq=False)
-class ForgettingState(RowState):
+class ForgettingState(CachedState):
     """Keys and values of all tokens, and the sum of the log gates up to each."""
 
-    cache: KeyValueCache
     sums: KeyValueCache
     """The sums as keys of width 1."""
-
-    @property
-    def length(self) -> Tensor:
-        """Number of tokens so far, per row."""
-        return self.cache.length
 
 
 class Forgetting(Softmax):

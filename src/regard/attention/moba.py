@@ -17,7 +17,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
 from regard.attention.score_config import MobaConfig
 from regard.attention.softmax import ScoreAttention, Softmax, highest, just_below
-from regard.attention.state import KeyValueCache, RowState, State, StateShape
+from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 LONG = 4
@@ -39,16 +39,10 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class MobaState(RowState):
+class MobaState(CachedState):
     """Keys and values of all tokens, and the sums of the keys of each block."""
 
-    cache: KeyValueCache
     sums: Float[Tensor, "batch kv_heads blocks d"]
-
-    @property
-    def length(self) -> Tensor:
-        """Number of tokens so far, per row."""
-        return self.cache.length
 
 
 class MoBA(Softmax):

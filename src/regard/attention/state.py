@@ -225,6 +225,18 @@ class KeyValueCache(RowState):
 
 
 @dataclass(frozen=True, eq=False)
+class CachedState(RowState):
+    """Keys and values of all tokens; subclasses add what else their mechanism needs."""
+
+    cache: KeyValueCache
+
+    @property
+    def length(self) -> Tensor:
+        """Number of tokens so far, per row."""
+        return self.cache.length
+
+
+@dataclass(frozen=True, eq=False)
 class Memory(RowState):
     """Keys and values of encoded sources, and the number of consecutive rows that read each."""
 

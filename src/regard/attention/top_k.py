@@ -18,7 +18,7 @@ from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import INDEXED, TopKConfig
 from regard.attention.softmax import Softmax, WideScoreAttention, highest, just_below, softmax
-from regard.attention.state import KeyValueCache, RowState, State, StateShape
+from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 LONG = 16
@@ -58,17 +58,11 @@ IndexScores = Float[Tensor, "batch 1 queries keys"]
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedState(RowState):
+class IndexedState(CachedState):
     """Keys and values of all tokens, and the keys of the indexer."""
 
-    cache: KeyValueCache
     index: KeyValueCache
     """Its values have width 0."""
-
-    @property
-    def length(self) -> Tensor:
-        """Number of tokens so far, per row."""
-        return self.cache.length
 
 
 class IndexedTopK(Softmax):

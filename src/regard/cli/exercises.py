@@ -99,9 +99,8 @@ def check(
 @SEED
 def key(folder: Path, seed: int | None) -> None:
     """Print the answer key of the notebooks in DIR: solutions, and results for their numbers."""
-    from regard.exercises.answer_key import answer_key
     from regard.exercises.grade import notebooks, require_seed
-    from regard.exercises.notebook import read_notebook
+    from regard.exercises.notebook import answer_key, read_notebook
     from regard.exercises.registry import EXERCISES
 
     for course, path in notebooks(folder).items():

@@ -88,10 +88,10 @@ def generate(
     texts.
     """
     from regard.decoding.package import compile
+    from regard.device import require_memory
     from regard.edits.apply import edited
     from regard.edits.edit import load_edit
     from regard.models.builders import Classifier, TokenClassifier
-    from regard.operating_system import require_memory
     from regard.runs.run import load
     from regard.tasks.examples import read_history
 

@@ -75,9 +75,9 @@ def look(
     Hugging Face model is read as regard import-hf reads it.
     """
     from regard.errors import UserError
+    from regard.explorer.attention_maps import ANSWER
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
-    from regard.explorer.prediction import ANSWER
 
     edits = _edits(edit, compare_edit)
     this = (_open if edits is None else open_run)(model, **loading)

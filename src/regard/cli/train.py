@@ -79,7 +79,7 @@ def pretrain(
     files, settings = _split(corpus, seed)
     if not files:
         raise UserError("there is no file to train on; name one")
-    kind, known = choose_tokenizer(tokenizer)
+    kind, known = ([], None) if tokenizer is None else choose_tokenizer(tokenizer)
     source = choose_text(files, questions or (), index=not no_index, mix=mix)
     settings = [*kind, *settings]
     plan = plan_training(source, recipe, out, settings=settings, tokenizer=known)
@@ -192,7 +192,7 @@ def train(
     options.trust_named(recipe, trust=trust_code)
     more_steps = _more_steps(steps, start, recipe, tokenizer)
     paths, settings = _split(files, seed)
-    kind, known = choose_tokenizer(tokenizer)
+    kind, known = ([], None) if tokenizer is None else choose_tokenizer(tokenizer)
     settings += kind + _data_settings(task, documents, text, label, header, skip_bad, bool(paths))
     settings += [f"training.freeze={freeze}"] if freeze else []
     if task != "text" and len(paths) > 1:

@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from regard.corpus.index import CorpusIndex
+from regard.corpus.index import CorpusIndex, Sentence, Token, fold_words, split_sentences, tokenize
 from regard.corpus.relations import Relation, fit_relation, mention_features
-from regard.corpus.words import Sentence, Token, fold_words, split_sentences, tokenize
 
 Verdict: TypeAlias = Literal[
     "recalled",

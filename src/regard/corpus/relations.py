@@ -12,7 +12,7 @@ from math import exp, log
 import msgspec
 import numpy as np
 
-from regard.corpus.words import Token
+from regard.corpus.index import Token
 
 BEFORE, AFTER, AROUND = 3, 2, 8
 """Words before and after a mention whose place counts, and words before it whose place doesn't."""

@@ -9,11 +9,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import tomli_w
 
-from regard.config import Config, parse_toml
+from regard.config import Config, parse_toml, without_none
 from regard.config import convert as convert_config
 from regard.errors import UserError
 from regard.files import read_text
-from regard.toml import without_none
 
 At: TypeAlias = str | int | tuple[int, ...] | None
 """Positions of the prompt: a word, an index from 0, several, or "last"; "each-new" is all tokens

@@ -29,7 +29,6 @@ from regard.evaluation.tasks import TaskScore, given_examples, score_task
 from regard.evaluation.training_overlap import count_line, count_trained, is_training_text
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
-from regard.runs.corpora import is_trained_on_packed
 from regard.runs.run import Run, require_finite
 from regard.runs.training_text import open_run_index
 from regard.tasks.examples import (
@@ -269,7 +268,7 @@ def is_text(run: Run, path: Path) -> bool:
     """Return whether a file or folder is a text for a run, and not a file of questions."""
     if path.suffix == ".txt" or path.is_dir():
         return True
-    read = (run.path / "tokens").is_dir() or is_trained_on_packed(run)
+    read = (run.path / "tokens").is_dir() or run.is_trained_on_packed
     return path.suffix != ".tsv" and read
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from regard.config import to_toml
 from regard.evaluation.evaluate import rows_as_text
 from regard.evaluation.report import render_page
 from regard.evaluation.tasks import Prediction
@@ -14,7 +15,6 @@ from regard.files import write_file
 from regard.metrics import Interval, accuracy, confusion, macro_f1, wilson
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.toml import to_toml
 
 BINS = 10
 """Bins of confidence in the calibration."""

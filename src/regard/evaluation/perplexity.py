@@ -20,7 +20,6 @@ from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.corpora import (
     TOKENS,
-    is_trained_on_packed,
     packed_rows,
     text_streams,
     training_corpora,
@@ -87,7 +86,7 @@ def read_texts(run: Run, path: Path) -> list[Document]:
     """
     data = run.recipe.data
     documents: str = data.documents
-    if is_trained_on_packed(run) and documents == "records":  # or of files of any kind
+    if run.is_trained_on_packed and documents == "records":  # or of files of any kind
         documents = detect_documents(inspect_all(find_files([path])))
     return read_corpus([path], documents, field=data.table.text or "text")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import jinja2
 import torch
 
+from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage
 from regard.environment import ExecutionEnvironment
 from regard.evaluation import figures
@@ -19,7 +20,6 @@ from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
-from regard.toml import to_toml
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
 

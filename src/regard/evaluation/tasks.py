@@ -33,7 +33,7 @@ from regard.models.head_config import (
     EmbeddingHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.models.shapes import TokenIds
+from regard.models.tensors import TokenIds
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.tasks.bag_of_words import tf_idf

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from regard.checksums import sums_of
 from regard.errors import UserError
+from regard.files import sums_of
 from regard.runs.corpora import TOKENS
 from regard.runs.run import Run
 from regard.tasks.examples import Example

@@ -1,4 +1,4 @@
-"""Notebooks of exercises: written for a student, and read when they are graded.
+"""Notebooks of exercises: written for a student, and read when they are graded; the answer key.
 
 A notebook is JSON of nbformat 4.5. The grader looks for functions by their names, so that students
 may add, move and delete other cells.
@@ -135,3 +135,26 @@ def _source(source: str | list[str]) -> str:
 
 def _defines(cell: str, names: Sequence[str]) -> bool:
     return re.search(rf"^def ({'|'.join(names)})\b", cell, re.MULTILINE) is not None
+
+
+def answer_key(exercises: Sequence[Exercise], seed: int) -> str:
+    """Return Markdown: the solution of each exercise, and the results for a student's numbers."""
+    lines = [f"# {COURSES[exercises[0].course]}: answers, seed {seed}", ""]
+    for exercise in exercises:
+        inputs = exercise.inputs(seed, 0)
+        result = exercise.reference(**inputs)
+        results = result if isinstance(result, tuple) else (result,)
+        lines += [
+            f"## {exercise.part} {exercise.title}",
+            "",
+            exercise.explanation,
+            "",
+            *(f"- {mistake.hint}" for mistake in exercise.mistakes),
+            "",
+            "```python",
+            "# One of many right results." if exercise.observe else "# The result.",
+            *(literal(value, indent="") for value in results),
+            "```",
+            "",
+        ]
+    return "\n".join(lines)

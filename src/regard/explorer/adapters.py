@@ -7,9 +7,8 @@ import torch
 
 from regard.decoding.generate import Prompts
 from regard.errors import UserError
-from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.attention_maps import AttentionMap, Prediction
 from regard.explorer.gradients import Gradient
-from regard.explorer.prediction import Prediction
 
 HUGGING_FACE = "hf:"
 """Prefix of Hugging Face model names; any other name is a run folder."""

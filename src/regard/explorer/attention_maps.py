@@ -1,4 +1,4 @@
-"""Attention maps: tokens, weights and positions of each layer and head."""
+"""What a model computes from a text: attention of each layer and head, and its prediction."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,6 @@ from torch import Tensor
 from regard.attention import Bias
 from regard.errors import UserError
 from regard.explorer.intercept import AttentionRecord
-from regard.explorer.prediction import Prediction
 from regard.positions import ShawVectors, rotate
 
 T = TypeVar("T")
@@ -81,6 +80,28 @@ class AttentionMap:
     second: int | None = None
     """Position of the second text, if two texts form one sequence."""
     position_info: PositionInfo = field(default_factory=PositionInfo)
+
+
+SHOWN = 5
+"""Candidates of a prediction."""
+ANSWER = "read as a question, first token of the answer"
+"""Kind of a prediction after a question, which is encoded as `regard ask` encodes it."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable next tokens or labels, with their probabilities."""
+
+    kind: str
+    """Next token, label or `ANSWER`."""
+    candidates: tuple[tuple[str, float], ...]
+
+
+def most_probable(kind: str, logits: Float[Tensor, " n"], name: Callable[[int], str]) -> Prediction:
+    """Return the candidates with the highest logits, each under its name."""
+    values, ids = logits.float().softmax(-1).topk(min(SHOWN, len(logits)))
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return Prediction(kind, tuple((name(i), probability) for i, probability in pairs))
 
 
 @dataclass(frozen=True, eq=False)

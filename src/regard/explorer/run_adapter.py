@@ -19,10 +19,17 @@ from regard.explorer.adapters import (
     require_fit,
     require_tokens,
 )
-from regard.explorer.attention_maps import AttentionMap, PositionInfo, gather_maps, kind_of
+from regard.explorer.attention_maps import (
+    ANSWER,
+    AttentionMap,
+    PositionInfo,
+    Prediction,
+    gather_maps,
+    kind_of,
+    most_probable,
+)
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
-from regard.explorer.prediction import ANSWER, Prediction, most_probable
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
 from regard.models.head_config import ClassificationHeadConfig
 from regard.models.layers import CrossAttention, Layer, SelfAttention

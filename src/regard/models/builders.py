@@ -15,6 +15,7 @@ from regard.attention import Attention
 from regard.attention.state import last_real
 from regard.data import IGNORE
 from regard.data.batch import Batch
+from regard.device import require_memory
 from regard.errors import UserError
 from regard.models.config import (
     CausalConfig,
@@ -51,9 +52,8 @@ from regard.models.heads import (
 from regard.models.perceiver import PerceiverDecoder
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, RecurrentEncoderDecoder
-from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, Encoder
-from regard.operating_system import require_memory
 
 CausalBody: TypeAlias = Decoder | PerceiverDecoder | RecurrentDecoder | FixedWindowDecoder
 Body: TypeAlias = CausalBody | Encoder | RecurrentEncoder

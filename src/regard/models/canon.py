@@ -16,11 +16,10 @@ from regard.attention import AnyBias, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import last_real
 from regard.models.config import TransformerConfig
-from regard.models.head_layout import Rope
 from regard.models.layers import Layer
-from regard.models.shapes import Hidden, TokenIds, TokenMask
 from regard.models.shared_values import SharedValues
 from regard.models.short_convolution import CanonLayer, ConvolvedState
+from regard.models.tensors import Hidden, Rope, TokenIds, TokenMask
 
 Convolve: TypeAlias = Callable[[CanonLayer | None, Tensor], Tensor]
 """Applies the convolution of a place, if there is one."""
@@ -131,9 +130,3 @@ class _OverNewTokens:
         convolved, last = canon.extend(x, next(self.before), self.attention_mask)
         self.last.append(last)
         return convolved
-
-
-def make_layer(config: TransformerConfig, layer: int, d_source: int | None = None) -> Layer:
-    """Build a layer, which attends to a source of width `d_source` if one is given."""
-    kind = LayerWithCanon if set("ACD") & set(config.canon) else Layer
-    return kind(config, layer, d_source)

@@ -6,7 +6,7 @@ from msgspec import Meta, structs
 
 from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.config import LONGEST, Config, Count, Positive, Probability
-from regard.models.ngram_config import NgramConfig, require_width
+from regard.models.ngram_config import NgramConfig
 from regard.models.pattern import (
     Activation,
     LayerConfig,
@@ -120,14 +120,18 @@ class TransformerConfig(Config, frozen=True):
                 "choose a divisor of n_heads"
             )
         self.attention.require_width(self.d_head)
-        require_value_heads(self.n_heads, self.kv_heads, self.value_heads)
-        require_canon(self.canon, self.short_conv)
+        if self.n_value_heads is not None:
+            require_value_heads(self.n_heads, self.kv_heads, self.n_value_heads)
+        if self.canon != "off":
+            require_canon(self.canon, self.short_conv)
         if self.parallel_residual and self.norm == "post":
             raise ValueError("parallel_residual = true needs norm = pre or sandwich")
         self._check_rotary_positions()
         self._check_absolute_positions()
-        require_width(self.ngrams, self.d_model - self.d_positions)
-        self._check_pattern()
+        if self.ngrams is not None:
+            self.ngrams.require_width(self.d_model - self.d_positions)
+        if self.pattern:
+            self._check_pattern()
 
     def _check_rotary_positions(self) -> None:
         if not isinstance(self.positions, RotaryConfig):

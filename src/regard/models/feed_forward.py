@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.config import TransformerConfig
-from regard.models.shapes import Hidden
+from regard.models.tensors import Hidden
 
 Inner: TypeAlias = Float[Tensor, "b n d_ff"]
 

@@ -13,7 +13,7 @@ from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.config import FixedWindowConfig
 from regard.models.recurrent import require_fit
-from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, padded_size
 from regard.dropout import Dropout
 from regard.models.head_config import Pool
-from regard.models.shapes import Hidden, Lengths
+from regard.models.tensors import Hidden, Lengths
 from regard.positions.absolute import Sinusoidal
 
 

@@ -15,10 +15,9 @@ from regard.attention.latent import LatentCache
 from regard.attention.norm import RMSNorm
 from regard.attention.score_config import LatentConfig
 from regard.models.config import TransformerConfig
-from regard.models.head_layout import Heads, Rope
 from regard.models.layers import Attend, SelfAttention
-from regard.models.shapes import Hidden, TokenMask
 from regard.models.shared_values import SharedValues
+from regard.models.tensors import Heads, Hidden, Rope, TokenMask
 from regard.positions import rotate
 
 

@@ -21,10 +21,19 @@ from regard.attention.state import last_real
 from regard.dropout import Dropout
 from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
 from regard.models.feed_forward import FeedForward
-from regard.models.head_layout import Heads, Rope, heads_of, join_heads, rotate_heads, split_heads
-from regard.models.shapes import Hidden, Lengths, TokenMask
 from regard.models.shared_values import SharedValues, ValueMixture
 from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
+from regard.models.tensors import (
+    Heads,
+    Hidden,
+    Lengths,
+    Rope,
+    TokenMask,
+    heads_of,
+    join_heads,
+    rotate_heads,
+    split_heads,
+)
 
 Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 """`extend` or `extend_last` of a mechanism."""

@@ -33,15 +33,14 @@ class NgramConfig(Config, frozen=True):
         every = (range(start, start + self.slots) for start in starts)
         return [next(a % self.slots for a in some if gcd(a, self.slots) == 1) for some in every]
 
+    def require_width(self, width: int) -> None:
+        """Raise unless embeddings of this width divide into the tables of each n-gram.
 
-def require_width(ngrams: NgramConfig | None, width: int) -> None:
-    """Raise unless embeddings of this width divide into the tables of each n-gram.
-
-    Raises:
-        ValueError: they don't.
-    """
-    if ngrams is not None and width % ngrams.hashes:
-        raise ValueError(
-            f"ngrams.hashes = {ngrams.hashes} doesn't divide the width {width} of the embeddings: "
-            "choose a divisor"
-        )
+        Raises:
+            ValueError: they don't.
+        """
+        if width % self.hashes:
+            raise ValueError(
+                f"ngrams.hashes = {self.hashes} doesn't divide the width {width} of the "
+                "embeddings: choose a divisor"
+            )

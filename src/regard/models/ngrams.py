@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.ngram_config import NgramConfig
-from regard.models.shapes import TokenIds, TokenMask
+from regard.models.tensors import TokenIds, TokenMask
 
 NONE = -1
 """In the place of a token before the first of a row or document."""
@@ -75,9 +75,3 @@ class NgramEmbedding(nn.Module):
         whole = windows[..., 1:, None] != NONE
         summed: Tensor = (parts * whole).sum(-2)
         return summed
-
-
-def n_hashed_parameters(model: nn.Module) -> int:
-    """Return the number of parameters in hashed tables, of which a token uses a few rows."""
-    found = [m for m in model.modules() if isinstance(m, NgramEmbedding)]
-    return sum(one.tables.weight.numel() for one in found)

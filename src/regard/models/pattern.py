@@ -16,10 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
-from regard.config import Config, Count, Positive, parse_toml
+from regard.config import Config, Count, Positive, parse_toml, without_none
 from regard.errors import UserError
 from regard.positions.config import NoPositionsConfig, RotaryConfig
-from regard.toml import without_none
 
 Activation: TypeAlias = Literal["gelu", "gelu-tanh", "relu", "relu2", "silu"]
 Width: TypeAlias = Annotated[int, Meta(ge=0, le=16)]

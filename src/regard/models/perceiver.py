@@ -19,7 +19,7 @@ from regard.models.feed_forward import FeedForward
 from regard.models.layers import CheckpointedModule, CrossAttention, make_norm
 from regard.models.places import PERCEIVER, require_layers
 from regard.models.recurrent import require_fit
-from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
 from regard.models.transformer import Transformer
 
 Latents = Float[Tensor, "b l d"]

@@ -58,7 +58,8 @@ def require_layers(
     Raises:
         UnsupportedError: names the mechanism and the feature, and the layer of a pattern.
     """
-    layers = [config.layer(i) for i in range(period(config.pattern) or 1)]
+    n_kinds = period(config.pattern) if config.pattern else 1
+    layers = [config.layer(i) for i in range(n_kinds)]
     residual = any(layer.value_residual for layer in layers)
     for i, layer in enumerate(layers):
         shares_values = layer.value_residual or (residual and i == 0)

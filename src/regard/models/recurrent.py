@@ -21,7 +21,7 @@ from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.errors import UserError
 from regard.models.config import RecurrentLayersConfig
-from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
 
 LayerStates: TypeAlias = Sequence[Float[Tensor, "parts b d_out"]]
 """The state of each layer."""

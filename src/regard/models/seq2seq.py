@@ -28,7 +28,7 @@ from regard.models.recurrent import (
     RecurrentStates,
     require_fit,
 )
-from regard.models.shapes import Hidden, Lengths, SourceIds, TokenIds, TokenMask
+from regard.models.tensors import Hidden, Lengths, SourceIds, TokenIds, TokenMask
 from regard.models.transformer import Decoder, DecoderStates, Encoder, Memories
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.config import TransformerConfig
-from regard.models.shapes import TokenIds
+from regard.models.tensors import TokenIds
 
 
 class SharedValues:
@@ -72,11 +72,3 @@ class ValueEmbeddings(nn.ModuleDict):
     def forward(self, input_ids: TokenIds) -> SharedValues:
         """Return what a pass of these tokens adds to the values of each layer."""
         return SharedValues([self[i](input_ids) if i in self else None for i in self.layers])
-
-
-def make_value_embeddings(
-    layers: Sequence[TransformerConfig], vocabulary: int
-) -> ValueEmbeddings | None:
-    """Build the tables of a stack; None where no layer takes values from elsewhere."""
-    shares = any(one.value_embedding or one.value_residual for one in layers)
-    return ValueEmbeddings(layers, vocabulary) if shares else None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention import State
 from regard.attention.state import RowState
 from regard.models.config import TransformerConfig
-from regard.models.shapes import Lengths, TokenMask
+from regard.models.tensors import Lengths, TokenMask
 
 
 class ShortConvolution(nn.Conv1d):

@@ -16,14 +16,13 @@ from regard.attention import Attention, Bias, KernelAttention, Mask, RelativeVec
 from regard.attention.kernel import normalizers_checked_together
 from regard.attention.state import RowState
 from regard.dropout import Dropout
-from regard.models.canon import make_layer
+from regard.models.canon import LayerWithCanon
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.models.head_layout import Rope
 from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
-from regard.models.shapes import Hidden, Lengths, TokenIds, TokenMask
-from regard.models.shared_values import SharedValues, make_value_embeddings
+from regard.models.shared_values import SharedValues, ValueEmbeddings
+from regard.models.tensors import Hidden, Lengths, Rope, TokenIds, TokenMask
 from regard.positions import (
     Alibi,
     DynamicRotary,
@@ -97,7 +96,8 @@ class Transformer(nn.Module):
         self.concatenated = config.d_positions > 0
         self.absolute = _make_absolute(config)
         layers = config.layers
-        self.value_embeddings = make_value_embeddings(layers, vocabulary)
+        shares = any(one.value_embedding or one.value_residual for one in layers)
+        self.value_embeddings = ValueEmbeddings(layers, vocabulary) if shares else None
         self.rotary, self.rotary_of = _make_rotary(layers)
         self.bias = _make_bias(config)
         self.dropout = Dropout(config.dropout)
@@ -151,6 +151,12 @@ class Transformer(nn.Module):
     def _finish(self, x: Tensor) -> Tensor:
         finished: Tensor = self.norm(x) if self.norm_first else x
         return finished
+
+
+def make_layer(config: TransformerConfig, layer: int, d_source: int | None = None) -> Layer:
+    """Build a layer, which attends to a source of width `d_source` if one is given."""
+    kind = LayerWithCanon if set("ACD") & set(config.canon) else Layer
+    return kind(config, layer, d_source)
 
 
 class Decoder(Transformer):

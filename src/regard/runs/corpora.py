@@ -49,18 +49,13 @@ def separator_of(template: Template) -> list[int]:
     return [*behind] if before == behind else [*behind, *before]
 
 
-def is_trained_on_packed(run: Run) -> bool:
-    """Return whether a run was trained on packed corpora."""
-    return "packed" in run.origin
-
-
 def training_corpora(run: Run) -> list[PackedCorpus]:
     """Open the packed corpora that a run was trained on; none for other runs.
 
     Raises:
         UserError: one is missing or damaged, or has changed since.
     """
-    if not is_trained_on_packed(run):
+    if not run.is_trained_on_packed:
         return []
     found = []
     for name, fingerprint in zip(run.origin["inputs"], run.origin["packed"], strict=True):

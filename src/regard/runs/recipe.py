@@ -17,6 +17,7 @@ from regard.config import (
     code_paths,
     convert,
     parse_toml,
+    to_toml,
 )
 from regard.errors import UserError, nearest, some
 from regard.files import decode_json, read_text
@@ -36,7 +37,6 @@ from regard.tasks.tables import TableConfig
 from regard.text.config import BytePairsConfig, TokenizerConfig
 from regard.text.template import Affixes, Template, TemplateConfig
 from regard.text.tokenizer import Tokenizer
-from regard.toml import to_toml
 
 FORMAT = 2
 """Version of the configuration in run folders; incremented when older ones can't be read."""

@@ -15,8 +15,9 @@ report.html        results of an evaluation
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +35,7 @@ from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model
-from regard.models.ngrams import n_hashed_parameters
+from regard.models.ngrams import NgramEmbedding
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, answers_questions, load_recipe, recipe_to_toml, text_affixes
@@ -104,6 +105,11 @@ class Run:
             f"{self.path}: this needs a causal language model, not a model of kind "
             f"{family} with head {head}; choose a run with model.kind=decoder"
         )
+
+    @property
+    def is_trained_on_packed(self) -> bool:
+        """Whether it was trained on packed corpora."""
+        return "packed" in self.origin
 
     @cached_property
     def template(self) -> Template:
@@ -191,7 +197,24 @@ class Run:
     @property
     def n_hashed_parameters(self) -> int:
         """Number of those in the hashed tables of n-grams."""
-        return n_hashed_parameters(self.model)
+        found = (m for m in self.model.modules() if isinstance(m, NgramEmbedding))
+        return sum(one.tables.weight.numel() for one in found)
+
+
+def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the provenance of a run's ancestors, the nearest first.
+
+    The folder of one that is missing is looked for at the same place relative to the run's: both
+    may have been moved together.
+    """
+    now = path.absolute()
+    before = origin.get("run_folder", str(now))
+    return [one | {"run": _moved(one["run"], before, now)} for one in origin.get("ancestors", ())]
+
+
+def _moved(folder: str, before: str, now: Path) -> str:
+    there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
+    return str(there) if there.exists() and not Path(folder).exists() else folder
 
 
 def load(

@@ -1,7 +1,6 @@
 """Runs that begin with the weights of another: the start of a training, or a conversion."""
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from regard.models.head_config import (
 from regard.models.tensors import saved_tensors
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
-from regard.runs.run import Run, pack_weights, shown_shape
+from regard.runs.run import Run, ancestors, pack_weights, shown_shape
 from regard.tasks.rows import HELD_OUT
 from regard.text.packed import link_corpus
 
@@ -65,22 +64,6 @@ def _ancestor(run: Run) -> dict[str, Any]:
     """Return a run's absolute path and provenance, for the origin of runs that start from it."""
     facts = ("stage", "steps", "inputs", "fingerprint", "parent_weights")
     return {"run": _place(run)} | {name: run.origin[name] for name in facts if name in run.origin}
-
-
-def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the provenance of a run's ancestors, the nearest first.
-
-    The folder of one that is missing is looked for at the same place relative to the run's: both
-    may have been moved together.
-    """
-    now = path.absolute()
-    before = origin.get("run_folder", str(now))
-    return [one | {"run": _moved(one["run"], before, now)} for one in origin.get("ancestors", ())]
-
-
-def _moved(folder: str, before: str, now: Path) -> str:
-    there = Path(os.path.normpath(now / os.path.relpath(folder, before)))
-    return str(there) if there.exists() and not Path(folder).exists() else folder
 
 
 def ancestry(path: Path, origin: Mapping[str, Any]) -> list[str]:

@@ -14,8 +14,7 @@ from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
 from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.files import decode_json, to_json, write_file
-from regard.runs.run import Run
-from regard.runs.start import ancestors
+from regard.runs.run import Run, ancestors
 from regard.tasks.examples import Example, subject_of
 
 KNOWN_ANSWERS = "known_answers.json"

@@ -12,10 +12,9 @@ from regard.decoding.generate import Prompts
 from regard.edits.apply import edited
 from regard.edits.edit import Edits, parse_edit
 from regard.explorer.adapters import Adapter
-from regard.explorer.attention_maps import Panel, parse_index_ranges
+from regard.explorer.attention_maps import Panel, most_probable, parse_index_ranges
 from regard.explorer.look import adapter_of, editable, look
 from regard.explorer.page import TooLargeError, View
-from regard.explorer.prediction import most_probable
 from regard.runs.run import Run
 from regard.serve.schemas import (
     AskRequest,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from regard.config import to_toml
 from regard.environment import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.report import (
@@ -14,7 +15,6 @@ from regard.evaluation.report import (
 from regard.metrics import Interval
 from regard.studies.birthplaces import ARMS, Arm, Data
 from regard.studies.report_figures import accuracies, confidence, loss_curves
-from regard.toml import to_toml
 
 
 def birthplaces_report(

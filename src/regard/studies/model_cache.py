@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
+from regard.config import to_toml
 from regard.environment import ExecutionEnvironment
 from regard.files import cache_folder
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, load_weights
-from regard.toml import to_toml
 from regard.training.checkpoint import KEPT, checkpoint_weights
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_training

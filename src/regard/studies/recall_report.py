@@ -1,5 +1,6 @@
 """Report of the study of recalled and invented answers."""
 
+from regard.config import to_toml
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
@@ -18,7 +19,6 @@ from regard.studies.recall import PRETRAINED, Recall
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import Group
-from regard.toml import to_toml
 
 
 def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:

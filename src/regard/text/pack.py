@@ -22,9 +22,8 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from regard.checksums import sums_of
 from regard.errors import RegardError, UserError, alternatives
-from regard.files import decode_json, hold_lock, publish, write_file
+from regard.files import decode_json, hold_lock, publish, sums_of, write_file
 from regard.operating_system import process_cpu_count
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Document, Piece, cut_pieces

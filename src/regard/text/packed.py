@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 from jaxtyping import Integer
 
-from regard.checksums import changed_file
 from regard.errors import UserError
-from regard.files import decode_json
+from regard.files import changed_file, decode_json
 from regard.text.corpus import detect_documents
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
 from regard.text.tokenize import TextSpec

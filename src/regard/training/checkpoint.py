@@ -16,15 +16,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from regard.checksums import changed_file, sums_of
 from regard.errors import UserError
 from regard.files import (
+    changed_file,
     cleared_up,
     decode_json,
     errors_name,
     pack_tensors,
     publish,
     stage_folder,
+    sums_of,
     to_json,
     write_file,
 )

@@ -41,9 +41,8 @@ from regard.training.loggers import (
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
-from regard.training.step import OptimizerStep, StepResult, make_batches
+from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
 from regard.training.throughput import MetricsLog, Throughput
-from regard.training.validation import Validation
 
 
 class InterruptedTraining(RegardError):

@@ -10,22 +10,21 @@ from typing import Any
 import msgspec
 import torch
 
-from regard.config import override
+from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
+from regard.device import require_memory
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
 from regard.models.places import require_places
-from regard.operating_system import require_memory
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names
 from regard.runs.training_text import KnownAnswers, open_run_index
 from regard.text.tokenizer import Tokenizer
-from regard.toml import to_toml
 from regard.training.adaptation import prepare_model
 from regard.training.checkpoint import (
     Checkpoint,
@@ -38,7 +37,7 @@ from regard.training.loop import ExecutionOptions, check_options, train
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
 from regard.training.sources.text import stored_text, window_datasets
-from regard.training.validation import mean_loss
+from regard.training.step import mean_loss
 
 EXAMPLE_CHARACTERS = 60
 """Of the text that a run is tried with."""

@@ -1,4 +1,4 @@
-"""A step of training: its batch, its gradients, and the update of the weights.
+"""A step of training, its batch, gradients and update of the weights; and the validation loss.
 
 A batch is a function of seed and step (`Sampler`), so making it earlier changes nothing: for a GPU,
 it is made while the step before runs.
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -21,10 +22,12 @@ from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
 from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
 from regard.environment import ExecutionEnvironment
+from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run
 from regard.training.checkpoint import Progress
+from regard.training.loggers import Record
 from regard.training.optimizers import Schedule, clip_gradients, set_rate
 from regard.training.processes import Processes
 from regard.training.replica import Replica, share
@@ -257,3 +260,64 @@ def accumulate_gradients(
         mean.backward()
         means.append(mean.detach())
     return sum(mean.item() for mean in means)  # after all parts: each read synchronizes a GPU
+
+
+class Validation:
+    """Measures the loss of a model on held-out batches, by all processes together."""
+
+    def __init__(
+        self,
+        model: Model,
+        replica: Replica,
+        batches: Sequence[Batch],
+        environment: ExecutionEnvironment,
+    ) -> None:
+        """`model` is whole, and has the weights of the `replica` after `collect`."""
+        self._model, self._replica = model, replica
+        self.batches, self._environment = batches, environment
+
+    def measure(self, progress: Progress) -> tuple[Progress, Record]:
+        """Return the progress with the best loss so far, and the loss for the metrics.
+
+        Where nothing is held out, the last weights are the best.
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite.
+        """
+        self._replica.collect()
+        if not self.batches:
+            return msgspec.structs.replace(progress, best_step=progress.step), {}
+        loss = self._loss()
+        if not isfinite(loss):
+            raise NonFiniteError(
+                f"step {progress.step}: validation loss {loss:g}; the last checkpoint is good"
+            )
+        better = progress.best_loss is None or loss < progress.best_loss
+        if better:
+            changes = {"best_loss": loss, "best_step": progress.step, "checks_since_best": 0}
+        else:
+            changes = {"checks_since_best": progress.checks_since_best + 1}
+        return msgspec.structs.replace(progress, **changes), {"validation_loss": loss}
+
+    def _loss(self) -> float:
+        """Return the mean loss per target, in nats; each process takes its turn of batches."""
+        processes, environment = self._replica.processes, self._environment
+        own = self.batches[processes.rank :: processes.size]
+        parts = [part for batch in own for part in batch.split(best_parts(batch, environment))]
+        (loss,) = processes.sum(sum_losses(self._model, parts, environment))
+        return loss / sum(batch.n_targets for batch in self.batches)
+
+
+def mean_loss(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
+    """Return the mean loss per target in evaluation mode, in nats."""
+    return sum_losses(model, batches, environment) / sum(batch.n_targets for batch in batches)
+
+
+@torch.no_grad()
+def sum_losses(model: Model, batches: Sequence[Batch], environment: ExecutionEnvironment) -> float:
+    """Return the loss in evaluation mode, summed over the targets, in nats."""
+    model.eval()
+    with environment.autocast():
+        losses = [model.loss(batch.to(environment.device)) for batch in batches]
+    model.train()
+    return sum(loss.item() for loss in losses)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.generate import Prompts
@@ -18,9 +19,8 @@ from regard.explorer.adapters import (
     require_fit,
     require_tokens,
 )
-from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.attention_maps import AttentionMap, Prediction, most_probable
 from regard.explorer.gradients import Gradient
-from regard.explorer.huggingface.generator import HuggingFaceGenerator
 from regard.explorer.huggingface.loading import (
     cached_folder,
     load_model,
@@ -29,7 +29,6 @@ from regard.explorer.huggingface.loading import (
     quiet,
     require_transformers,
 )
-from regard.explorer.prediction import Prediction, most_probable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -319,3 +318,32 @@ def _as_text(tokenizer: "PreTrainedTokenizerBase", piece: str) -> str:
 
     text = str(ByteLevel().decode([piece]))
     return piece if "\ufffd" in text else text
+
+
+@dataclass(frozen=True, eq=False)
+class HuggingFaceGenerator:
+    """A model that generates one row, with all tokens read anew for each new one.
+
+    The caches of architectures differ, and the page captures the attention to all tokens anyway.
+    """
+
+    model: "PreTrainedModel"
+    source: Mapping[str, Any]
+    """Outputs of the encoder and its mask; empty for a decoder."""
+
+    def init_state(self, batch: int, capacity: int) -> Int[Tensor, "b 0"]:
+        """Return the tokens that are read: none."""
+        return torch.empty(batch, 0, dtype=torch.long, device=self.model.device)
+
+    def extend(
+        self,
+        input_ids: Int[Tensor, "b n"],
+        states: Int[Tensor, "b before"],
+        attention_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b vocabulary"], Int[Tensor, "b after"]]:
+        """Read further tokens and score the next one."""
+        new = input_ids if attention_mask is None else input_ids[:, attention_mask[0]]
+        ids = torch.cat([states, new], 1)
+        inputs = {"decoder_input_ids": ids, **self.source} if self.source else {"input_ids": ids}
+        logits: Tensor = self.model(**inputs, use_cache=False).logits[:, -1]
+        return logits.float(), ids

@@ -49,14 +49,12 @@ def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
     return Run.load(Path(place), trust_code=trust_code)
 
 
-def choose_tokenizer(value: str | Path | None) -> tuple[list[str], Tokenizer | None]:
+def choose_tokenizer(value: str | Path) -> tuple[list[str], Tokenizer | None]:
     """Return the settings of a tokenizer to train, or one that is loaded.
 
     Raises:
         UserError: it is neither.
     """
-    if value is None:
-        return [], None
     kind, colon, size = str(value).partition(":")
     if kind in _TRAINED:
         if colon and not (kind == "byte-pairs" and size.isdecimal()):

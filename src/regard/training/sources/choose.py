@@ -1,5 +1,6 @@
-"""The source of a training, by the name of its task."""
+"""The source of a training, by the name of its task and what its paths hold."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -10,10 +11,11 @@ from regard.tasks.examples import Examples, require_answers
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TEXT_TASKS, TaskConfig
 from regard.text.corpus import Corpus
+from regard.text.packed import find_corpora
 from regard.training.sources.base import Source
 from regard.training.sources.documents import DocumentSource
 from regard.training.sources.examples import ExampleSource, check_head, task_kind
-from regard.training.sources.packed import PackedSource, find_packed
+from regard.training.sources.packed import PackedSource
 from regard.training.sources.probe import ProbeSource, check_probe, own_rows_only
 from regard.training.sources.questions import QuestionSource
 from regard.training.sources.rows import RowSource
@@ -102,3 +104,69 @@ def check_task(recipe: Recipe, task: TaskConfig) -> None:
         check_probe(recipe, task)
     else:
         check_head(recipe, task)
+
+
+def find_packed(corpus: object, mix: str | None = None) -> dict[Path, float]:
+    """Return the packed corpora that paths name, with their weights; none if they are texts.
+
+    A path is a packed corpus, or a folder of packed corpora.
+
+    Raises:
+        UserError: some are packed, and others aren't; or `mix` doesn't fit.
+    """
+    paths = [Path(corpus)] if isinstance(corpus, str | Path) else corpus
+    packed = _packed_among(paths) if isinstance(paths, Sequence) else []
+    if mix is not None and not packed:
+        raise UserError("--mix: is for packed corpora; make them by regard pack, or leave it out")
+    return choose_weights(packed, mix)
+
+
+def _packed_among(paths: Sequence[object]) -> list[Path]:
+    found: dict[object, list[Path]] = {
+        path: find_corpora(path) for path in paths if isinstance(path, Path)
+    }
+    if not any(found.values()):
+        return []
+    for path, corpora in found.items():
+        if not corpora:
+            raise UserError(f"{path}: is no packed corpus, unlike others; pack it by regard pack")
+    every = (corpus for corpora in found.values() for corpus in corpora)
+    return list({corpus.resolve(): corpus for corpus in every}.values())
+
+
+def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
+    """Return the corpora of a mixture such as web=0.7,code=0.3, with their weights.
+
+    Without one, weights are 0: rows are drawn from all corpora alike.
+
+    Raises:
+        UserError: a name or weight is invalid, or a corpus has no weight.
+    """
+    if mix is None:
+        return dict.fromkeys(corpora, 0.0)
+    named = {path.resolve().name: path for path in corpora}
+    if len(named) < len(corpora):
+        raise UserError("--mix: two packed corpora have the same name; rename one")
+    weights: dict[Path, float] = {}
+    for part in mix.split(","):
+        name, _, value = (text.strip() for text in part.partition("="))
+        weight = _weight(value)
+        if weight is None:
+            raise UserError(f"--mix {part}: expected NAME=WEIGHT with a weight above 0: web=0.7")
+        if name not in named:
+            raise UserError(f"--mix {name}: there is no such corpus; {alternatives(name, named)}")
+        if named[name] in weights:
+            raise UserError(f"--mix {name}: is given twice; leave one out")
+        weights[named[name]] = weight
+    missing = [name for name, path in named.items() if path not in weights]
+    if missing:
+        raise UserError(f"--mix: has no weight for {', '.join(missing)}; give one, or leave it out")
+    return weights
+
+
+def _weight(value: str) -> float | None:
+    try:
+        weight = float(value)
+    except ValueError:
+        return None
+    return weight if 0 < weight < float("inf") else None
