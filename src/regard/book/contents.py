@@ -9,6 +9,7 @@ from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
 from regard.errors import UserError, suggestion
 from regard.studies.finding import Finding, Row
+from regard.studies.quotations import corrections_of, with_numbers
 from regard.studies.registry import THEMES, all_studies
 from regard.studies.study import STORED_SEEDS, Study
 
@@ -64,7 +65,7 @@ class Entry:
     studies: tuple[Block, ...]
     derivations: tuple[Block, ...]
     corrections: tuple[Correction, ...]
-    """Errors in the course's document that the studies of this part show."""
+    """Errors in the course's document at this part."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +78,19 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Error:
-    """An error in the document of a course."""
-
-    course: str
-    study: str
-    """Name of the study whose measurements show it."""
-    correction: Correction
-
-
-@dataclass(frozen=True)
 class Book:
-    """Chapters, then the studies that no part shows, and what the documents get wrong."""
+    """Chapters, then the studies that no part shows."""
 
     chapters: tuple[Chapter, ...]
     others: tuple[str, ...]
     """Names of the studies after the courses."""
-    errors: tuple[Error, ...]
     results: Results
+
+    @property
+    def corrected(self) -> tuple[Entry, ...]:
+        """The parts at which the document of a course is wrong."""
+        entries = (entry for chapter in self.chapters for entry in chapter.entries)
+        return tuple(entry for entry in entries if entry.corrections)
 
     @property
     def n_questions(self) -> int:
@@ -190,6 +186,7 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
     studies, derivations = set[str](), set[str]()
     chapters: dict[str, list[Entry]] = {}
     for part in parts:
+        part = with_numbers(part, results.findings)
         items = tuple(_item(part, shown, results) for shown in part.shown)
         whole = [item.name for item in items if item.kind in ("study", "figure")
                  and item.measurement is None]  # fmt: skip
@@ -202,8 +199,8 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             corrections=tuple(
                 correction
                 for name in part.studies
-                for correction in results.findings[name].study.corrections
-                if correction.course == part.course
+                for correction in corrections_of(results.findings[name])
+                if (correction.course, correction.part) == (part.course, part.number)
             ),
         )
         chapters.setdefault(part.course, []).append(entry)
@@ -212,13 +209,6 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             Chapter(course, COURSES[course], tuple(entries)) for course, entries in chapters.items()
         ),
         others=tuple(name for name in results.findings if name not in studies),
-        errors=tuple(
-            Error(course, name, correction)
-            for course in chapters
-            for name, finding in results.findings.items()
-            for correction in finding.study.corrections
-            if correction.course == course
-        ),
         results=results,
     )
 
@@ -241,17 +231,8 @@ def _item(part: Part, shown: Shown, results: Results) -> Item:
     if kind != "study":
         return Item(id_, shown, kind, name)
     study, _, number = name.partition("/")
-    return Item(id_, shown, kind, study, _measurement(results.findings[study], number))
-
-
-def _measurement(finding: Finding, name: str) -> Row | None:
-    """Return a measurement by name, or none for the whole finding."""
-    if not name:
-        return None
-    for row in (*finding.rows, *finding.outside_condition_rows):
-        if row.name == name:
-            return row
-    raise KeyError(f"{finding.study.name} has no measurement {name}")
+    finding = results.findings[study]
+    return Item(id_, shown, kind, study, finding.row(number) if number else None)
 
 
 def _blocks(names: Iterable[str], before: set[str]) -> tuple[Block, ...]:
