@@ -145,7 +145,7 @@ def test_a_link_into_a_folded_answer_unfolds_it(browser: "Browser", tmp_path: Pa
 
 def test_sliders_look_numbers_up_by_keyboard(browser: "Browser", folder: Path) -> None:
     with watched(browser, folder / "index.html") as tab:
-        open_part(tab, "jhu-hw5-1.1")
+        open_part(tab, "study-averaging")
         keys, length = tab.locator("#study-averaging input[type=range]").all()
         cells = tab.locator("#study-averaging .slider td")
         assert cells.all_inner_texts() == ["0.4993", "0.4993", "0.00134"]

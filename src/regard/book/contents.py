@@ -48,7 +48,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Block:
-    """A study or a derivation in a part."""
+    """A study, a derivation or a section of the documentation in a part."""
 
     name: str
     in_full: bool
@@ -64,6 +64,8 @@ class Entry:
     items: tuple[Item, ...]
     studies: tuple[Block, ...]
     derivations: tuple[Block, ...]
+    sections: tuple[Block, ...]
+    """Sections of the documentation, by address."""
     corrections: tuple[Correction, ...]
     """Errors in the course's document at this part."""
 
@@ -183,7 +185,7 @@ def _finding(study: Study[Any], *, train: bool) -> Finding:
 
 def arrange(parts: Iterable[Part], results: Results) -> Book:
     """Arrange parts by course; a study or derivation is in full where it is first shown."""
-    studies, derivations = set[str](), set[str]()
+    studies, derivations, sections = set[str](), set[str](), set[str]()
     chapters: dict[str, list[Entry]] = {}
     for part in parts:
         part = with_numbers(part, results.findings)
@@ -196,6 +198,7 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             items=items,
             studies=_blocks(whole, studies),
             derivations=_blocks(derivations_of(part), derivations),
+            sections=_blocks(sections_of(part), sections),
             corrections=tuple(
                 correction
                 for name in part.studies
@@ -220,9 +223,18 @@ def part_id(part: Part) -> str:
 
 def derivations_of(part: Part) -> tuple[str, ...]:
     """Return the names of the derivations of a part."""
+    return tuple(dict.fromkeys([*filter(None, [part.derivation]), *_named(part, "derivation")]))
+
+
+def sections_of(part: Part) -> tuple[str, ...]:
+    """Return the addresses of the sections of the documentation of a part."""
+    return tuple(dict.fromkeys([*_named(part, "page"), *part.pages]))
+
+
+def _named(part: Part, kind: str) -> list[str]:
+    """Return the names of what shows a part, of one kind."""
     shown = (one.by.partition(":") for one in part.shown)
-    names = [name for kind, _, name in shown if kind == "derivation"]
-    return tuple(dict.fromkeys([*filter(None, [part.derivation]), *names]))
+    return [name for found, _, name in shown if found == kind]
 
 
 def _item(part: Part, shown: Shown, results: Results) -> Item:

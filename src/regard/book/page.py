@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from regard import __version__
 from regard.book.contents import Book
+from regard.book.documentation import section_html, section_id, section_title
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -198,6 +199,9 @@ def _environment() -> jinja2.Environment:
         "mathml": to_mathml,
         "math": with_math,
         "scripts": with_scripts,
+        "section_html": section_html,
+        "section_id": section_id,
+        "section_title": section_title,
         "framed": lambda view: Markup(in_notebook(view)),
         "inert": lambda data: Markup(inert(data)),
         "first_figure": _first_figure,

@@ -70,7 +70,7 @@ class Part(Config, frozen=True):
     derivation: str | None = None
     """Name of its derivation."""
     pages: tuple[str, ...] = ()
-    """Pages of the documentation."""
+    """Further sections of the documentation, as in `page:`."""
     command: str | None = None
     """A command that performs the task, or shows the answer."""
 
