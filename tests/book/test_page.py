@@ -1,5 +1,6 @@
 """The page, the slides, and a finding in a notebook."""
 
+import dataclasses
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -11,10 +12,11 @@ import pytest
 from msgspec.structs import replace
 from tiny_book import PARTS, tiny_book, tiny_results
 
-from regard.book.contents import arrange
+from regard.book.contents import Proof, arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
 from regard.cli import main
 from regard.courses import Shown
+from regard.derivations import DERIVATIONS
 from regard.studies.single_head.one_query import averaging
 
 
@@ -124,6 +126,21 @@ def test_lines_of_a_derivation_have_reason_and_outcome() -> None:
     assert re.search(r"exact|relative error \de-1\d", equality)
     assert ">bound holds<" in bound
     assert ">difference within its bound<" in approximation
+
+
+def test_lines_to_choose_stand_before_the_answer() -> None:
+    derivation = DERIVATIONS["product-mean"]
+    results = dataclasses.replace(
+        tiny_results(),
+        proofs={**tiny_results().proofs, "product-mean": Proof(derivation, derivation.check(0))},
+    )
+    part = replace(PARTS[1], derivation="product-mean", shown=PARTS[1].shown[1:])
+    page = book_html(arrange([part], results))
+    missing, wrong = re.findall(r'<details class="exercise">.*?</ol>', page, re.DOTALL)
+    assert missing.count('<details class="option">') == 4
+    assert missing.count("✓ right") == wrong.count("✓ this is the wrong line") == 1
+    assert page.index(wrong) < page.index('<details class="answer">')
+    assert "the missing line" not in book_html(arrange(PARTS[:1], tiny_results()))
 
 
 def test_heads_can_be_looked_at() -> None:

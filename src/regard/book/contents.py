@@ -2,16 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.courses import COURSES, Correction, Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
+from regard.derivations.line_exercises import (
+    MissingLine,
+    WrongLine,
+    missing_line,
+    wrong_line,
+)
 from regard.errors import UserError, suggestion
 from regard.studies.finding import Finding, Row
 from regard.studies.quotations import corrections_of, with_numbers
 from regard.studies.registry import THEMES, all_studies
 from regard.studies.study import STORED_SEEDS, Study
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,9 @@ class Entry:
     derivations: tuple[Block, ...]
     sections: tuple[Block, ...]
     """Sections of the documentation, by address."""
+    missing_line: MissingLine | None
+    """An exercise made of the part's derivation, if it has one."""
+    wrong_line: WrongLine | None
     corrections: tuple[Correction, ...]
     """Errors in the course's document at this part."""
 
@@ -199,6 +210,8 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             studies=_blocks(whole, studies),
             derivations=_blocks(derivations_of(part), derivations),
             sections=_blocks(sections_of(part), sections),
+            missing_line=_line_exercise(missing_line, part, results),
+            wrong_line=_line_exercise(wrong_line, part, results),
             corrections=tuple(
                 correction
                 for name in part.studies
@@ -214,6 +227,15 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
         others=tuple(name for name in results.findings if name not in studies),
         results=results,
     )
+
+
+def _line_exercise(
+    make: Callable[[Derivation, str], T | None], part: Part, results: Results
+) -> T | None:
+    """Return an exercise made of the lines of a part's derivation, the same each time."""
+    if part.derivation is None:
+        return None
+    return make(results.proofs[part.derivation].derivation, part.place)
 
 
 def part_id(part: Part) -> str:

@@ -146,6 +146,10 @@ def _gain(x: Inputs) -> Float64[Tensor, ""]:
     return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
+def _letters(x: Inputs) -> dict[str, Tensor]:
+    return {"a": _a(x), "SM": kernel(x), "Lambda": shrink(x)}
+
+
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",
     title="Orthogonal directions reduce the error of positive features",
@@ -158,6 +162,7 @@ ORTHOGONAL_FEATURES = Derivation(
     "quadrature over both lengths and all directions; series are cut where terms are below "
     "rounding.",
     draw=_draw,
+    letters=_letters,
     steps=(
         Step(
             r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",
