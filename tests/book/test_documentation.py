@@ -29,6 +29,13 @@ def test_a_picture_is_part_of_the_page() -> None:
     assert 'src="data:image/png;base64,' in section_html(address)
 
 
+def test_a_large_picture_is_described() -> None:
+    address = "docs/exercises/README.md#before-training"
+    assert pictures(address) == []
+    assert "[Picture: The encoder" in section_html(address)
+    assert "<img" not in section_html(address)
+
+
 def test_a_notebook_is_shown_cell_by_cell() -> None:
     html = section_html("docs/notebooks/character-gpt.ipynb")
     assert "<pre><code>" in html

@@ -15,6 +15,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+LARGEST_PICTURE = 100_000
+"""Bytes of a picture that is shown; a larger one is described by its alternative text."""
 _HEADING = re.compile(r"(?m)^#+ (.+)$")
 _SOURCES = Path(__file__).parents[3]
 """The repository, from which an editable installation reads."""
@@ -25,7 +27,7 @@ def section_html(address: str) -> Markup:
     """Return a section, `docs/….md#anchor`, up to the next heading, or a notebook.
 
     Raises:
-        FileNotFoundError: the installation doesn't hold the page or one of its pictures.
+        FileNotFoundError: the installation doesn't hold the page.
         KeyError: the page has no such section.
     """
     tokens = _markdown().parse(_section(address)[1])
@@ -44,9 +46,16 @@ def section_id(address: str) -> str:
 
 
 def pictures(address: str) -> list[str]:
-    """Return the paths of the pictures of a section."""
+    """Return the paths of the pictures of a section that are shown."""
     path, text = address.partition("#")[0], _section(address)[1]
-    return [_beside(path, name) for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)]
+    names = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    return [at for name in names if _is_shown(at := _beside(path, name))]
+
+
+def _is_shown(picture: str) -> bool:
+    """Return whether an installation holds a picture, and it is small enough."""
+    file = _file(picture)
+    return file.is_file() and len(file.read_bytes()) <= LARGEST_PICTURE
 
 
 def _file(path: str) -> Traversable:
@@ -82,11 +91,15 @@ def _notebook(text: str) -> str:
 
 
 def _offline(tokens: Sequence[Token], path: str) -> list[Token]:
-    """Put pictures into the text, and make links plain text."""
+    """Put pictures into the text, and make links and large pictures plain text."""
     kept = []
     for token in tokens:
         if token.type == "image":
-            token.attrSet("src", _picture(_beside(path, str(token.attrs["src"]))))
+            picture = _beside(path, str(token.attrs["src"]))
+            if _is_shown(picture):
+                token.attrSet("src", _picture(picture))
+            else:
+                token = Token("text", "", 0, content=f"[Picture: {token.content}]")
         if token.children:
             token.children = _offline(token.children, path)
         if token.type not in ("link_open", "link_close"):

@@ -123,9 +123,9 @@ class _Reader:
 
     def base(self) -> Tensor:
         token = self.take()
-        rules = {
+        rules: dict[str, Callable[[], Tensor]] = {
             "(": lambda: self.enclosed(")"),
-            r"\lVert": lambda: torch.linalg.vector_norm(self.enclosed(r"\rVert")),
+            r"\lVert": lambda: self.enclosed(r"\rVert").square().sum().sqrt(),
             r"\frac": lambda: self.group() / self.group(),
             r"\sqrt": lambda: self.group().sqrt(),
             r"\sum": self.sum_over,
