@@ -205,6 +205,8 @@ class _Reader:
 
     def named(self, name: str) -> Tensor:
         """An input, an entry of one, or the index of a sum."""
+        while self.next() == "'":
+            name += self.take()
         if self.next() != "_":
             if name in self.bound:
                 return torch.tensor(float(self.bound[name]), dtype=torch.float64)
