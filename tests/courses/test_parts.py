@@ -116,6 +116,22 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     assert f"{mean:.1%} on average over three".replace("%", " %") in text("3.f")
     (alone,) = scores("birthplaces-arms", "not-pretrained")
     assert f"(modern) gets {alone['accuracy']:.1%}".replace("%", " %") in text("3.d")
+    (guess,) = scores("birthplaces-arms", "without-them")
+    assert f"{guess['accuracy']:.1%} of the dev people".replace("%", " %") in text("4.a")
+
+
+def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
+    """eecs182-hw8 2.c.ii names the best head of each pattern, 2.b.iii the last layer."""
+    heads = find_study("pretrained-heads").stored_result().table
+    layers = find_study("two-meanings").stored_result().table
+    assert heads is not None
+    assert layers is not None
+    for pattern, best in {"previous token": "0.2", "next token": "1.8", "[CLS]": "4.5"}.items():
+        column = heads.columns.index(pattern)
+        assert max(heads.rows, key=lambda row: float(row[column]))[0] == best
+    values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
+    assert values[1] > values[2]
+    assert max(values[1:]) == values[-1]
 
 
 @pytest.mark.parametrize(
