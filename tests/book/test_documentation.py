@@ -23,6 +23,12 @@ def test_a_section_ends_at_the_next_heading_and_links_nowhere() -> None:
     assert "<a" not in section_html("docs/tasks.md#tasks")
 
 
+def test_the_corner_of_a_table_is_no_header() -> None:
+    html = section_html("docs/explorer-minilm.md#heads-of-a-trained-bert")
+    assert "<th></th>" not in html
+    assert "<th>trained</th>" in html
+
+
 def test_a_picture_is_part_of_the_page() -> None:
     address = "docs/exercises/README.md#the-dog-ran"
     assert pictures(address) == ["docs/exercises/the-dog-ran.png"]

@@ -139,6 +139,7 @@ def test_lines_to_choose_stand_before_the_answer() -> None:
     missing, wrong = re.findall(r'<details class="exercise">.*?</ol>', page, re.DOTALL)
     assert missing.count('<details class="option">') == 4
     assert missing.count("✓ right") == wrong.count("✓ this is the wrong line") == 1
+    assert "<summary>" not in missing.split("</summary>", 1)[1], "a formula has a name in text"
     assert page.index(wrong) < page.index('<details class="answer">')
     assert "the missing line" not in book_html(arrange(PARTS[:1], tiny_results()))
 

@@ -93,7 +93,9 @@ def _notebook(text: str) -> str:
 def _offline(tokens: Sequence[Token], path: str) -> list[Token]:
     """Put pictures into the text, and make links and large pictures plain text."""
     kept = []
-    for token in tokens:
+    for place, token in enumerate(tokens):
+        if token.type == "th_open" and not tokens[place + 1].content:
+            token.tag = tokens[place + 2].tag = "td"  # the corner of a table heads nothing
         if token.type == "image":
             picture = _beside(path, str(token.attrs["src"]))
             if _is_shown(picture):
