@@ -1,5 +1,7 @@
 """Attention by products of features: the order of the products, and the speed-up."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
@@ -41,9 +43,7 @@ def _features_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
 
 
 def _ratio(x: Inputs) -> Float64[Tensor, ""]:
-    slow, fast = (
-        operations(lambda c, run=run: run(c, x)) for run in (_weights_first, _features_first)
-    )
+    slow, fast = (operations(partial(run, x=x)) for run in (_weights_first, _features_first))
     return slow / fast
 
 
