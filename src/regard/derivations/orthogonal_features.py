@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
-from regard.derivations.random_features import kernel, shrink
+from regard.derivations.random_features import kernel, letters, shrink
 
 _TERMS = 40
 """Number of terms of the series; all others are below rounding."""
@@ -146,10 +146,6 @@ def _gain(x: Inputs) -> Float64[Tensor, ""]:
     return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
-def _letters(x: Inputs) -> dict[str, Tensor]:
-    return {"a": _a(x), "SM": kernel(x), "Lambda": shrink(x)}
-
-
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",
     title="Orthogonal directions reduce the error of positive features",
@@ -162,7 +158,7 @@ ORTHOGONAL_FEATURES = Derivation(
     "quadrature over both lengths and all directions; series are cut where terms are below "
     "rounding.",
     draw=_draw,
-    letters=_letters,
+    letters=letters,
     steps=(
         Step(
             r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",
