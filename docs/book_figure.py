@@ -24,7 +24,7 @@ def main() -> None:
     """Write the book of one course, and take two pictures of a question."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         made = make_book(["practical-4"])
-        (page,) = write_book(Path(folder), made, hide_answers=False, slides=False)
+        (page,) = write_book(Path(folder), made, slides=False)
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu"],
@@ -45,6 +45,7 @@ def photograph(
     """The upper part of a page."""
     tab = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
     tab.goto(address)
+    tab.evaluate("document.querySelectorAll('.answer').forEach((one) => { one.open = true; })")
     tab.wait_for_timeout(500)
     picture = Image.open(io.BytesIO(tab.screenshot()))
     tab.close()

@@ -21,7 +21,7 @@ Scheme = Literal["light", "dark"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("book")
-    write_book(out, tiny_book(), hide_answers=False, slides=True)
+    write_book(out, tiny_book(), slides=True)
     return out
 
 
@@ -134,7 +134,7 @@ def test_a_phone_shows_contents_on_request(browser: "Browser", folder: Path) -> 
 
 
 def test_a_link_into_a_folded_answer_unfolds_it(browser: "Browser", tmp_path: Path) -> None:
-    (page,) = write_book(tmp_path, tiny_book(), hide_answers=True, slides=False)
+    (page,) = write_book(tmp_path, tiny_book(), slides=False)
     with watched(browser, page) as tab:
         assert not tab.locator("[id='jhu-hw5-1.1-weight']").is_visible()
         tab.evaluate("location.hash = 'study-averaging'")
@@ -145,7 +145,7 @@ def test_a_link_into_a_folded_answer_unfolds_it(browser: "Browser", tmp_path: Pa
 
 def test_sliders_look_numbers_up_by_keyboard(browser: "Browser", folder: Path) -> None:
     with watched(browser, folder / "index.html") as tab:
-        open_part(tab, "jhu-hw5-1.1")
+        open_part(tab, "study-averaging")
         keys, length = tab.locator("#study-averaging input[type=range]").all()
         cells = tab.locator("#study-averaging .slider td")
         assert cells.all_inner_texts() == ["0.4993", "0.4993", "0.00134"]
@@ -172,6 +172,7 @@ def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:
 def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path, scheme: Scheme) -> None:
     with watched(browser, folder / "index.html", scheme=scheme) as tab:
         open_part(tab, "study-products")
+        tab.locator("#study-products > .answer > summary").click()
         tab.get_by_text("Look inside: attention of each state to all states").click()
         frame = tab.frame_locator("iframe[title='attention of each state to all states']")
         frame.get_by_role("button", name="Step by step").click()
@@ -184,6 +185,20 @@ def test_print_has_every_part(browser: "Browser", folder: Path) -> None:
         for part in pages(tab):
             assert tab.evaluate(f"document.getElementById('{part}').checkVisibility()"), part
         assert not tab.locator("nav").is_visible()
+        answers = tab.locator(".answer")
+        for event, opened in (("beforeprint", answers.count()), ("afterprint", 0)):
+            tab.evaluate("(name) => dispatchEvent(new Event(name))", event)
+            assert tab.locator(".answer[open]").count() == opened
+
+
+def test_an_option_is_clicked_and_gives_its_reason(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        open_part(tab, "jhu-hw5-1.1")
+        right, wrong = tab.locator(".option").all()
+        right.locator("summary").click()
+        assert right.get_by_text("One less is smaller.").is_visible()
+        assert not wrong.locator("p").is_visible()
+        assert not tab.locator("[id='jhu-hw5-1.1-weight']").is_visible(), "the answer stays folded"
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])

@@ -48,11 +48,21 @@ def test_an_unknown_measurement_stops_the_book() -> None:
         arrange([replace(PARTS[0], shown=(wrong,))], tiny_results())
 
 
-def test_errors_of_the_documents_are_listed() -> None:
-    assert [(one.course, one.study) for one in tiny_book().errors] == [
-        ("eecs182-hw8", "fourier-features")
-    ] * len(tiny_results().findings["fourier-features"].study.corrections)
-    assert not arrange(PARTS[:1], tiny_results()).errors
+def test_an_error_stands_once_at_its_part() -> None:
+    """Also if several parts show its study."""
+    shown = (Shown(id="x", text="x", by="study:fourier-features"),)
+    parts = [replace(PARTS[2], number=number, shown=shown) for number in ("3.a.ii", "3.a.iii")]
+    book = arrange(parts, tiny_results())
+    assert [entry.part.number for entry in book.corrected] == ["3.a.ii", "3.a.iii"]
+    for entry in book.corrected:
+        assert [one.part for one in entry.corrections] == [entry.part.number]
+    assert not tiny_book().corrected
+
+
+def test_texts_have_the_numbers_that_they_quote() -> None:
+    part = replace(PARTS[0], answer="It is {study:products/score of state 1|.0f}.")
+    (chapter,) = arrange([part], tiny_results()).chapters
+    assert chapter.entries[0].part.answer == "It is 1054."
 
 
 def test_the_subject_is_what_is_shown() -> None:

@@ -1,5 +1,6 @@
 """The page, the slides, and a finding in a notebook."""
 
+import dataclasses
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -11,9 +12,11 @@ import pytest
 from msgspec.structs import replace
 from tiny_book import PARTS, tiny_book, tiny_results
 
-from regard.book.contents import arrange
+from regard.book.contents import Proof, arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
 from regard.cli import main
+from regard.courses import Shown
+from regard.derivations import DERIVATIONS
 from regard.studies.single_head.one_query import averaging
 
 
@@ -50,7 +53,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "page", [book_html(tiny_book(), hide_answers=False), slides_html(tiny_book())],
+    "page", [book_html(tiny_book()), slides_html(tiny_book())],
     ids=["book", "slides"],
 )  # fmt: skip
 def test_a_page_is_whole_and_fetches_nothing(page: str) -> None:
@@ -65,48 +68,57 @@ def test_a_page_is_whole_and_fetches_nothing(page: str) -> None:
 
 
 def test_everything_shown_has_an_element() -> None:
-    ids = Page(book_html(tiny_book(), hide_answers=False)).ids
+    ids = Page(book_html(tiny_book())).ids
     for part in PARTS:
         here = f"{part.course}-{part.number}"
         assert {here, *(f"{here}-{one.id}" for one in part.shown)} <= set(ids)
-    assert {"study-averaging", "study-products", "derivation-square", "errors"} <= set(ids)
+    assert {"study-averaging", "study-products", "derivation-square"} <= set(ids)
 
 
 def test_a_figure_is_drawn_once() -> None:
-    page = book_html(tiny_book(), hide_answers=False)
+    page = book_html(tiny_book())
     assert page.count('id="figure-averaging"') == 1
     assert page.count('href="#figure-averaging"') == 1
     assert page.count(averaging().caption.split(".")[0]) >= 4, "visible, and as text alternative"
 
 
 def test_clip_paths_lie_outside_the_pages_that_may_be_hidden() -> None:
-    pages, after = book_html(tiny_book(), hide_answers=False).split("</main>")
+    pages, after = book_html(tiny_book()).split("</main>")
     assert "<clipPath" not in pages
     for name in re.findall(r'clip-path="url\(#([^)]*)\)"', pages):
         assert f'<clipPath id="{name}">' in after
 
 
-def test_hidden_answers_leave_problem_and_options() -> None:
-    assert Page(book_html(tiny_book(), hide_answers=False)).opened == 5 + len(tiny_book().errors)
-    hidden = Page(book_html(tiny_book(), hide_answers=True))
-    assert hidden.opened == 0
-    assert "The numbers are natural." in hidden.visible_text
-    assert hidden.visible_text.count("Yes") == 1, "as an option"
-    for secret in ("One less is smaller", "always", "✓ right", averaging().study.claim[:20]):
-        assert secret not in hidden.visible_text
-        assert secret in hidden.folded_text
-    nav = book_html(tiny_book(), hide_answers=True).split("<nav")[1].split("</nav>")[0]
-    assert "✓" not in nav
+def test_answers_are_folded_and_options_stand_before_them() -> None:
+    page = Page(book_html(tiny_book()))
+    assert page.opened == 0
+    assert "The numbers are natural." in page.visible_text
+    for option in ("✓ right", "One less is smaller", "✗ wrong"):
+        assert option in page.visible_text, "beside the answer, each folded by itself"
+        assert option not in page.folded_text
+    for secret in ("always", averaging().study.claim[:20]):
+        assert secret not in page.visible_text
+        assert secret in page.folded_text
+    options = book_html(tiny_book()).split('<ol class="options">')[1].split("</ol>")[0]
+    assert options.count('<details class="option"><summary>') == 2
+
+
+def test_an_error_of_a_document_stands_at_its_part_and_is_listed() -> None:
+    shown = (Shown(id="x", text="x", by="study:fourier-features"),)
+    page = book_html(arrange([replace(PARTS[2], shown=shown)], tiny_results()))
+    assert page.count("The directions are drawn from N(0, σ²I).") == 1
+    errors = page.split('id="errors"')[1]
+    assert '<a href="#eecs182-hw8-3.a.ii">3.a.ii</a>' in errors
 
 
 def test_texts_are_escaped() -> None:
-    page = book_html(tiny_book(), hide_answers=False)
+    page = book_html(tiny_book())
     assert "&lt;b&gt;always&lt;/b&gt;" in page
     assert "<b>always" not in page
 
 
 def test_lines_of_a_derivation_have_reason_and_outcome() -> None:
-    page = book_html(tiny_book(), hide_answers=False)
+    page = book_html(tiny_book())
     lines = page.split('id="derivation-square"')[1].split("</section>")[0]
     assert "The square of a sum." in lines
     first, equality, bound, approximation = lines.split("<li")[1:]
@@ -116,8 +128,24 @@ def test_lines_of_a_derivation_have_reason_and_outcome() -> None:
     assert ">difference within its bound<" in approximation
 
 
+def test_lines_to_choose_stand_before_the_answer() -> None:
+    derivation = DERIVATIONS["product-mean"]
+    results = dataclasses.replace(
+        tiny_results(),
+        proofs={**tiny_results().proofs, "product-mean": Proof(derivation, derivation.check(0))},
+    )
+    part = replace(PARTS[1], derivation="product-mean", shown=PARTS[1].shown[1:])
+    page = book_html(arrange([part], results))
+    missing, wrong = re.findall(r'<details class="exercise">.*?</ol>', page, re.DOTALL)
+    assert missing.count('<details class="option">') == 4
+    assert missing.count("✓ right") == wrong.count("✓ this is the wrong line") == 1
+    assert "<summary>" not in missing.split("</summary>", 1)[1], "a formula has a name in text"
+    assert page.index(wrong) < page.index('<details class="answer">')
+    assert "the missing line" not in book_html(arrange(PARTS[:1], tiny_results()))
+
+
 def test_heads_can_be_looked_at() -> None:
-    page = book_html(tiny_book(), hide_answers=False)
+    page = book_html(tiny_book())
     assert page.count("<iframe srcdoc=") == 3
     assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in page
 
@@ -178,7 +206,7 @@ def test_a_lesson_is_titled_by_what_it_shows() -> None:
     """Pages of a single question were titled "five courses"."""
     lesson = arrange(PARTS[:1], tiny_results())
     title = f"Attention: {lesson.subject}"
-    page, slides = book_html(lesson, hide_answers=False), slides_html(lesson)
+    page, slides = book_html(lesson), slides_html(lesson)
     assert f"<title>{title}</title>" in page
     assert f"<h1>{title}</h1>" in page
     assert "1 question, answered" in page
@@ -188,9 +216,9 @@ def test_a_lesson_is_titled_by_what_it_shows() -> None:
 
 
 def test_slides_are_written_on_request(tmp_path: Path) -> None:
-    written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=False)
+    written = write_book(tmp_path, tiny_book(), slides=False)
     assert written == [tmp_path / "index.html"]
-    written = write_book(tmp_path, tiny_book(), hide_answers=False, slides=True)
+    written = write_book(tmp_path, tiny_book(), slides=True)
     assert [page.name for page in written] == ["index.html", "slides.html"]
     assert all(page.stat().st_size > 100_000 for page in written)
 

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -14,6 +15,7 @@ from regard.cli.main import regard
 from regard.courses import Part, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
+from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
 
 ROOT = Path(__file__).parents[2]
@@ -96,12 +98,40 @@ def slug(title: str) -> str:
 
 
 def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
-    """practical-4 4.b quotes the AUROC of two signals, for each of three seeds."""
-    (shown,) = (s for part, s in SHOWN if part.place == "practical-4 4.b" and "AUROC 0" in s.text)
-    experiment = json.loads((ROOT / "docs/figures/birthplaces-modern.json").read_text("utf-8"))
-    aurocs = [score["auroc"] for score in experiment["scores"] if score["arm"] == "pretrained"]
-    expected = [f"{of[signal]:.2f}" for signal in ("probability", "familiarity") for of in aurocs]
-    assert re.findall(r"0\.\d+", shown.text) == expected
+    """They stand in answers of practical-4; the experiment isn't a study."""
+
+    def scores(name: str, arm: str) -> list[dict[str, Any]]:
+        experiment = json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
+        return [score for score in experiment["scores"] if score["arm"] == arm]
+
+    def text(number: str) -> str:
+        (part,) = (part for part in PARTS if part.place == f"practical-4 {number}")
+        return part.answer
+
+    seeds = scores("birthplaces-modern", "pretrained")
+    for signal in ("probability", "familiarity"):
+        aurocs = [of["auroc"][signal] for of in seeds]
+        assert f"{min(aurocs):.2f} to {max(aurocs):.2f}" in text("4.b")
+    mean = sum(of["accuracy"] for of in seeds) / len(seeds)
+    assert f"{mean:.1%} on average over three".replace("%", " %") in text("3.f")
+    (alone,) = scores("birthplaces-arms", "not-pretrained")
+    assert f"(modern) gets {alone['accuracy']:.1%}".replace("%", " %") in text("3.d")
+    (guess,) = scores("birthplaces-arms", "without-them")
+    assert f"{guess['accuracy']:.1%} of the dev people".replace("%", " %") in text("4.a")
+
+
+def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
+    """eecs182-hw8 2.c.ii names the best head of each pattern, 2.b.iii the last layer."""
+    heads = find_study("pretrained-heads").stored_result().table
+    layers = find_study("two-meanings").stored_result().table
+    assert heads is not None
+    assert layers is not None
+    for pattern, best in {"previous token": "0.2", "next token": "1.8", "[CLS]": "4.5"}.items():
+        column = heads.columns.index(pattern)
+        assert max(heads.rows, key=lambda row: float(row[column]))[0] == best
+    values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
+    assert values[1] > values[2]
+    assert max(values[1:]) == values[-1]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +164,7 @@ def test_commands_parse(line: str) -> None:
 def test_formulas_convert() -> None:
     for part in PARTS:
         for text in texts(part):
-            pieces = text.split("$")
+            pieces = QUOTATION.sub("0", text).split("$")
             assert len(pieces) % 2 == 1, text
             for i, piece in enumerate(pieces):
                 if i % 2:

@@ -35,6 +35,7 @@ NAMES = (
     "positive-features",
     "favor-errors",
     "orthogonal-features",
+    "feature-products",
 )
 """Other pages refer to these."""
 

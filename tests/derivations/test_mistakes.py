@@ -263,6 +263,11 @@ MISTAKES: dict[str, tuple[str, str, Mistake]] = {
         r"\geq \sum_{k \geq 1}",
         lambda x: 2 / x.d * ((a(x) / 2).exp() - 1) ** 2,
     ),
+    "features for free": (
+        "feature-products",
+        r"= L \left( 4 m d",
+        lambda x: 2 * x.L * x.m * x.d,
+    ),
 }
 
 

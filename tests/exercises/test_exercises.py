@@ -10,6 +10,7 @@ import torch
 from graded import ALL, SEED, graded, mutant, mutants, solution
 from mutants import MUTANTS
 
+from regard.courses import COURSES, all_parts
 from regard.exercises.exercise import Exercise, Mistake, exercise, normal
 from regard.exercises.registry import EXERCISES
 from regard.exercises.values import difference
@@ -30,6 +31,19 @@ def test_there_are_enough_exercises_of_each_course() -> None:
     for group in EXERCISES.values():
         parts = [exercise.part for exercise in group]
         assert len(set(parts)) == len(parts), "rows of one course are told apart by their parts"
+
+
+def test_most_parts_of_the_courses_can_be_practiced() -> None:
+    """By an exercise, by options, or by the lines of a derivation."""
+    numbers = {course: [p.number for p in all_parts() if p.course == course] for course in COURSES}
+    practiced = {part.place for part in all_parts() if part.options or part.derivation}
+    for one in ALL.values():
+        listed = numbers[one.course]
+        ends = one.part.split("–") if one.part[:2] != "4." else ["4"]
+        span = listed[listed.index(ends[0]) : listed.index(ends[-1]) + 1]
+        practiced |= {f"{one.course} {number}" for number in span}
+    assert len(practiced) >= 60
+    assert {part.place for part in all_parts() if part.kind == "derive"} <= practiced
 
 
 @EACH

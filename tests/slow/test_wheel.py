@@ -20,13 +20,18 @@ def test_an_installed_wheel_runs_without_the_sources(tmp_path: Path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     tiny = ["training.steps=3", "training.steps=3", "model.d_model=16"]
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "demo", "--out", str(tmp_path / "out"), *tiny],
-        env={"PYTHONPATH": str(site), "PATH": ""},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "Report:" in done.stdout
+
+    def regard(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "regard", *arguments],
+            env={"PYTHONPATH": str(site), "PATH": ""},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert "Report:" in regard("demo", "--out", "out", *tiny)
+    assert "Book:" in regard("book", "--out", "book", "--only", "practical-4 3.b")
+    assert "Documentation: 2. Pretraining" in (tmp_path / "book/index.html").read_text("utf-8")
     assert (site / "regard" / "py.typed").exists()

@@ -2,15 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.courses import COURSES, Correction, Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
+from regard.derivations.line_exercises import (
+    MissingLine,
+    WrongLine,
+    missing_line,
+    wrong_line,
+)
 from regard.errors import UserError, suggestion
 from regard.studies.finding import Finding, Row
+from regard.studies.quotations import corrections_of, with_numbers
 from regard.studies.registry import THEMES, all_studies
 from regard.studies.study import STORED_SEEDS, Study
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Block:
-    """A study or a derivation in a part."""
+    """A study, a derivation or a section of the documentation in a part."""
 
     name: str
     in_full: bool
@@ -63,8 +72,13 @@ class Entry:
     items: tuple[Item, ...]
     studies: tuple[Block, ...]
     derivations: tuple[Block, ...]
+    sections: tuple[Block, ...]
+    """Sections of the documentation, by address."""
+    missing_line: MissingLine | None
+    """An exercise made of the part's derivation, if it has one."""
+    wrong_line: WrongLine | None
     corrections: tuple[Correction, ...]
-    """Errors in the course's document that the studies of this part show."""
+    """Errors in the course's document at this part."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +91,19 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Error:
-    """An error in the document of a course."""
-
-    course: str
-    study: str
-    """Name of the study whose measurements show it."""
-    correction: Correction
-
-
-@dataclass(frozen=True)
 class Book:
-    """Chapters, then the studies that no part shows, and what the documents get wrong."""
+    """Chapters, then the studies that no part shows."""
 
     chapters: tuple[Chapter, ...]
     others: tuple[str, ...]
     """Names of the studies after the courses."""
-    errors: tuple[Error, ...]
     results: Results
+
+    @property
+    def corrected(self) -> tuple[Entry, ...]:
+        """The parts at which the document of a course is wrong."""
+        entries = (entry for chapter in self.chapters for entry in chapter.entries)
+        return tuple(entry for entry in entries if entry.corrections)
 
     @property
     def n_questions(self) -> int:
@@ -187,9 +196,10 @@ def _finding(study: Study[Any], *, train: bool) -> Finding:
 
 def arrange(parts: Iterable[Part], results: Results) -> Book:
     """Arrange parts by course; a study or derivation is in full where it is first shown."""
-    studies, derivations = set[str](), set[str]()
+    studies, derivations, sections = set[str](), set[str](), set[str]()
     chapters: dict[str, list[Entry]] = {}
     for part in parts:
+        part = with_numbers(part, results.findings)
         items = tuple(_item(part, shown, results) for shown in part.shown)
         whole = [item.name for item in items if item.kind in ("study", "figure")
                  and item.measurement is None]  # fmt: skip
@@ -199,11 +209,14 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             items=items,
             studies=_blocks(whole, studies),
             derivations=_blocks(derivations_of(part), derivations),
+            sections=_blocks(sections_of(part), sections),
+            missing_line=_line_exercise(missing_line, part, results),
+            wrong_line=_line_exercise(wrong_line, part, results),
             corrections=tuple(
                 correction
                 for name in part.studies
-                for correction in results.findings[name].study.corrections
-                if correction.course == part.course
+                for correction in corrections_of(results.findings[name])
+                if (correction.course, correction.part) == (part.course, part.number)
             ),
         )
         chapters.setdefault(part.course, []).append(entry)
@@ -212,15 +225,17 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
             Chapter(course, COURSES[course], tuple(entries)) for course, entries in chapters.items()
         ),
         others=tuple(name for name in results.findings if name not in studies),
-        errors=tuple(
-            Error(course, name, correction)
-            for course in chapters
-            for name, finding in results.findings.items()
-            for correction in finding.study.corrections
-            if correction.course == course
-        ),
         results=results,
     )
+
+
+def _line_exercise(
+    make: Callable[[Derivation, str], T | None], part: Part, results: Results
+) -> T | None:
+    """Return an exercise made of the lines of a part's derivation, the same each time."""
+    if part.derivation is None:
+        return None
+    return make(results.proofs[part.derivation].derivation, part.place)
 
 
 def part_id(part: Part) -> str:
@@ -230,9 +245,18 @@ def part_id(part: Part) -> str:
 
 def derivations_of(part: Part) -> tuple[str, ...]:
     """Return the names of the derivations of a part."""
+    return tuple(dict.fromkeys([*filter(None, [part.derivation]), *_named(part, "derivation")]))
+
+
+def sections_of(part: Part) -> tuple[str, ...]:
+    """Return the addresses of the sections of the documentation of a part."""
+    return tuple(dict.fromkeys([*_named(part, "page"), *part.pages]))
+
+
+def _named(part: Part, kind: str) -> list[str]:
+    """Return the names of what shows a part, of one kind."""
     shown = (one.by.partition(":") for one in part.shown)
-    names = [name for kind, _, name in shown if kind == "derivation"]
-    return tuple(dict.fromkeys([*filter(None, [part.derivation]), *names]))
+    return [name for found, _, name in shown if found == kind]
 
 
 def _item(part: Part, shown: Shown, results: Results) -> Item:
@@ -241,17 +265,8 @@ def _item(part: Part, shown: Shown, results: Results) -> Item:
     if kind != "study":
         return Item(id_, shown, kind, name)
     study, _, number = name.partition("/")
-    return Item(id_, shown, kind, study, _measurement(results.findings[study], number))
-
-
-def _measurement(finding: Finding, name: str) -> Row | None:
-    """Return a measurement by name, or none for the whole finding."""
-    if not name:
-        return None
-    for row in (*finding.rows, *finding.outside_condition_rows):
-        if row.name == name:
-            return row
-    raise KeyError(f"{finding.study.name} has no measurement {name}")
+    finding = results.findings[study]
+    return Item(id_, shown, kind, study, finding.row(number) if number else None)
 
 
 def _blocks(names: Iterable[str], before: set[str]) -> tuple[Block, ...]:

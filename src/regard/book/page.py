@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from regard import __version__
 from regard.book.contents import Book
+from regard.book.documentation import section_html, section_id, section_title
+from regard.book.formula_text import formula_text
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -22,6 +24,7 @@ from regard.errors import UserError
 from regard.explorer.page import in_notebook, page_script
 from regard.files import content_policy, inert, write_file
 from regard.studies.finding import Finding, Verdict
+from regard.studies.quotations import corrections_of
 
 _MARKS = {
     Verdict.HOLDS: "✓",
@@ -46,14 +49,14 @@ BESIDE = 560
 """Most letters beside or above a figure on a slide; a longer caption is left out."""
 
 
-def write_book(folder: Path, book: Book, *, hide_answers: bool, slides: bool) -> list[Path]:
+def write_book(folder: Path, book: Book, *, slides: bool) -> list[Path]:
     """Write index.html, and slides.html if requested; return their paths.
 
     Raises:
         UserError: the folder is a run's, or such a file isn't a book's.
     """
     require_book_folder(folder)
-    pages = {"index.html": book_html(book, hide_answers=hide_answers)}
+    pages = {"index.html": book_html(book)}
     if slides:
         pages["slides.html"] = slides_html(book)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,12 +80,11 @@ def require_book_folder(folder: Path) -> None:
             raise UserError(f"{path}: isn't a page of regard book; choose another --out")
 
 
-def book_html(book: Book, *, hide_answers: bool) -> str:
-    """Return the book as one page; `hide_answers` folds the answers until clicked."""
+def book_html(book: Book) -> str:
+    """Return the book as one page; answers are folded until clicked, and open in print."""
     script = _static("formulas.js") + _static("book.js")
     page = _environment().get_template("book.html").render(
         book=book,
-        hide_answers=hide_answers,
         script=script,
         policy=_policy(script, page_script()),
     )  # fmt: skip
@@ -106,7 +108,8 @@ def slides_html(book: Book) -> str:
 
 def finding_html(finding: Finding) -> str:
     """Return one finding, styled for a notebook."""
-    return _environment().get_template("notebook.html").render(finding=finding, svg=finding.svg())
+    template = _environment().get_template("notebook.html")
+    return template.render(finding=finding, svg=finding.svg(), corrections=corrections_of(finding))
 
 
 def _policy(*scripts: str) -> str:
@@ -197,11 +200,15 @@ def _environment() -> jinja2.Environment:
         "mathml": to_mathml,
         "math": with_math,
         "scripts": with_scripts,
+        "section_html": section_html,
+        "section_id": section_id,
+        "section_title": section_title,
         "framed": lambda view: Markup(in_notebook(view)),
         "inert": lambda data: Markup(inert(data)),
         "first_figure": _first_figure,
         "same_figure": _same_figure,
         "fits": _fits,
+        "formula_text": formula_text,
         "is_wide": _is_wide,
         "start": _start,
     }

@@ -21,23 +21,22 @@ if TYPE_CHECKING:
     help='Course, part ("jhu-hw5 3.1"), theme or study to include; repeatable [all].',
 )
 @click.option("--slides", is_flag=True, help="Also write slides.html for a projector.")
-@click.option("--hide-answers", is_flag=True, help="Fold answers until clicked.")
 @click.option(
     "--train", is_flag=True, help="Train the studies' models here, instead of stored results."
 )
-def book(out: Path, only: tuple[str, ...], slides: bool, hide_answers: bool, train: bool) -> None:
+def book(out: Path, only: tuple[str, ...], slides: bool, train: bool) -> None:
     """Write the questions of five courses with their answers as one offline HTML page.
 
-    Studies and derivations run when the page is written. Studies that train models show stored
-    results, unless --train is given. --only chooses a lesson, in its order; regard
-    courses and regard study list show the names.
+    Answers open on a click, and in print. Studies and derivations run when the page is written.
+    Studies that train models show stored results, unless --train is given. --only chooses a
+    lesson, in its order; regard courses and regard study list show the names.
     """
     from regard.book.contents import make_book
     from regard.book.page import require_book_folder, write_book
 
     require_book_folder(out)
     made = make_book(only, train=train, track=_tracked)
-    for page in write_book(out, made, hide_answers=hide_answers, slides=slides):
+    for page in write_book(out, made, slides=slides):
         click.echo(f"{'Slides' if page.name == 'slides.html' else 'Book'}: {page}")
 
 

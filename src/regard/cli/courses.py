@@ -33,6 +33,11 @@ def courses(course: str | None, as_json: bool) -> None:
 def _described(part: "Part") -> dict[str, object]:
     import msgspec
 
+    from regard.studies.quotations import with_numbers
+    from regard.studies.registry import find_study
+
+    findings = {name: find_study(name).stored_result() for name in part.studies}
+    part = with_numbers(part, findings)
     plain: dict[str, object] = msgspec.to_builtins(part)
     number = plain.pop("number")
     return {"course": plain.pop("course"), "part": number, **plain, "studies": part.studies}

@@ -136,6 +136,7 @@ def _print(finding: "Finding") -> None:
 
     from regard.book.formula_text import formula_text
     from regard.courses import COURSES
+    from regard.studies.quotations import corrections_of
 
     console = Console(highlight=False)
     console.print(f"[bold]{finding.study.question}[/bold]\n", finding.study.claim, sep="\n")
@@ -147,7 +148,7 @@ def _print(finding: "Finding") -> None:
             more.add_row(*row)
         console.print("", more, sep="\n")
     console.print("", finding.study.explanation, sep="\n", markup=False)
-    for correction in finding.study.corrections:
+    for correction in corrections_of(finding):
         console.print(
             f"\n{COURSES[correction.course]} says: {correction.says}\nCorrect: {correction.right}",
             markup=False,

@@ -62,14 +62,15 @@ class Part(Config, frozen=True):
     problem: Text
     """The question, then the definitions that it needs."""
     answer: Text
-    """Complete without the studies."""
+    """Complete without the studies; numbers that they measure are quoted
+    (`studies.quotations`)."""
     shown: Annotated[tuple[Shown, ...], Meta(min_length=1)]
     options: tuple[Option, ...] = ()
     """The options of a multiple-choice question."""
     derivation: str | None = None
     """Name of its derivation."""
     pages: tuple[str, ...] = ()
-    """Pages of the documentation."""
+    """Further sections of the documentation, as in `page:`."""
     command: str | None = None
     """A command that performs the task, or shows the answer."""
 
@@ -96,8 +97,10 @@ class Correction(Config, frozen=True):
 
     course: str
     """A key of `COURSES`."""
+    part: str
+    """Number of the part that it corrects."""
     study: str
-    """Name of the study whose measurements show it."""
+    """Name of the study of this part whose measurements show it."""
     says: Text
     right: Text
     """The correct statement, and the reason."""

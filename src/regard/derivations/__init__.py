@@ -6,6 +6,7 @@
 from regard.derivations import (
     causal_sums,
     complexity,
+    feature_products,
     head_design,
     heads,
     kernels,
@@ -38,6 +39,7 @@ DERIVATIONS: dict[str, Derivation] = {
         causal_sums,
         random_features,
         orthogonal_features,
+        feature_products,
     )
     for derivation in theme.DERIVATIONS
 }

@@ -1,6 +1,6 @@
 """A derivation whose every line is evaluated on random inputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -89,6 +89,8 @@ class Derivation:
     draw: Callable[[torch.Generator], Inputs]
     """Random float64 inputs, of random sizes."""
     steps: tuple[Step, ...]
+    letters: Callable[[Inputs], Mapping[str, Tensor]] = lambda _: {}
+    """What the lines call by a letter of its own beside the inputs, such as `v_a` (`va`)."""
 
     def __post_init__(self) -> None:
         if self.steps[0].relation:
@@ -100,6 +102,10 @@ class Derivation:
         starts = [i for i, step in enumerate(self.steps) if not step.relation]
         for start, stop in pairwise([*starts, len(self.steps)]):
             yield self.steps[start:stop]
+
+    def values(self, x: Inputs) -> dict[str, Tensor]:
+        """Return inputs and letters by their names in TeX, without underscores."""
+        return {name.replace("_", ""): value for name, value in {**x, **self.letters(x)}.items()}
 
     def check(self, seed: int) -> tuple[float, ...]:
         """Evaluate every line on random inputs; return the relative error of each.

@@ -39,6 +39,12 @@ def _power(x: Inputs) -> Float64[Tensor, ""]:
     return (x.beta**2).exp()
 
 
+def _letters(x: Inputs) -> dict[str, Tensor]:
+    """u_a to u_d, and x_1 to x_3."""
+    states = zip(("x1", "x2", "x3"), _states(x), strict=True)
+    return {**{f"u{name}": x[name] for name in "abcd"}, **dict(states)}
+
+
 HEAD_DESIGN = Derivation(
     name="head-design",
     title="Matrices for given outputs",
@@ -47,6 +53,7 @@ HEAD_DESIGN = Derivation(
     r"$V = \frac{1}{\beta^2} (u_b u_b^\top - u_c u_c^\top)$, $K = I$ and "
     r"$Q = \frac{1}{\beta^2} (u_d u_a^\top + u_c u_d^\top)$. Scores are not scaled.",
     draw=_draw_parts,
+    letters=_letters,
     steps=(
         Step(
             r"\sum_j \mathrm{softmax}_j (x_j^\top x_2) \, x_j",

@@ -1,6 +1,7 @@
 """Queries of one head that average two values, with exact and with noisy keys."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float64
@@ -55,6 +56,11 @@ def _marks(x: Inputs) -> Float64[Tensor, " n"]:
     return torch.tensor([float(j in (int(x.a), int(x.b))) for j in range(len(x.mu))]).double()
 
 
+def _letters(*names: str) -> Callable[[Inputs], dict[str, Tensor]]:
+    """Return a function that gives the rows a and b of some inputs, such as v_a."""
+    return lambda x: {f"{name}{row}": x[name][x[row]] for name in names for row in "ab"}
+
+
 AVERAGING_QUERY = Derivation(
     name="averaging-query",
     title="A query that averages two values",
@@ -62,6 +68,7 @@ AVERAGING_QUERY = Derivation(
     r"scores $k_j^\top q$, not scaled. The query is $q = t (k_a + k_b)$ with $a \neq b$ and $t > "
     "0$.",
     draw=draw_keys,
+    letters=_letters("v"),
     steps=(
         Step(r"k_j^\top q", lambda x: x.mu @ _query(x), "The score of any key."),
         Step(
@@ -189,6 +196,7 @@ NOISY_KEYS = Derivation(
     r"\frac{1}{2} \mu_a \mu_a^\top$. $\alpha$ without an index is the variance, $\alpha_i$ a "
     "weight. Moments are evaluated by Gauss–Hermite quadrature, exact here.",
     draw=_draw_noisy_keys,
+    letters=_letters("v", "mu"),
     steps=(
         Step(
             r"\mathbb{E}\left[k_i^\top q\right]",

@@ -51,6 +51,7 @@ GAUSSIAN_KERNEL = Derivation(
     r"kernel $\mathcal{K}(q, k) = e^{-\lVert q - k \rVert^2 / 2 \sigma^2}$. In the last lines, "
     r"queries $Q_i$, keys $K_j$ and values $V_j$ of $N$ tokens.",
     draw=_draw_tokens,
+    letters=lambda x: {"sigma": x.s2.sqrt()},
     steps=(
         Step(
             r"\lVert q - k \rVert^2",
@@ -229,6 +230,7 @@ RANDOM_FEATURES_COST = Derivation(
     "another kernel, as shown. Expectations are evaluated by Gauss–Hermite quadrature; the cost "
     "is the number of multiplications and divisions, counted in explicit loops.",
     draw=_draw_waves,
+    letters=lambda x: {"sigma": x.s2.sqrt()},
     steps=(
         Step(
             r"\mathbb{E}\left[ \phi(q)^\top \phi(k) \right]",

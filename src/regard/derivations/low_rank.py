@@ -48,6 +48,7 @@ ATTENTION_FROM_SVD = Derivation(
     r"cost is the number of multiplications, counted in explicit loops. Computing the "
     r"decomposition itself takes $O(n^3)$, which the question leaves out.",
     draw=_draw_softmax_map,
+    letters=lambda x: {"Sigma": x.S.diag()},
     steps=(
         Step(r"P V", lambda x: x.P @ x.V, "The output of attention."),
         Step(
@@ -137,6 +138,7 @@ ATTENTION_BY_TWO_PROJECTIONS = Derivation(
     r"values above 0, with $U, W \in \mathbb{R}^{n \times k}$. Choose $C = \frac{1}{\sqrt h} "
     r"W^\top$ and $D = W^\top$.",
     draw=_draw_product_map,
+    letters=lambda x: {"Sigma": x.S.diag()},
     steps=(
         Step(
             r"Q \left( C K \right)^\top D V",

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
-from regard.derivations.random_features import kernel, shrink
+from regard.derivations.random_features import kernel, letters, shrink
 
 _TERMS = 40
 """Number of terms of the series; all others are below rounding."""
@@ -158,6 +158,7 @@ ORTHOGONAL_FEATURES = Derivation(
     "quadrature over both lengths and all directions; series are cut where terms are below "
     "rounding.",
     draw=_draw,
+    letters=letters,
     steps=(
         Step(
             r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",

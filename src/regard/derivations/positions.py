@@ -133,6 +133,7 @@ RELATIVE_BIAS = Derivation(
     r"last formula there has $v_i$ for $v_j$ and leaves out the normalization; both are corrected "
     r"here. For the count, $T$ is the context length and $m$ the number of heads.",
     draw=_draw_relative,
+    letters=lambda x: {"k": x.clip},
     steps=(
         Step(
             r"\alpha_{ij} = \mathrm{softmax}_j \left( [q_i, q_i^{\mathrm{pos}}] \cdot "

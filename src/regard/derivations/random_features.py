@@ -81,6 +81,14 @@ def _after_square(x: Inputs) -> Float64[Tensor, ""]:
     return integrate(lambda w: density(w, _z(x)), -_FAR, _FAR, d=len(x.x), nodes=120)
 
 
+def letters(x: Inputs) -> dict[str, Tensor]:
+    """Return what derivations of features call z, a, b, SM, Λ, and MSE_+."""
+    a = _a(x)
+    error = a.exp() * kernel(x) ** 2 * (1 - (-a).exp()) / x.m
+    found = {"z": _z(x), "a": a, "b": _b(x), "SM": kernel(x), "Lambda": shrink(x)}
+    return {**found, "MSE+": error}
+
+
 POSITIVE_FEATURES = Derivation(
     name="positive-features",
     title="Positive features of the softmax kernel",
@@ -91,6 +99,7 @@ POSITIVE_FEATURES = Derivation(
     r"$\exp(Q K^\top) / \sqrt d$ for $\exp(Q K^\top / \sqrt d)$ and $\exp(Q' K'^\top)$ for $Q' "
     r"K'^\top$: the product of features is itself the estimate of the exponential.",
     draw=_draw_pair,
+    letters=letters,
     steps=(
         Step(
             r"e^{q \cdot k / \sqrt d}",
@@ -227,6 +236,7 @@ FAVOR_ERRORS = Derivation(
     "errors are lemma 2 of Choromanski et al. (2021). Orthogonal directions have a derivation of "
     "their own. Expectations are evaluated by Gauss–Hermite quadrature.",
     draw=_draw_short_pair,
+    letters=letters,
     steps=(
         Step(
             r"\mathrm{MSE}_{\mathrm{trig}}",

@@ -285,6 +285,17 @@ class Finding(_Stored, frozen=True, kw_only=True):
         """Measurements where the condition isn't met, with all seeds."""
         return _rows([one.outside_condition for one in self._runs])
 
+    def row(self, name: str) -> Row:
+        """Return a measurement by name, with all seeds.
+
+        Raises:
+            KeyError: the finding has none of this name.
+        """
+        for row in (*self.rows, *self.outside_condition_rows):
+            if row.name == name:
+                return row
+        raise KeyError(f"{self.study.name} has no measurement {name}")
+
     @property
     def _runs(self) -> Sequence[Measured]:
         own = Measured(numbers=self.numbers, outside_condition=self.outside_condition)

@@ -66,6 +66,14 @@ function openMenu(opened) {
 menu.addEventListener("click", () => openMenu(!nav.hasAttribute("data-open")));
 nav.addEventListener("click", (event) => { if (event.target.closest("a")) openMenu(false); });
 
+// A printout has what is folded on the screen.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = $$("details:not([open], .explorer-view)", main);
+  for (const details of folded) details.open = true;
+});
+addEventListener("afterprint", () => { for (const details of folded) details.open = false; });
+
 // ---- keys
 
 const KEYS = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 };

@@ -12,7 +12,7 @@ function tighten(root) {
 
 // What scrolls sideways is reached by the Tab key.
 function reach(root) {
-  for (const box of root.querySelectorAll(".scroll, .formula, .line, .said, p")) {
+  for (const box of root.querySelectorAll(".scroll, .formula, .line, .said, .option, p, pre")) {
     const scrolls = box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX === "auto";
     if (scrolls) box.tabIndex = 0;
     else box.removeAttribute("tabindex");

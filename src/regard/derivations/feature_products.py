@@ -1,0 +1,117 @@
+"""Attention by products of features: the order of the products, and the speed-up."""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float64
+from torch import Generator, Tensor
+
+from regard.derivations.counting import Counter, operations
+from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.draws import normal, size, sizes
+
+
+def _draw(generator: Generator) -> Inputs:
+    length, d, m = (size(generator, 1, high) for high in (5, 4, 3))
+    tensors = {name: normal(generator, length, d) for name in "QKV"}
+    directions: Float64[Tensor, "m d"] = normal(generator, m, d)
+    return Inputs(**tensors, W=directions, **sizes(L=length, d=d, m=m))
+
+
+def _features(c: Counter, x: Float64[Tensor, "n d"], w: Tensor) -> Float64[Tensor, "n m"]:
+    """Return e^(w_r·x − ‖x‖²/2) for each row x and each r; the factor 1/√m cancels."""
+    two = x.new_tensor(2.0)
+    halves = torch.stack([c.divided(c.dot(row, row), two) for row in x])
+    return (c.product(x, w.T) - halves[:, None]).exp()
+
+
+def _letters(x: Inputs) -> dict[str, Tensor]:
+    """Q' and K'."""
+    return {f"{name}'": _features(Counter(), x[name], x.W) for name in "QK"}
+
+
+def _weights_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
+    """Return exp(QKᵀ/√d) V and count its operations."""
+    scores = c.product(x.Q, x.K.T)
+    return c.product(c.scaled(scores, x.d.sqrt().expand_as(scores)).exp(), x.V)
+
+
+def _features_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
+    """Return Q'(K'ᵀV) and count its operations, those of the features too."""
+    of_queries, of_keys = (_features(c, x[name], x.W) for name in "QK")
+    return c.product(of_queries, c.product(of_keys.T, x.V))
+
+
+def _ratio(x: Inputs) -> Float64[Tensor, ""]:
+    slow, fast = (operations(partial(run, x=x)) for run in (_weights_first, _features_first))
+    return slow / fast
+
+
+FEATURE_PRODUCTS = Derivation(
+    name="feature-products",
+    title="The order of the products, and the speed-up",
+    given=r"$Q, K, V \in \mathbb{R}^{L \times d}$, and $Q', K' \in \mathbb{R}^{L \times m}$: row "
+    r"by row the positive features $e^{w_r \cdot x - \lVert x \rVert^2 / 2}$ of queries and keys, "
+    r"which are divided by $d^{1/4}$ beforehand, for directions $w_1, \ldots, w_m$. Their mean "
+    r"product is the exponential of the score. Multiplications and divisions are counted in "
+    "explicit loops, before normalization.",
+    draw=_draw,
+    letters=_letters,
+    steps=(
+        Step(
+            r"Q' K'^\top V",
+            lambda x: (_features(Counter(), x.Q, x.W) @ _features(Counter(), x.K, x.W).T) @ x.V,
+            r"The estimate of $\exp(Q K^\top / \sqrt d)$, $L \times L$, times the values.",
+        ),
+        Step(
+            r"= Q' \left( K'^\top V \right)",
+            lambda x: _features_first(Counter(), x),
+            r"Matrix products are associative; the inner one is $m \times d$.",
+        ),
+        Step(
+            r"\mathrm{cost}\left( \exp(Q K^\top / \sqrt d) \, V \right)",
+            lambda x: operations(lambda c: _weights_first(c, x)),
+            "With softmax, counted.",
+        ),
+        Step(
+            r"= L^2 d + L^2 + L^2 d",
+            lambda x: x.L**2 * x.d + x.L**2 + x.L**2 * x.d,
+            r"$Q K^\top$, a division of each score, and the product with $V$.",
+        ),
+        Step(r"= L^2 (2 d + 1)", lambda x: x.L**2 * (2 * x.d + 1), "Collect terms."),
+        Step(
+            r"\mathrm{cost}\left( Q' (K'^\top V) \right)",
+            lambda x: operations(lambda c: _features_first(c, x)),
+            "With features, theirs included, counted.",
+        ),
+        Step(
+            r"= 2 \left( L m d + L (d + 1) \right) + L m d + L m d",
+            lambda x: 2 * (x.L * x.m * x.d + x.L * (x.d + 1)) + 2 * x.L * x.m * x.d,
+            r"Products $w_r \cdot x$ and norms of queries and keys; $K'^\top V$; $Q'$ times it.",
+        ),
+        Step(
+            r"= L \left( 4 m d + 2 d + 2 \right)",
+            lambda x: x.L * (4 * x.m * x.d + 2 * x.d + 2),
+            r"Collect terms: linear in $L$, $O(L m d)$.",
+        ),
+        Step(
+            r"\frac{\mathrm{cost}\left( \exp(Q K^\top / \sqrt d) \, V \right)}"
+            r"{\mathrm{cost}\left( Q' (K'^\top V) \right)}",
+            _ratio,
+            "The speed-up.",
+        ),
+        Step(
+            r"= \frac{L (2 d + 1)}{4 m d + 2 d + 2}",
+            lambda x: x.L * (2 * x.d + 1) / (4 * x.m * x.d + 2 * x.d + 2),
+            r"Divide by $L$. For large $m$ and $d$ it is about $\frac{L}{2 m}$.",
+        ),
+        Step(
+            r"\geq \frac{L}{4 m}",
+            lambda x: x.L / (4 * x.m),
+            r"$4 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $4 m (d + 1) \geq 2 (d + 1)$.",
+        ),
+    ),
+)
+
+
+DERIVATIONS = (FEATURE_PRODUCTS,)

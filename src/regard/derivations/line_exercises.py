@@ -1,0 +1,217 @@
+"""Exercises made of the lines of a derivation: the missing line, and the wrong line.
+
+An altered line is read from its TeX and evaluated (`tex_value`); one that can't be read is altered
+as a whole, by a sign or a factor. What is right is decided by values on random inputs alone.
+"""
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import takewhile
+
+import torch
+from torch import Tensor
+
+from regard.derivations.derivation import Derivation, Inputs, Step, Value
+from regard.derivations.tex_value import TOKEN, Unsupported, last_side, tex_value
+
+SEEDS = range(3)
+"""Seeds of the inputs on which lines are compared."""
+DIFFERENT = 1e-3
+"""Least relative difference between an altered line and the right one."""
+CHOICES = 4
+"""Lines to choose from."""
+_SIGNS = re.compile(r"(?:=|\\leq|\\geq|\\approx)?\s*")
+_LETTER = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|gamma|mu|omega|sigma)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to choose, with what its evaluation says."""
+
+    tex: str
+    right: bool
+    """Whether it is the answer."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class MissingLine:
+    """The lines of a chain up to a gap, and lines to choose for it."""
+
+    before: tuple[str, ...]
+    choices: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class WrongLine:
+    """A chain of equal lines, one of which is altered."""
+
+    first: str
+    lines: tuple[Line, ...]
+
+
+def missing_line(derivation: Derivation, key: str) -> MissingLine | None:
+    """Return an exercise, chosen by a key; none if no line has enough alterations."""
+    rng = random.Random(key)
+    for chain, place in _places(derivation, rng):
+        wrong = _alterations(derivation, chain[place])
+        if len(wrong) >= CHOICES - 1:
+            lines = [_right(derivation, chain, place)]
+            lines += map(_wrong, rng.sample(wrong, CHOICES - 1))
+            before = tuple(step.tex for step in chain[:place])
+            return MissingLine(before, tuple(rng.sample(lines, len(lines))))
+    return None
+
+
+def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
+    """Return an exercise, chosen by a key; none if no chain of three lines has an alteration."""
+    rng = random.Random(f"{key}, wrong line")
+    for chain, place in _places(derivation, rng):
+        wrong = _alterations(derivation, chain[place])
+        if len(chain) > 2 and wrong:
+            lines = [_equal(derivation, chain, i) for i in range(1, len(chain))]
+            tex, apart = rng.choice(wrong)
+            right = f"Right is ${_body(chain[place].tex)}$."
+            reason = f"It isn't equal to the first line: {_apart(apart)}. {right}"
+            lines[place - 1] = Line(tex, True, reason)
+            return WrongLine(chain[0].tex, tuple(lines))
+    return None
+
+
+def _places(derivation: Derivation, rng: random.Random) -> list[tuple[tuple[Step, ...], int]]:
+    """Return the lines behind the first of their chain, in random order; readable ones first."""
+    places = [(chain, i) for chain in _chains(derivation) for i in range(1, len(chain))]
+    rng.shuffle(places)
+    return sorted(places, key=lambda at: not readable(derivation, at[0][at[1]]))
+
+
+def _chains(derivation: Derivation) -> list[tuple[Step, ...]]:
+    """The beginnings of chains whose lines are equal, of two lines or more."""
+    chains = []
+    for first, *others in derivation.chains:
+        equal = takewhile(lambda step: step.relation == "=", others)
+        chains.append((first, *equal))
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def _right(derivation: Derivation, chain: Sequence[Step], place: int) -> Line:
+    step = chain[place]
+    error = _error(derivation, chain[place - 1], step)
+    reason = f"Equal to the line before on random inputs{error}. {step.reason}"
+    return Line(step.tex, True, reason)
+
+
+def _wrong(alteration: tuple[str, float]) -> Line:
+    tex, apart = alteration
+    return Line(tex, False, f"It isn't equal to the line before: {_apart(apart)}.")
+
+
+def _equal(derivation: Derivation, chain: Sequence[Step], place: int) -> Line:
+    error = _error(derivation, chain[0], chain[place])
+    return Line(chain[place].tex, False, f"Equal to the first line on random inputs{error}.")
+
+
+def _error(derivation: Derivation, first: Step, second: Step) -> str:
+    error = max(second.error(first, x) for x in _inputs(derivation))
+    return f", to a relative {error:.0e}" if error else ""
+
+
+def _apart(difference: float) -> str:
+    return f"on random inputs they differ by {difference:.2g} times the larger value"
+
+
+def _body(tex: str) -> str:
+    """The line without its sign."""
+    return tex[_SIGNS.match(tex).end() :]  # type: ignore[union-attr]
+
+
+@cache
+def _inputs(derivation: Derivation) -> tuple[Inputs, ...]:
+    return tuple(derivation.draw(torch.Generator().manual_seed(seed)) for seed in SEEDS)
+
+
+@cache
+def _alterations(derivation: Derivation, step: Step) -> list[tuple[str, float]]:
+    """Return altered lines with their difference from the right one, where it shows."""
+    inputs = _inputs(derivation)
+    right = [step.value(x).double() for x in inputs]
+    found = []
+    for tex, value in _altered(derivation, step):
+        try:
+            values = [value(x) for x in inputs]
+        except Unsupported:
+            continue
+        apart = max(map(_difference, right, values))
+        if DIFFERENT < apart < math.inf:
+            found.append((tex, apart))
+    return found
+
+
+def _difference(right: Tensor, other: Tensor) -> float:
+    """Return the largest difference of entries over the largest entry; 0 for other shapes."""
+    if other.ndim and other.shape != right.shape:
+        return 0.0
+    scale = float(torch.maximum(right.abs().max(), other.abs().max()))
+    return float((right - other).abs().max()) / scale if scale else 0.0
+
+
+def _altered(derivation: Derivation, step: Step) -> Iterator[tuple[str, Value]]:
+    """Yield altered lines as TeX and as functions of the inputs."""
+    if readable(derivation, step):
+        for tex in altered_tex(step.tex):
+            yield tex, partial(_read, derivation, tex)
+    elif _is_product(step.tex):
+        for factor, sign in ((-1.0, "-"), (2.0, r"2 \, "), (0.5, r"\frac{1}{2} \, ")):
+            yield f"= {sign}{_body(step.tex)}", partial(_times, factor, step)
+
+
+@cache
+def readable(derivation: Derivation, step: Step) -> bool:
+    """Return whether the value of a line can be read from its TeX."""
+    try:
+        for x in _inputs(derivation):
+            _read(derivation, step.tex, x)
+    except Unsupported:
+        return False
+    return True
+
+
+def altered_tex(tex: str) -> Iterator[str]:
+    """Yield a line with another sign, another number or another letter in one place."""
+    side = last_side(tex)
+    places = list(TOKEN.finditer(tex, side.start, side.stop))
+    letters = sorted({found[0] for found in places if _LETTER.fullmatch(found[0])})
+    for place in places:
+        for other in _others(place[0], letters):
+            yield tex[: place.start()] + other + tex[place.end() :]
+
+
+def _others(token: str, letters: Sequence[str]) -> list[str]:
+    """What may stand by mistake in place of a token."""
+    if token in ("+", "-"):
+        return ["-" if token == "+" else "+"]
+    if token.isdecimal():
+        return [str(int(token) + by) for by in (1, -1) if int(token) + by > 1]
+    return [letter for letter in letters if letter != token] if token in letters else []
+
+
+def _read(derivation: Derivation, tex: str, x: Inputs) -> Tensor:
+    return tex_value(tex, derivation.values(x))
+
+
+def _times(factor: float, step: Step, x: Inputs) -> Tensor:
+    return factor * step.value(x)
+
+
+def _is_product(tex: str) -> bool:
+    """Return whether a line is a product, so that a factor may stand before it."""
+    body, depth = _body(tex), 0
+    for token in TOKEN.findall(body):
+        depth += (token in "({[") - (token in ")}]")
+        if (token in ("+", "-") and not depth) or token == r"\quad":
+            return False
+    return body != "0"
