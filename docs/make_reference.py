@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import click
 import msgspec
+import public_api
 from mechanism_sources import SOURCES
 
 from regard.attention.config import BUILT_IN
@@ -27,6 +28,7 @@ def main() -> None:
     (DOCS / "reference").mkdir(exist_ok=True)
     for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
+    public_api.main()
 
 
 def pages() -> dict[str, str]:

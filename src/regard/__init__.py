@@ -24,24 +24,41 @@ if TYPE_CHECKING:
     from regard.api import pack as pack
     from regard.api import pretrain as pretrain
     from regard.api import train as train
+    from regard.comparison.table import Comparison as Comparison
     from regard.edits.apply import edited as edited
     from regard.edits.effects import effects as effects
+    from regard.edits.found import Effects as Effects
     from regard.edits.sites import sites as sites
+    from regard.errors import UserError as UserError
+    from regard.evaluation.answers import Answer as Answer
+    from regard.evaluation.evaluate import Evaluation as Evaluation
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
+    from regard.explorer.page import View as View
     from regard.explorer.page import look_at_attention as look_at_attention
+    from regard.runs.recipe import Recipe as Recipe
+    from regard.runs.run import Run as Run
+    from regard.tasks.examples import Example as Example
     from regard.tasks.world import WorldConfig as WorldConfig
     from regard.tasks.world import make_world as make_world
 
 _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
     "label load pack pretrain train",
+    "comparison.table": "Comparison",
     "edits.apply": "edited",
     "edits.effects": "effects",
+    "edits.found": "Effects",
     "edits.sites": "sites",
+    "errors": "UserError",
+    "evaluation.answers": "Answer",
+    "evaluation.evaluate": "Evaluation",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
-    "explorer.page": "look_at_attention",
+    "explorer.page": "View look_at_attention",
+    "runs.recipe": "Recipe",
+    "runs.run": "Run",
+    "tasks.examples": "Example",
     "tasks.world": "WorldConfig make_world",
 }
 _MODULES = {name: f"regard.{module}" for module, names in _NAMES.items() for name in names.split()}
