@@ -18,7 +18,7 @@ from regard.studies.registry import find_study
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
+PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "LICENSE")
 """Files beside README.md that pages link to."""
 LIVE = {
     "figures/answer.svg": "live/recalled.html",
@@ -114,7 +114,8 @@ def front_page(sections: dict[str, list[Entry]]) -> str:
         toctree(name, [f"docs/{Path(entry.path).with_suffix('')}" for entry in pages])
         for name, pages in sections.items()
     ]
-    return "".join([text, *trees, toctree("Project", ["docs/README", "CHANGELOG", "CONTRIBUTING"])])
+    project = ["docs/README", *(Path(name).stem for name in PROJECT if name.endswith(".md"))]
+    return "".join([text, *trees, toctree("Project", project)])
 
 
 def llms(sections: dict[str, list[Entry]]) -> str:
