@@ -10,15 +10,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from inspect import isclass, isroutine
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_origin
 
 from regard.explorer.page import page
 from regard.studies.registry import find_study
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "LICENSE")
+PROJECT = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
+    "LICENSE",
+    "CITATION.cff",
+)
 """Files beside README.md that pages link to."""
 LIVE = {
     "figures/answer.svg": "live/recalled.html",
@@ -137,7 +146,18 @@ def llms(sections: dict[str, list[Entry]]) -> str:
 
 def api_page(package: str) -> str:
     """Return a page of a package's public names, made from signatures and docstrings."""
-    return f"{package}\n{'=' * len(package)}\n\n.. automodule:: {package}\n   :members:\n"
+    module = import_module(package)
+    plain = {
+        name: value
+        for name in module.__all__
+        if not (isclass(value := getattr(module, name)) or isroutine(value))
+    }
+    lines = [package, "=" * len(package), "", f".. automodule:: {package}", "   :members:"]
+    lines += [f"   :exclude-members: {', '.join(plain)}"] if plain else []
+    for name, value in plain.items():  # which have no docstring at run time
+        text = f"The type ``{value}``." if get_origin(value) else f"A ``{type(value).__name__}``."
+        lines += ["", f".. py:data:: {package}.{name}", "", f"   {text}"]
+    return "\n".join(lines) + "\n"
 
 
 # Live pages
