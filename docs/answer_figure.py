@@ -17,7 +17,7 @@ from regard.studies.registry import find_study
 
 FIGURE = Path(__file__).parent / "figures" / "answer.svg"
 LAYER, HEAD = 0, 0
-WIDTH, HEIGHT, TOP, ROW = 480, 330, 46, 150
+WIDTH, HEIGHT, TOP, ROW = 390, 312, 46, 140
 LETTER, GAP, MARGIN = 8.1, 9, 12
 """Widths in pixels: of a letter of 13.5 pixels, between tokens, and beside them."""
 SECONDS = 1.0
@@ -59,11 +59,11 @@ def figure() -> str:
     shown = read(find_study("recalled").stored_result())
     steps = len(shown[0].tokens)
     parts = [part for i, one in enumerate(shown) for part in panel(one, TOP + i * ROW)]
-    head = f"Layer {LAYER}, head {HEAD}: attention of each token to those before it."
+    head = f"Layer {LAYER}, head {HEAD}: attention to the tokens before"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-            f'aria-labelledby="title">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'width="{1.3 * WIDTH:g}" role="img" aria-labelledby="title">',
             f'<title id="title">{TITLE}</title>',
             f"<style>{STYLE}{motion(steps)}</style>",
             f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" class="page"/>',

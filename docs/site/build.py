@@ -156,7 +156,7 @@ def api_page(package: str) -> str:
     lines += [f"   :exclude-members: {', '.join(plain)}"] if plain else []
     for name, value in plain.items():  # which have no docstring at run time
         text = f"The type ``{value}``." if get_origin(value) else f"A ``{type(value).__name__}``."
-        lines += ["", f".. py:data:: {package}.{name}", "", f"   {text}"]
+        lines += ["", f".. py:data:: {name}", "", f"   {text}"]
     return "\n".join(lines) + "\n"
 
 

@@ -43,6 +43,7 @@ html_js_files = ["site.js"]
 html_theme_options = {"top_of_page_buttons": list[str]()}
 html_copy_source = True  # llms.txt links to the Markdown
 html_show_copyright = False
+html_show_search_summary = False  # browsers forbid files to read others
 html_permalinks_icon = "#"
 
 
