@@ -153,7 +153,7 @@ def _section(command: click.Command, ctx: click.Context) -> list[str]:
         if isinstance(option, click.Option) and (record := option.get_help_record(ctx))
     ]
     rows = [f"| `{_cell(option)}` | {_cell(text)} |" for option, text in records]
-    return [*lines, "", "| option | |", "|---|---|", *rows] if rows else lines
+    return [*lines, "", "| option | meaning |", "|---|---|", *rows] if rows else lines
 
 
 # Configuration
@@ -211,7 +211,7 @@ def _table(type_: type[Config], places: Places) -> list[str]:
         cells = (f"`{field.name}`", values, _default(field), _cell(docs[field.name]))
         rows.append(f"| {' | '.join(cells)} |")
     return (
-        [*lines, "", "| field | values | default | |", "|---|---|---|---|", *rows]
+        [*lines, "", "| field | values | default | meaning |", "|---|---|---|---|", *rows]
         if rows
         else lines
     )

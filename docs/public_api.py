@@ -42,7 +42,7 @@ def section(package: str) -> str:
     """Return the table of a package."""
     about = (import_module(package).__doc__ or "").partition("\n\n")[0]
     rows = [f"| `{name}` | {cell(text)} |" for name, text in summaries(package).items()]
-    head = [f"## {package}", "", " ".join(about.split()), "", "| name | |", "|---|---|"]
+    head = [f"## {package}", "", " ".join(about.split()), "", "| name | summary |", "|---|---|"]
     return "\n".join([*head, *rows, ""])
 
 
