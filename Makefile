@@ -16,7 +16,7 @@ SUITE ?= mechanisms
 BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mechanisms hybrids training processes decoding decoding_package decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference findings exercises exercise-trainings suite format clean
+.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings exercises exercise-trainings suite format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -65,6 +65,7 @@ $(BENCH): pyproject.toml constraints.txt
 	touch $@
 
 figures: setup ## Draw the docs' figures anew
+	$(BIN)/python docs/answer_figure.py
 	$(BIN)/python docs/architecture_figure.py
 	$(BIN)/python docs/attention_figures.py
 	$(BIN)/python docs/birthplaces_figures.py
@@ -74,6 +75,12 @@ figures: setup ## Draw the docs' figures anew
 
 reference: setup ## Write the docs' reference of commands and configuration
 	$(BIN)/python docs/make_reference.py
+
+docs: setup build/book/index.html ## Build the documentation site, build/site/index.html
+	$(BIN)/python docs/site/build.py build/book build/work build/site
+
+build/book/index.html: $(shell find src/regard/book src/regard/courses src/regard/derivations src/regard/studies -type f -not -name '*.pyc') | $(INSTALLED)
+	$(BIN)/regard book --out build/book --slides
 
 findings: setup ## Measure all studies anew, for the package and the docs; trained ones over 5 seeds (hours)
 	$(BIN)/python docs/make_findings.py
@@ -97,4 +104,4 @@ format: setup ## Put the code into shape
 	$(BIN)/ruff format .
 
 clean: ## Remove what the other targets made, except runs
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import click
 import msgspec
+import public_api
 from mechanism_sources import SOURCES
 
 from regard.attention.config import BUILT_IN
@@ -27,6 +28,7 @@ def main() -> None:
     (DOCS / "reference").mkdir(exist_ok=True)
     for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
+    public_api.main()
 
 
 def pages() -> dict[str, str]:
@@ -151,7 +153,7 @@ def _section(command: click.Command, ctx: click.Context) -> list[str]:
         if isinstance(option, click.Option) and (record := option.get_help_record(ctx))
     ]
     rows = [f"| `{_cell(option)}` | {_cell(text)} |" for option, text in records]
-    return [*lines, "", "| option | |", "|---|---|", *rows] if rows else lines
+    return [*lines, "", "| option | meaning |", "|---|---|", *rows] if rows else lines
 
 
 # Configuration
@@ -209,7 +211,7 @@ def _table(type_: type[Config], places: Places) -> list[str]:
         cells = (f"`{field.name}`", values, _default(field), _cell(docs[field.name]))
         rows.append(f"| {' | '.join(cells)} |")
     return (
-        [*lines, "", "| field | values | default | |", "|---|---|---|---|", *rows]
+        [*lines, "", "| field | values | default | meaning |", "|---|---|---|---|", *rows]
         if rows
         else lines
     )

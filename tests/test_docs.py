@@ -36,6 +36,30 @@ def test_every_page_is_in_the_index() -> None:
             assert f"({page.relative_to(docs)})" in index, page
 
 
+def test_records_are_those_of_their_pages() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[.*?\]\((docs/[^)#]+).*$", readme, re.MULTILINE)
+    lines = [line for line in readme.splitlines() if line.startswith("| [")]
+    assert len(rows) == len(lines) >= 4
+    for path, line in zip(rows, lines, strict=True):
+        page, results = (
+            (ROOT / path).read_text(encoding="utf-8"),
+            re.findall(r"\*\*(.+?)\*\*", line),
+        )
+        assert results
+        assert all(result in page for result in results), line
+
+
+def test_the_first_commands_are_those_of_the_goals() -> None:
+    """Whose scripts a test plays."""
+    readme, goals = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/goals.md")
+    )
+    commands = re.findall(r"^\$ (.*)$", readme, re.MULTILINE)
+    assert len(commands) == 3
+    assert all(f"\n{command} " in goals for command in commands)
+
+
 _PAGES = "import json, make_reference; print(json.dumps(make_reference.pages()))"
 
 

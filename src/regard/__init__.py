@@ -7,7 +7,7 @@ them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from regard.api import answer as answer
@@ -24,15 +24,24 @@ if TYPE_CHECKING:
     from regard.api import pack as pack
     from regard.api import pretrain as pretrain
     from regard.api import train as train
+    from regard.comparison.table import Comparison as Comparison
     from regard.edits.apply import edited as edited
     from regard.edits.effects import effects as effects
     from regard.edits.effects import trace as trace
+    from regard.edits.found import Effects as Effects
     from regard.edits.lens import lens as lens
     from regard.edits.paths import paths as paths
     from regard.edits.sites import sites as sites
+    from regard.errors import UserError as UserError
+    from regard.evaluation.answers import Answer as Answer
+    from regard.evaluation.evaluate import Evaluation as Evaluation
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
+    from regard.explorer.page import View as View
     from regard.explorer.page import look_at_attention as look_at_attention
+    from regard.runs.recipe import Recipe as Recipe
+    from regard.runs.run import Run as Run
+    from regard.tasks.examples import Example as Example
     from regard.tasks.world import WorldConfig as WorldConfig
     from regard.tasks.world import make_world as make_world
     from regard.training.pruning import prune as prune
@@ -40,14 +49,22 @@ if TYPE_CHECKING:
 _NAMES = {
     "api": "answer beam_search compare compare_suite compile convert evaluate finetune generate "
     "label load pack pretrain train",
+    "comparison.table": "Comparison",
     "edits.apply": "edited",
     "edits.effects": "effects trace",
+    "edits.found": "Effects",
     "edits.lens": "lens",
     "edits.paths": "paths",
     "edits.sites": "sites",
+    "errors": "UserError",
+    "evaluation.answers": "Answer",
+    "evaluation.evaluate": "Evaluation",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
-    "explorer.page": "look_at_attention",
+    "explorer.page": "View look_at_attention",
+    "runs.recipe": "Recipe",
+    "runs.run": "Run",
+    "tasks.examples": "Example",
     "tasks.world": "WorldConfig make_world",
     "training.pruning": "prune",
 }

@@ -3,13 +3,16 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from math import exp, sqrt
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import category
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -327,12 +330,12 @@ def rouge(
     that is repeated, and one without words has 0 throughout.
 
     Raises:
+        UserError: the extra `metrics` isn't installed.
         ValueError: there are no texts, or not one reference for each.
     """
     # Here, as it imports nltk, which takes a third of a second.
-    from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
-
-    scorer = RougeScorer(list(_ROUGE.values()), tokenizer=SimpleNamespace(tokenize=words))
+    scoring = _library("rouge_score.rouge_scorer")
+    scorer = scoring.RougeScorer(list(_ROUGE.values()), tokenizer=SimpleNamespace(tokenize=words))
     pairs = zip(predicted, references, strict=True)
     scores = [scorer.score(reference, text) for text, reference in pairs]
     return {
@@ -350,23 +353,38 @@ def bleu(predicted: Sequence[str], references: Sequence[str], *, seed: int = 0) 
     which it takes for one long word, are better measured by `chrf`.
 
     Raises:
+        UserError: the extra `metrics` isn't installed.
         ValueError: there are no texts, or not one reference for each.
     """
-    from sacrebleu import BLEU
-
     # Forced: that a corpus comes in words, like WikiText, calls for no warning.
-    return _corpus_score(BLEU(effective_order=True, force=True), predicted, references, seed)
+    metric = _library("sacrebleu").BLEU(effective_order=True, force=True)
+    return _corpus_score(metric, predicted, references, seed)
 
 
 def chrf(predicted: Sequence[str], references: Sequence[str], *, seed: int = 0) -> Score:
     """chrF of a corpus: F₂ of n-grams of one to six characters (Popović, 2015; 2016 for β = 2).
 
     Raises:
+        UserError: the extra `metrics` isn't installed.
         ValueError: there are no texts, or not one reference for each.
     """
-    from sacrebleu import CHRF
+    return _corpus_score(_library("sacrebleu").CHRF(), predicted, references, seed)
 
-    return _corpus_score(CHRF(), predicted, references, seed)
+
+def _library(name: str) -> Any:
+    """Import a module of the extra `metrics`.
+
+    Raises:
+        UserError: it isn't installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        package = name.partition(".")[0].replace("_", "-")
+        raise UserError(
+            f"ROUGE, BLEU and chrF need {package}, which isn't installed: "
+            "pip install 'regard[metrics]'"
+        ) from None
 
 
 def _corpus_score(

@@ -1,0 +1,162 @@
+"""The documentation site, built and opened as files."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from browser import axe, driven, violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+SITE, BOOK = ROOT / "build" / "site", ROOT / "build" / "book"
+PAGES = (
+    *("index.html", "docs/install.html", "docs/attention.html", "docs/gallery.html"),
+    *("docs/reference/commands.html", "docs/reference/python/regard.attention.html"),
+    *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html"),
+)
+"""Pages of every kind."""
+LIVE = "/docs/live/"
+"""Pages with tests of their own, which the gallery embeds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    """Build the site as `make docs` does, from its caches if there are any."""
+    pytest.importorskip("sphinx")
+    if not (BOOK / "slides.html").exists():
+        run("-m", "regard", "book", "--slides", "--out", str(BOOK))
+    run("docs/site/build.py", str(BOOK), str(ROOT / "build" / "work"), str(SITE))
+
+
+def run(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+class Anchors(HTMLParser):
+    """Links and ids of a page."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.add(value)
+            if name == "id" and value:
+                self.ids.add(value)
+
+
+def test_every_link_and_anchor_resolves() -> None:
+    pages = {page.resolve(): Anchors(page) for page in SITE.rglob("*.html")}
+    broken = []
+    for page, found in pages.items():
+        if LIVE in page.as_posix():
+            continue
+        for link in found.links:
+            parts = urlsplit(link)
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            anchored = pages[target].ids if target in pages and LIVE not in str(target) else None
+            if parts.scheme or parts.netloc:
+                continue
+            if not target.exists() or (
+                anchored is not None and parts.fragment not in {"", *anchored}
+            ):
+                broken.append(f"{page.name}: {link}")
+    assert len(pages) > 40
+    assert not broken
+
+
+def test_every_page_of_the_docs_is_on_the_site() -> None:
+    docs = ROOT / "docs"
+    for page in [*docs.rglob("*.md"), *docs.rglob("*.ipynb")]:
+        assert (SITE / "docs" / page.relative_to(docs).with_suffix(".html")).is_file(), page
+
+
+def test_the_index_for_language_models_links_to_markdown() -> None:
+    text = (SITE / "llms.txt").read_text(encoding="utf-8")
+    links = [
+        line.partition("](")[2].partition(")")[0] for line in text.splitlines() if "](" in line
+    ]
+    assert len(links) > 30
+    assert all((SITE / link).is_file() for link in links)
+
+
+def test_the_python_pages_have_the_public_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    for package in import_module("public_api").PACKAGES:
+        page = Anchors(SITE / "docs" / "reference" / "python" / f"{package}.html")
+        names = import_module(package).__all__
+        own = {i.removeprefix(f"{package}.") for i in page.ids if i.startswith(f"{package}.")}
+        assert {name for name in own if "." not in name} == set(names), package
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with driven() as found:
+        yield found
+
+
+@contextmanager
+def opened(
+    browser: "Browser", path: str, *, width: int, scheme: Literal["light", "dark"], query: str = ""
+) -> "Iterator[Page]":
+    """A page of the site, which fetches nothing from the network and reports no error."""
+    fetched: list[str] = []
+    errors: list[str] = []
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.on("request", lambda request: fetched.append(request.url))
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto((SITE / path).as_uri() + query)
+    yield tab
+    context.close()
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in fetched)
+    assert not errors
+
+
+# Layout depends on the width, contrast on the scheme: two pairs show both.
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_fits_and_hinders_nobody(
+    browser: "Browser", path: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with opened(browser, path, width=width, scheme=scheme) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        tab.evaluate(axe())
+        assert violations(tab) == []
+
+
+def test_search_works_from_files(browser: "Browser") -> None:
+    query = "?q=sliding+window"
+    with opened(browser, "search.html", width=1200, scheme="light", query=query) as tab:
+        tab.wait_for_selector("#search-results li a")
+        found = tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
+    assert any("docs/attention.html" in link for link in found)
+    assert any("regard.attention.html#regard.attention.SlidingWindow" in link for link in found)
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_gallery_embeds_live_pages(browser: "Browser", width: int) -> None:
+    with opened(browser, "docs/gallery.html", width=width, scheme="light") as tab:
+        frames = tab.query_selector_all("iframe.live")
+        assert len(frames) == 2
+        for frame in frames:
+            frame.scroll_into_view_if_needed()
+            inside: Any = frame.content_frame()
+            inside.wait_for_selector("button")
+            assert frame.bounding_box()["width"] <= width  # type: ignore[index]
