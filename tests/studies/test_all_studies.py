@@ -1,7 +1,6 @@
 """All studies that train nothing: fresh seeds, and any allowed parameters."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,18 +14,17 @@ from study_parameters import parameters
 
 STUDIES = [study for study in all_studies() if not study.trains]
 SEEDS = range(10, 15)
-LONG = {"fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"}
+LONG = {
+    *("fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"),
+    *("equal-heads", "trained-embeddings", "projection", "masked-autoencoder", "approximations"),
+}
 """Studies that take seconds."""
+DRAWN = [study for study in STUDIES if "seed" in study.defaults]
 
 
-def _fresh() -> Iterator[Any]:
-    for study in STUDIES:
-        for i, seed in enumerate(SEEDS if "seed" in study.defaults else ()):
-            slow = pytest.mark.slow if i or study.name in LONG else ()
-            yield pytest.param(study, seed, marks=slow, id=f"{study.name}-{seed}")
-
-
-@pytest.mark.parametrize(("study", "seed"), list(_fresh()))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("study", DRAWN, ids=lambda study: study.name)
 def test_fresh_seeds_have_the_stored_verdict(study: Study[Any], seed: int) -> None:
     found = study(seed=seed)
     wrong = [number for number in found.numbers if not number.holds]
