@@ -5,6 +5,8 @@ VENV ?= .venv
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Modules and tests are compiled once, not again in each process that runs them.
+export PYTHONDONTWRITEBYTECODE :=
 # Tests run side by side, on a core each.
 OMP_NUM_THREADS ?= 1
 SIDE_BY_SIDE := $(BIN)/pytest -n auto --maxprocesses 8
@@ -35,7 +37,7 @@ demo: setup ## Run the main job on a fictional world
 test: setup ## Lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(PYTEST)
 
 test-slow: setup ## Tests that train long, kill processes or need a browser

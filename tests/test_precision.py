@@ -1,13 +1,9 @@
 """On a CPU, nothing multiplies in less than the precision of its environment."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from products import seen_products
-from regard.studies.registry import all_studies
-from regard.studies.study import Study
 from tiny import MODEL, STEPS, Command
 
 WIDE = {torch.float32, torch.float64}
@@ -33,16 +29,6 @@ def test_commands_multiply_in_float32(name: str, regard: Command) -> None:
     with seen_products() as seen:
         assert regard(*COMMANDS[name], *precision).code == 0
     assert seen
-    assert seen <= WIDE
-
-
-@pytest.mark.slow  # seconds for some
-@pytest.mark.parametrize(
-    "study", [study for study in all_studies() if not study.trains], ids=lambda study: study.name
-)
-def test_studies_multiply_in_float32_at_least(study: Study[Any]) -> None:
-    with seen_products() as seen:
-        study()
     assert seen <= WIDE
 
 

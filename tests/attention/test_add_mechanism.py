@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard import api
 from regard.attention import config, registry
@@ -116,7 +117,7 @@ def test_it_is_configured_by_its_kind() -> None:
 
 @KINDS
 def test_it_keeps_the_contract_with_its_reference(kind: str) -> None:
-    outcomes = list(check(registry.find(kind), backend="eager"))
+    outcomes = list(check(registry.find(kind), dtype=torch.float64))
     assert [outcome for outcome in outcomes if outcome.failure] == []
     assert any(outcome.check == "equals its reference" for outcome in outcomes)
 

@@ -4,24 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attention_cases import CONTRACT_DTYPES
 
 from regard.attention import KernelAttention
 from regard.attention.contract import check
 from regard.attention.registry import mechanisms
-
-DTYPES = (
-    torch.float64,
-    pytest.param(torch.float32, marks=pytest.mark.slow),
-    pytest.param(torch.bfloat16, marks=pytest.mark.slow),
-)
-
 
 INDUCTOR = {"softmax", "elu", "gated-deltanet"}
 """Compiled to machine code: one of each family. Of the others, the compiler traces the graphs."""
 
 
 @pytest.mark.filterwarnings(r"ignore:.*torch\.jit:DeprecationWarning")  # torch's own use of it
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@CONTRACT_DTYPES
 @pytest.mark.parametrize("name", mechanisms())
 def test_every_mechanism_keeps_the_contract(name: str, dtype: torch.dtype) -> None:
     backend = "inductor" if name in INDUCTOR else "aot_eager"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.attention import LayerShape
 from regard.attention.config import AttentionConfig, config_type
@@ -210,7 +211,8 @@ def test_a_mechanism_that_depends_on_its_layer_is_checked_in_several(tmp_path: P
     """Only layer 0 was, so a mistake of every second one passed."""
     mechanism = find(write(tmp_path, LAYERS))
     assert mechanism.layers == 4
-    failed = {outcome.case[:7] for outcome in check(mechanism) if outcome.failure}
+    outcomes = check(mechanism, dtype=torch.float64)
+    failed = {outcome.case[:7] for outcome in outcomes if outcome.failure}
     assert failed == {"layer 1", "layer 3"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_cases import brief
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -182,6 +183,7 @@ def test_heads_are_shared_both_ways(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
+@brief
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6), seed=st.integers(0, 99))
 def test_a_row_may_be_read_in_any_parts(
     mechanism: type[RecurrentAttention], sizes: list[int], seed: int

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from attention_cases import CONTRACT_DTYPES
 
 from regard.attention import Mask
 from regard.attention.config import CHECKED_SHAPE, SoftmaxConfig
@@ -17,7 +18,7 @@ CAUSAL = Mask.causal()
 CAPPED = SoftmaxConfig(softcap=0.7, scale_dim=3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@CONTRACT_DTYPES
 def test_it_keeps_the_contract_of_softmax(dtype: torch.dtype) -> None:
     example = partial(CAPPED.build, CHECKED_SHAPE)
     plain = mechanisms()["softmax"]

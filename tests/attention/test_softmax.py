@@ -19,10 +19,12 @@ from attention_cases import (
     error,
     furthest,
     generators,
+    in_steps,
     path,
+    schedules,
     thorough,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -166,57 +168,12 @@ def test_weights_are_the_formula(case: Case, dtype: torch.dtype) -> None:
     assert error(weights, exact_weights(case), precise) <= 1
 
 
-@DTYPES
-@BOTH_PATHS
-@thorough
-@given(case=cases())
-def test_weights_times_values_are_the_output(case: Case, eager: bool, dtype: torch.dtype) -> None:
-    case = case.to(dtype)
-    with path(eager=eager):
-        out = attend(case)
-    # Both sides round.
-    assert error(out, reference.gather(weigh(case).double(), case.value), case) <= 2
-
-
-@BOTH_PATHS
-@thorough
-@given(case=cases())
-def test_grouped_heads_are_repeated_heads(case: Case, eager: bool) -> None:
-    group = case.query.shape[1] // case.key.shape[1]
-    repeated = Case(
-        query=case.query,
-        key=torch.stack([case.key] * group, dim=2).flatten(1, 2),
-        value=torch.stack([case.value] * group, dim=2).flatten(1, 2),
-        mask=case.mask,
-        bias=case.bias,
-    )
-    with path(eager=eager):
-        assert error(attend(case), attend(repeated), case) <= 1
-
-
 @BOTH_PATHS
 def test_without_keys_there_is_nothing_to_gather(eager: bool) -> None:
     none = normal(2, 2, 0, 4)
     with path(eager=eager):
         out = Softmax()(normal(2, 2, 3, 4), none, none)
     assert torch.equal(out, torch.zeros(2, 2, 3, 4, dtype=torch.float64))
-
-
-@BOTH_PATHS
-@brief
-@given(case=cases(), order=st.permutations([0, 1]))
-def test_the_order_of_the_batch_does_not_matter(case: Case, order: list[int], eager: bool) -> None:
-    rows = torch.tensor(order)[: len(case.query)].clamp(max=len(case.query) - 1)
-    allowed = case.allowed()
-    moved = Case(
-        query=case.query[rows],
-        key=case.key[rows],
-        value=case.value[rows],
-        mask=Mask.dense(allowed[rows]),
-        bias=case.bias,
-    )
-    with path(eager=eager):
-        assert error(attend(moved), attend(case)[rows], moved) <= 1
 
 
 # Gradients
@@ -357,29 +314,6 @@ def test_no_mask_makes_nan_on_the_way_that_anomaly_detection_would_stop_at(
 
 
 @DTYPES
-@BOTH_PATHS
-@brief
-@given(case=cases(alignments=("start", "end"), square=True), data=st.data())
-def test_no_row_sees_the_future(
-    case: Case, data: st.DataObject, eager: bool, dtype: torch.dtype
-) -> None:
-    n = case.query.shape[2]
-    past = data.draw(st.integers(0, n))
-    case = case.to(dtype)
-    later = torch.arange(n)[:, None] >= past
-    other = Case(
-        query=torch.where(later, -3 * case.query, case.query),
-        key=torch.where(later, 5 - case.key, case.key),
-        value=torch.where(later, 1e4 - case.value, case.value),
-        mask=case.mask,
-        bias=case.bias,
-    )
-    with path(eager=eager):
-        # Exact: the shapes are the same, and what is hidden has a weight of 0.
-        assert torch.equal(attend(case)[:, :, :past], attend(other)[:, :, :past])
-
-
-@DTYPES
 @pytest.mark.parametrize("n", [40, 300])
 def test_no_row_sees_the_future_whatever_the_length(n: int, dtype: torch.dtype) -> None:
     query, key, value = (normal(2, 2, n, 8, seed=seed, dtype=dtype) for seed in range(3))
@@ -391,29 +325,6 @@ def test_no_row_sees_the_future_whatever_the_length(n: int, dtype: torch.dtype) 
     # Exact: the shapes are the same, and what is hidden has a weight of 0.
     assert torch.equal(out[:, :, :past], other[:, :, :past])
     assert not torch.equal(out[:, :, past:], other[:, :, past:])
-
-
-@DTYPES
-@BOTH_PATHS
-@brief
-@given(case=cases(), data=st.data())
-def test_what_the_padding_holds_does_not_matter(
-    case: Case, data: st.DataObject, eager: bool, dtype: torch.dtype
-) -> None:
-    (batch, keys), integers = (len(case.key), case.key.shape[2]), st.integers(0, case.key.shape[2])
-    lengths = torch.tensor(data.draw(st.lists(integers, min_size=batch, max_size=batch)))
-    case = case.to(dtype)
-    real = (torch.arange(keys) < lengths[:, None])[:, None, :, None]
-    mask = (case.mask or Mask()) & Mask.lengths(lengths)
-
-    def padded_with(content: float) -> Tensor:
-        key, value = (torch.where(real, x, content) for x in (case.key, case.value))
-        out: Tensor = Softmax()(case.query, key, value, mask=mask, bias=case.bias)
-        return out
-
-    with path(eager=eager):
-        # Exact: the shapes are the same, and what is hidden has a weight of 0.
-        assert torch.equal(padded_with(0.0), padded_with(1e4))
 
 
 # Dropout
@@ -502,19 +413,11 @@ def begin(
     )
 
 
-@st.composite
-def schedules(draw: st.DrawFn) -> list[list[int]]:
-    """For each row, how many tokens it gets at each call; some get none."""
-    rows, calls = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-    counts = st.lists(st.integers(0, 3), min_size=calls, max_size=calls)
-    return draw(st.lists(counts, min_size=rows, max_size=rows))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @BOTH_PATHS
 @thorough
 @given(
-    schedule=schedules(),
+    schedule=schedules(calls=4),
     kv_heads=st.integers(1, 2),
     group=st.integers(1, 2),
     spare=st.integers(0, 2),
@@ -539,27 +442,8 @@ def test_in_any_steps_it_is_causal_attention_of_the_whole(
     ]
     state = begin(rows, kv_heads, 4, 3, n + spare, dtype, window)
     mask = Mask.causal() if window is None else Mask.causal() & Mask.window(window)
-    done = [0] * rows
-    out = torch.zeros(rows, kv_heads * group, n, 3, dtype=dtype)
     with path(eager=eager):
-        for counts in zip(*schedule, strict=True):
-            new = max(counts)
-            keep = torch.arange(new) < torch.tensor(counts)[:, None]
-            chunk = [
-                torch.full((rows, x.shape[1], new, x.shape[3]), 9.0, dtype=dtype) for x in whole
-            ]
-            for row, count in enumerate(counts):
-                for part, x in zip(chunk, whole, strict=True):
-                    part[row, :, :count] = x[row, :, done[row] : done[row] + count]
-            query, key, value = chunk
-            every = min(counts) == new
-            got, state = Softmax().extend(
-                query, key, value, state, attention_mask=None if every else keep
-            )
-            for row, count in enumerate(counts):
-                out[row, :, done[row] : done[row] + count] = got[row, :, :count]
-                done[row] += count
-        assert state.length.tolist() == done
+        out, done = in_steps(Softmax(), state, whole, schedule)
         for row, length in enumerate(done):
             query, key, value = (x[row, None, :, :length] for x in whole)
             if length:
@@ -700,16 +584,6 @@ def test_what_a_mechanism_can_do_it_does() -> None:
 # Compiled
 
 
-def _plain(query: Tensor, key: Tensor, value: Tensor, _: Tensor) -> Tensor:
-    out: Tensor = Softmax()(query, key, value)
-    return out
-
-
-def _causal(query: Tensor, key: Tensor, value: Tensor, _: Tensor) -> Tensor:
-    out: Tensor = Softmax()(query, key, value, mask=Mask.causal())
-    return out
-
-
 def _everything(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
     n = query.shape[2]
     pairs = Mask.dense(torch.arange(n)[:, None] % 3 != torch.arange(n) % 3)
@@ -732,15 +606,13 @@ def _stepwise(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Ten
     return torch.cat([first, second], dim=2)
 
 
-COMPILED = {"plain": _plain, "causal": _causal, "everything": _everything, "stepwise": _stepwise}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [10, 80])
-@pytest.mark.parametrize("function", COMPILED.values(), ids=COMPILED)
+@pytest.mark.parametrize("function", [_everything, _stepwise])
 def test_compiled_without_a_break_it_is_the_same(
-    function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], n: int
+    function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
 ) -> None:
+    """All masks at once, and steps; each mask alone is compiled by the contract."""
+    n = 10
     inputs = [normal(2, heads, n, 4, seed=heads).requires_grad_() for heads in (2, 1, 1)]
     lengths = torch.tensor([n, 3])
     torch._dynamo.reset()
@@ -764,7 +636,7 @@ def with_gradients(
 # Memory
 
 
-@settings(max_examples=50)
+@brief
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 2), st.data())
 def test_rows_read_the_source_that_they_were_given(
     sources: int, beams: int, queries: int, data: st.DataObject

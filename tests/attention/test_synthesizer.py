@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from attention_cases import furthest
+from attention_cases import CONTRACT_DTYPES, furthest
 from torch.autograd.gradcheck import gradcheck
 
 from regard.attention import Attention, LayerShape, Mask, Synthesizer
@@ -44,7 +44,7 @@ def known(variant: Variant) -> Mechanism:
     return replace(find("synthesizer"), example=example)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@CONTRACT_DTYPES
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_both_variants_keep_the_contract(variant: Variant, dtype: torch.dtype) -> None:
     outcomes = list(check(known(variant), dtype=dtype, backend="eager"))

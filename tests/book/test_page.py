@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from tiny_book import PARTS, tiny_book, tiny_results
 
-from regard.book.contents import Proof, arrange
+from regard.book.contents import Book, Proof, arrange
 from regard.book.page import book_html, finding_html, slides_html, write_book
 from regard.cli import main
 from regard.courses import Shown
@@ -52,11 +53,9 @@ class Page(HTMLParser):
             self.visible_text += data
 
 
-@pytest.mark.parametrize(
-    "page", [book_html(tiny_book()), slides_html(tiny_book())],
-    ids=["book", "slides"],
-)  # fmt: skip
-def test_a_page_is_whole_and_fetches_nothing(page: str) -> None:
+@pytest.mark.parametrize("make", [book_html, slides_html])
+def test_a_page_is_whole_and_fetches_nothing(make: Callable[[Book], str]) -> None:
+    page = make(tiny_book())
     read = Page(page)
     assert len(set(read.ids)) == len(read.ids)
     for reference in read.references:

@@ -7,11 +7,12 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import pytest
 
+from combinations import each_once
 from regard import files
 from regard.config import override
 from regard.runs.recipe import load_recipe, recipe_to_toml
@@ -113,20 +114,21 @@ def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) 
     refused(regard(*GENERATE), "run/model.safetensors", "config.toml")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
-        ("n_layers = 1", "n_layers = 0", "model.n_layers"),
-        ("n_layers = 1", "n_layers = 'one'", "model.n_layers"),
-        ("d_model = 16", "d_model = 15", "d_model"),
-        ("[model]", "[mode]", "mode"),
-        ("[model]", "[model", "isn't TOML"),
-        ('kind = "rotary"', 'kind = "spiral"', "model.positions.kind"),
-        ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
-    ],
+@each_once(
+    {
+        ("before", "after", "says"): [
+            ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
+            ("n_layers = 1", "n_layers = 0", "model.n_layers"),
+            ("n_layers = 1", "n_layers = 'one'", "model.n_layers"),
+            ("d_model = 16", "d_model = 15", "d_model"),
+            ("[model]", "[mode]", "mode"),
+            ("[model]", "[model", "isn't TOML"),
+            ('kind = "rotary"', 'kind = "spiral"', "model.positions.kind"),
+            ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
+        ],
+        "command": [GENERATE, EVALUATE, FINETUNE, ("info", "run")],
+    }
 )
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE, ("info", "run")])
 def test_a_damaged_configuration_is_refused(
     regard: Command, run: Path, command: Sequence[str], before: str, after: str, says: str
 ) -> None:
@@ -136,9 +138,16 @@ def test_a_damaged_configuration_is_refused(
     refused(regard(*command), "run/config.toml", says)
 
 
-@pytest.mark.parametrize("name", ["config.toml", "tokenizer.json", "origin.json"])
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"]", b"3", None], ids=["bytes", "]", "3", "gone"])
-@pytest.mark.parametrize("command", [GENERATE, ("info", "run"), FINETUNE])
+@each_once(
+    {
+        ("name", "data"): list(
+            product(
+                ["config.toml", "tokenizer.json", "origin.json"], [b"\xff\xfe", b"]", b"3", None]
+            )
+        ),
+        "command": [GENERATE, ("info", "run"), FINETUNE, EVALUATE, ("look", "run", "Ada")],
+    }
+)
 def test_a_damaged_or_missing_file_of_a_run_is_named(
     regard: Command, run: Path, command: Sequence[str], name: str, data: bytes | None
 ) -> None:
@@ -163,16 +172,17 @@ def test_a_run_without_weights_is_refused(
     refused(regard(*command), "run", "--resume")
 
 
-@pytest.mark.parametrize("where", ["nowhere", "text.txt", "."])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "generate {} Ada",
-        "evaluate {} pairs.tsv",
-        "evaluate {} text.txt",
-        "info {}",
-        "finetune pairs.tsv --from {} --out new",
-    ],
+@each_once(
+    {
+        "where": ["nowhere", "text.txt", "."],
+        "command": [
+            "generate {} Ada",
+            "evaluate {} pairs.tsv",
+            "evaluate {} text.txt",
+            "info {}",
+            "finetune pairs.tsv --from {} --out new",
+        ],
+    }
 )
 def test_what_is_no_run_is_refused(regard: Command, command: str, where: str) -> None:
     refused(regard(*command.format(where).split()), where, "not a run folder")
@@ -185,25 +195,22 @@ def test_a_tokenizer_is_taken_from_runs_alone(regard: Command) -> None:
 # texts
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pretrain FILE --out new",
-        "train text FILE --out new",
-        "data corruption FILE",
-        "evaluate run FILE",
-    ],
-)
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (None, "FILE: no such file"),
-        (b"", "FILE: is empty"),
-        (b"\n \r\n", "FILE: is empty"),
-        (b"\xef\xbb\xbf", "FILE: is empty"),
-        (b"fi\xc3\xa9\nAda \xff\n", "FILE:2: byte 0xff isn't UTF-8"),
-    ],
-    ids=["missing", "empty", "blank", "mark", "bytes"],
+@each_once(
+    {
+        "command": [
+            "pretrain FILE --out new",
+            "train text FILE --out new",
+            "data corruption FILE",
+            "evaluate run FILE",
+        ],
+        ("data", "says"): [
+            (None, "FILE: no such file"),
+            (b"", "FILE: is empty"),
+            (b"\n \r\n", "FILE: is empty"),
+            (b"\xef\xbb\xbf", "FILE: is empty"),
+            (b"fi\xc3\xa9\nAda \xff\n", "FILE:2: byte 0xff isn't UTF-8"),
+        ],
+    }
 )
 def test_a_bad_text_is_named(
     regard: Command, folder: Path, command: str, data: bytes | None, says: str
@@ -265,29 +272,26 @@ def test_a_text_with_the_characters_of_special_tokens_is_learned(
 # questions
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pretrain text.txt --questions FILE --out new objective.questions=0.5",
-        "finetune FILE --from run --out new",
-        "train questions FILE --out new",
-        "data pairs FILE",
-        "evaluate run FILE",
-    ],
-)
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "bad.tsv: no such file"),
-        ("", "bad.tsv: is empty"),
-        ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
-        ("Where was Ada?\r\nWhere was Mia?\tOslo\r\n", "bad.tsv:1: has no answer"),
-        ("Where was Ada?\tRome\tOslo\n", "bad.tsv:1: has 2 tabs"),
-        ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
-        ("Ada?\tRome\n\tOslo\n", "bad.tsv:2: the question is empty"),
-        ("Adé?\tRome\n".encode() + b"\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
-    ],
-    ids=["missing", "empty", "no-tab", "no-answer", "two-tabs", "no-right", "no-left", "bytes"],
+@each_once(
+    {
+        "command": [
+            "pretrain text.txt --questions FILE --out new objective.questions=0.5",
+            "finetune FILE --from run --out new",
+            "train questions FILE --out new",
+            "data pairs FILE",
+            "evaluate run FILE",
+        ],
+        ("text", "says"): [
+            (None, "bad.tsv: no such file"),
+            ("", "bad.tsv: is empty"),
+            ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
+            ("Where was Ada?\r\nWhere was Mia?\tOslo\r\n", "bad.tsv:1: has no answer"),
+            ("Where was Ada?\tRome\tOslo\n", "bad.tsv:1: has 2 tabs"),
+            ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
+            ("Ada?\tRome\n\tOslo\n", "bad.tsv:2: the question is empty"),
+            ("Adé?\tRome\n".encode() + b"\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
+        ],
+    }
 )
 def test_bad_questions_are_named(
     regard: Command, folder: Path, command: str, text: str | bytes | None, says: str
@@ -352,8 +356,12 @@ def test_a_wording_with_unknown_characters_is_refused(regard: Command) -> None:
 # recipes and settings
 
 
-@pytest.mark.parametrize("name", ["nonsense", "nowhere.toml", ".", "text.txt"])
-@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("config",)])
+@each_once(
+    {
+        "name": ["nonsense", "nowhere.toml", ".", "text.txt"],
+        "command": [PRETRAIN, FINETUNE, TRAIN, ("config",)],
+    }
+)
 def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], name: str) -> None:
     refused(regard(*command, "--recipe", name), name)
 
@@ -381,8 +389,12 @@ def test_a_bad_setting_is_named(regard: Command, setting: str, says: str) -> Non
     refused(regard(*PRETRAIN, setting), says)
 
 
-@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, ("demo", "--out", "new")])
-@pytest.mark.parametrize("seed", ["-1", "1.5", "99999999999999999999"])
+@each_once(
+    {
+        "command": [PRETRAIN, FINETUNE, TRAIN, GENERATE, ("demo", "--out", "new")],
+        "seed": ["-1", "1.5", "99999999999999999999"],
+    }
+)
 def test_a_bad_seed_is_refused(regard: Command, command: Sequence[str], seed: str) -> None:
     refused(regard(*command, "--seed", seed), "--seed")
 
@@ -461,10 +473,18 @@ def test_a_bad_setting_of_the_world_is_named(regard: Command, setting: str, says
 # places to write to
 
 
-@pytest.mark.parametrize(
-    "command", [PRETRAIN, FINETUNE, TRAIN, ("world", "--out", "new"), ("train", "text", "text.txt")]
+@each_once(
+    {
+        "command": [
+            PRETRAIN,
+            FINETUNE,
+            TRAIN,
+            ("world", "--out", "new"),
+            ("train", "text", "text.txt"),
+        ],
+        "out": ["text.txt", "text.txt/new", "text.txt/deep/new", "full"],
+    }
 )
-@pytest.mark.parametrize("out", ["text.txt", "text.txt/new", "text.txt/deep/new", "full"])
 def test_an_out_that_cannot_be_made_is_named(
     regard: Command, folder: Path, command: Sequence[str], out: str
 ) -> None:
@@ -511,20 +531,21 @@ def test_a_run_is_resumed_with_its_own_recipe_only(regard: Command) -> None:
     refused(regard(*PRETRAIN, "--out", "run", "--resume", "seed=9"), "another recipe")
 
 
-@pytest.mark.parametrize("place", ["text.txt/x", "full", "nowhere/x", ".", "text.txt/deep/x"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        (*PRETRAIN, "--json"),
-        (*PRETRAIN, "--dry-run", "--json"),
-        (*FINETUNE, "--json"),
-        (*TRAIN, "--json"),
-        (*EVALUATE, "--json"),
-        (*EVALUATE, "--predictions"),
-        (*EVALUATE, "--baseline", "majority", "--json"),
-        ("evaluate", "run", "text.txt", "--json"),
-        ("demo", "--out", "new", "training.steps=1", "--json"),
-    ],
+@each_once(
+    {
+        "place": ["text.txt/x", "full", "nowhere/x", ".", "text.txt/deep/x"],
+        "command": [
+            (*PRETRAIN, "--json"),
+            (*PRETRAIN, "--dry-run", "--json"),
+            (*FINETUNE, "--json"),
+            (*TRAIN, "--json"),
+            (*EVALUATE, "--json"),
+            (*EVALUATE, "--predictions"),
+            (*EVALUATE, "--baseline", "majority", "--json"),
+            ("evaluate", "run", "text.txt", "--json"),
+            ("demo", "--out", "new", "training.steps=1", "--json"),
+        ],
+    }
 )
 def test_a_file_that_cannot_be_written_is_named_before_the_work(
     regard: Command, folder: Path, command: Sequence[str], place: str
@@ -658,8 +679,12 @@ def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
 # machines
 
 
-@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, GENERATE, EVALUATE])
-@pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta", ""])
+@each_once(
+    {
+        "command": [PRETRAIN, FINETUNE, TRAIN, GENERATE, EVALUATE],
+        "device": ["cuda:99", "abacus", "meta", ""],
+    }
+)
 def test_a_device_that_is_not_there_is_named(
     regard: Command, command: Sequence[str], device: str
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from combinations import each_once
 from regard.evaluation import tasks
 from regard.training.sources import probe
 from tiny import MODEL, STEPS, Command, refused
@@ -106,17 +107,24 @@ def test_a_model_that_cannot_learn_it_is_refused(regard: Command, command: str, 
 # examples
 
 
-@pytest.mark.parametrize("command", ["train classification FILE --out new", "evaluate run FILE"])
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "bad.tsv: is empty"),
-        ("fine\tgood\nbad\t\n", "bad.tsv:2: the label is empty; a line holds a text, a tab, and"),
-        ("fine\tgood\n\tpoor\n", "bad.tsv:2: the text is empty"),
-        ("fine\tgood\nbad\n", "bad.tsv:2: has no label, but other lines have: put a tab and the"),
-        ("fine\tso\tgood\tpoor\n", "bad.tsv:1: has 3 tabs"),
-        ("fine\tso\tgood\nbad\tpoor\n", "bad.tsv:2: has one text, but other lines have two"),
-    ],
+@each_once(
+    {
+        "command": ["train classification FILE --out new", "evaluate run FILE"],
+        ("text", "says"): [
+            ("", "bad.tsv: is empty"),
+            (
+                "fine\tgood\nbad\t\n",
+                "bad.tsv:2: the label is empty; a line holds a text, a tab, and",
+            ),
+            ("fine\tgood\n\tpoor\n", "bad.tsv:2: the text is empty"),
+            (
+                "fine\tgood\nbad\n",
+                "bad.tsv:2: has no label, but other lines have: put a tab and the",
+            ),
+            ("fine\tso\tgood\tpoor\n", "bad.tsv:1: has 3 tabs"),
+            ("fine\tso\tgood\nbad\tpoor\n", "bad.tsv:2: has one text, but other lines have two"),
+        ],
+    }
 )
 def test_bad_examples_are_named(
     regard: Command, folder: Path, command: str, text: str, says: str
@@ -127,15 +135,16 @@ def test_bad_examples_are_named(
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
 
 
-@pytest.mark.parametrize("command", ["train tagging FILE --out new", "evaluate run FILE"])
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a b\tX Y\na\tX Y\n", "bad.tsv:2: has 1 words and 2 tags; put as many tags"),
-        ("a b\tX\n", "bad.tsv:1: has 2 words and 1 tags"),
-        ("a b\tX Y\na\t\n", "bad.tsv:2: the answer is empty"),
-        ("", "bad.tsv: is empty"),
-    ],
+@each_once(
+    {
+        "command": ["train tagging FILE --out new", "evaluate run FILE"],
+        ("text", "says"): [
+            ("a b\tX Y\na\tX Y\n", "bad.tsv:2: has 1 words and 2 tags; put as many tags"),
+            ("a b\tX\n", "bad.tsv:1: has 2 words and 1 tags"),
+            ("a b\tX Y\na\t\n", "bad.tsv:2: the answer is empty"),
+            ("", "bad.tsv: is empty"),
+        ],
+    }
 )
 def test_words_without_a_tag_each_are_named(
     regard: Command, folder: Path, command: str, text: str, says: str
@@ -146,14 +155,15 @@ def test_words_without_a_tag_each_are_named(
     refused(regard(*command.replace("FILE", "bad.tsv").split(), *settings), says)
 
 
-@pytest.mark.parametrize("command", ["train entailment FILE --out new", "evaluate run FILE"])
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a\n", "bad.tsv:1: has 0 tabs; a line holds a text, a tab, a second text"),
-        ("a\t\tyes\n", "bad.tsv:1: the second text is empty"),
-        ("a\tb\tyes\na\tb\n", "bad.tsv:2: has no label"),
-    ],
+@each_once(
+    {
+        "command": ["train entailment FILE --out new", "evaluate run FILE"],
+        ("text", "says"): [
+            ("a\n", "bad.tsv:1: has 0 tabs; a line holds a text, a tab, a second text"),
+            ("a\t\tyes\n", "bad.tsv:1: the second text is empty"),
+            ("a\tb\tyes\na\tb\n", "bad.tsv:2: has no label"),
+        ],
+    }
 )
 def test_statements_without_texts_are_named(
     regard: Command, folder: Path, command: str, text: str, says: str

@@ -699,12 +699,11 @@ def test_help_waits_for_no_heavy_library(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_terminal_without_unicode_is_no_reason_to_stop(folder: Path, encoding: str) -> None:
+def test_a_terminal_without_unicode_is_no_reason_to_stop(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "regard", "data", "pairs", "pairs.tsv"],
         cwd=folder,
-        env=os.environ | {"PYTHONIOENCODING": encoding},
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
         capture_output=True,
         check=False,
     )

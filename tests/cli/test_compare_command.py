@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from regard.comparison import scheduler
 from tiny import Command, refused, succeeded
@@ -98,24 +97,6 @@ def test_an_executor_whose_library_is_missing(
     monkeypatch.setitem(sys.modules, library, None)
     outcome = regard(*AXES, "--out", "sweep", "--executor", executor)
     refused(outcome, f"pip install 'regard[{executor}]'")
-
-
-def test_a_second_command_on_a_folder_is_refused(regard: Command, folder: Path) -> None:
-    succeeded(regard(*AXES, "--out", "sweep"))
-    with FileLock(folder / "sweep" / ".lock"):  # as of a command that runs
-        refused(regard(*AXES, "--out", "sweep"), "sweep: another regard compare is running on it")
-
-
-def test_a_folder_of_something_else_is_left_alone(regard: Command, folder: Path) -> None:
-    (folder / "notes").mkdir()
-    (folder / "notes" / "mine.txt").write_text("mine", encoding="utf-8")
-    refused(regard(*AXES, "--out", "notes"), "notes: exists but is not a comparison; choose")
-    assert [path.name for path in (folder / "notes").iterdir()] == ["mine.txt"]
-
-
-def test_an_added_run_that_is_none_is_refused(regard: Command) -> None:
-    succeeded(regard(*AXES, "--out", "sweep"))
-    refused(regard("compare", "sweep", "--add", "nothing"), "nothing: is not a run folder")
 
 
 def test_a_suite_is_a_comparison_per_task(

@@ -37,6 +37,7 @@ def fake_worker(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Non
     monkeypatch.setattr(sys, "executable", str(interpreter))
 
 
+@pytest.mark.slow
 def test_a_worker_trains_one_cell_after_another(tmp_path: Path) -> None:
     cells = [cell(tmp_path, seed) for seed in range(2)]
     log = tmp_path / "log"

@@ -1,6 +1,8 @@
 """Grids are trained once, joined, added to, and refused where the folder isn't theirs."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,30 @@ from tiny_comparisons import KIND, LR, TINY, run_here, tiny_grid
 from tiny_tasks import SETTINGS as OPTIONS
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "run_locally", run_here)
-    monkeypatch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
+@pytest.fixture(scope="module", autouse=True)
+def in_this_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "run_locally", run_here)
+        patch.setattr("regard.training.sources.probe.PROBE_ROWS", 100)
+        yield
 
 
 def trained(grid: Grid, out: Path) -> Comparison:
     return train_comparison(plan_comparison(grid), out, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def one_seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid of one seed. Not to be changed: see `sweep`."""
+    out = tmp_path_factory.mktemp("one_seed") / "sweep"
+    trained(tiny_grid(seeds=1), out)
+    return out
+
+
+@pytest.fixture
+def sweep(one_seed: Path, tmp_path: Path) -> Path:
+    """A copy of `one_seed` in the test's own folder."""
+    return Path(shutil.copytree(one_seed, tmp_path / "sweep"))
 
 
 def test_a_grid_becomes_a_table_and_its_files(tmp_path: Path) -> None:
@@ -63,18 +81,16 @@ def test_a_new_axis_joins_the_cells_that_lie_on_it(tmp_path: Path) -> None:
     assert rows == [("softmax", "1"), ("softmax", "2"), ("elu", "1")]
 
 
-def test_other_settings_are_refused_and_nothing_changes(tmp_path: Path) -> None:
-    trained(tiny_grid(seeds=1), tmp_path / "sweep")
+def test_other_settings_are_refused_and_nothing_changes(sweep: Path, tmp_path: Path) -> None:
     before = contents(tmp_path)
     with pytest.raises(UserError, match=r"its runs differ in model\.d_model; add --over"):
-        trained(tiny_grid(settings=(*TINY, "model.d_model=32")), tmp_path / "sweep")
+        trained(tiny_grid(settings=(*TINY, "model.d_model=32")), sweep)
     assert contents(tmp_path) == before
 
 
-def test_an_axis_that_was_tuned_is_not_compared(tmp_path: Path) -> None:
-    trained(tiny_grid(seeds=1), tmp_path / "sweep")
+def test_an_axis_that_was_tuned_is_not_compared(sweep: Path) -> None:
     with pytest.raises(UserError, match="is compared and tuned in one folder"):
-        trained(tiny_grid(over={LR: [0.001]}, tune={}, seeds=1), tmp_path / "sweep")
+        trained(tiny_grid(over={LR: [0.001]}, tune={}, seeds=1), sweep)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -113,15 +129,14 @@ def test_a_run_made_by_hand_joins(tmp_path: Path) -> None:
     assert (cell.path / "model.safetensors").read_bytes() == before["model.safetensors"]
 
 
-def test_a_run_that_differs_does_not_join(tmp_path: Path) -> None:
+def test_a_run_that_differs_does_not_join(sweep: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     plan_named("mqar", out=run, settings=(*TINY, "model.d_model=32")).execute(OPTIONS)
-    trained(tiny_grid(seeds=1), tmp_path / "sweep")
     before = contents(tmp_path)
     with pytest.raises(UserError, match=r"differ in model\.d_model"):
-        add_to_comparison(tmp_path / "sweep", [run])
+        add_to_comparison(sweep, [run])
     with pytest.raises(UserError, match="is not a run folder"):
-        add_to_comparison(tmp_path / "sweep", [tmp_path / "nothing"])
+        add_to_comparison(sweep, [tmp_path / "nothing"])
     assert contents(tmp_path) == before
 
 

@@ -30,7 +30,7 @@ MECHANISMS: dict[str, AttentionConfig] = {
 ALL_MECHANISMS = pytest.mark.parametrize("mechanism", MECHANISMS)
 EARLY_STOPPING: tuple[EarlyStopping, ...] = (True, False, "never")
 
-checked = settings(deadline=None, derandomize=True, max_examples=15)
+checked = settings(deadline=None, derandomize=True, max_examples=10)
 tokens = st.integers(0, VOCABULARY - 1)
 prompt_lists = st.lists(
     st.lists(tokens, min_size=1, max_size=BLOCK - NEW + 1), min_size=1, max_size=4

@@ -211,6 +211,7 @@ def test_hooks_and_training_mode_are_the_model_s(run: Path) -> None:
     assert isinstance(with_package(training), LanguageModel)
 
 
+@pytest.mark.slow
 def test_without_a_compiler_one_line_says_so(regard: Command, run: Path) -> None:
     from torch._inductor import config
 

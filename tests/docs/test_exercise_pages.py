@@ -14,6 +14,8 @@ TINY = (
     *("model.n_layers=2", "model.n_heads=2", "model.d_model=16"),
     *("training.steps=1", "training.batch=4"),
 )
+pytestmark = pytest.mark.slow
+
 LARGEST = 150_000
 """Bytes of a picture in the docs."""
 
@@ -42,7 +44,6 @@ def commands(made: Path) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"```\n(regard .*)\n```", text)]
 
 
-@pytest.mark.slow
 def test_every_exercise_has_its_picture_its_page_and_its_command(made: Path) -> None:
     names = {path.stem for path in (made / "out").glob("*.png")}
     assert names == {path.stem for path in (made / "out").glob("*.html")}

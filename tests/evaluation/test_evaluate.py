@@ -118,9 +118,8 @@ def test_answers_are_written_by_the_name_of_the_file(tmp_path: Path) -> None:
     assert [one["predicted"] for one in records] == ["Oslo", "Rome"]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
 def test_a_calibrated_run_generates_its_answers_once(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
+    trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run.load(trained)
     names = [name.split() for name, _ in PEOPLE]
@@ -131,7 +130,7 @@ def test_a_calibrated_run_generates_its_answers_once(
         for other in names
         if one != other
     ] + [Example(text=" ", answer="Rome")]
-    index = index_documents(documents) if indexed else None
+    index = index_documents(documents)
     calibration = calibrate_run(run, asked[:-1], run.environment(), max_error=0.2, index=index)
     replies = answer(run, asked, run.environment(), calibration=calibration, index=index)
     generated: list[list[int]] = []

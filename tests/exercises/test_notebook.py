@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 import torch
 from graded import SEED, run, solution
@@ -48,6 +47,8 @@ def place(book: dict[str, Any], name: str) -> int:
 
 @pytest.mark.parametrize("course", EXERCISES)
 def test_notebooks_are_valid_and_hold_the_students_numbers(course: str) -> None:
+    import nbformat  # builds grammars for a second, in each process that collects tests
+
     made = notebook(EXERCISES[course], SEED)
     nbformat.validate(made, relax_add_props=False)
     calls = [cell["source"] for cell in made["cells"] if cell["id"].endswith("-numbers")]

@@ -127,6 +127,7 @@ def test_a_part_of_a_message_holds_up_nothing() -> None:
     assert answers.returned == []
 
 
+@pytest.mark.slow
 def test_code_that_kills_its_parent_spoils_no_other_exercise() -> None:
     assert run("import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)").reason
     assert run("return x").returned == [1]

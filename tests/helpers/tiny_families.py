@@ -1,6 +1,6 @@
 """A tiny model of every family with every head that fits it, and batches to train each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -156,6 +156,16 @@ MODELS = {
     for head in HEAD_CONFIGS
     if fits(config, head)
 }
+
+
+def _one_head_each() -> Iterator[str]:
+    for i, family in enumerate(FAMILIES):
+        names = [name for name in MODELS if name.startswith(f"{family}: ")]
+        yield names[i % len(names)]
+
+
+COVERING = list(_one_head_each())
+"""Each family once, and each head at least once: for what bodies and heads do apart."""
 
 
 def tiny(config: ModelConfig, head: HeadConfig) -> Model:

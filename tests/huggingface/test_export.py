@@ -410,7 +410,7 @@ def test_transformers_gets_the_ids_of_the_run(
 
 
 def test_greedy_texts_are_the_same(exported: dict[str, tuple[Run, Path]]) -> None:
-    texts = [text for text in BIOGRAPHIES if len(text) < 30]
+    texts = [text for text in BIOGRAPHIES if len(text) < 30][:2]
     for run, folder in exported.values():
         if not run.recipe.continues_texts:
             continue

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, processors
@@ -176,6 +176,7 @@ def test_weights_in_several_files_are_those_of_one(
 
 
 @FAMILIES
+@settings(max_examples=40)
 @given(text=any_text)
 def test_texts_have_the_ids_of_the_folder(folders: Path, family: str, text: str) -> None:
     tokenizer, theirs = Tokenizer.load(folders / f"{family}-run"), PIECES[family]

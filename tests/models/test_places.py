@@ -151,6 +151,8 @@ def lacking(attention: str, place: str) -> list[str]:
 
 
 ABLE = [pair for pair in product(ATTENTIONS, PLACES) if not lacking(*pair)]
+STEPPING = [pair for pair in ABLE if pair[1] not in ("encoder", "decoder")]
+"""Decoders step in test_mechanisms, with any positions."""
 UNABLE = [pair for pair in product(ATTENTIONS, PLACES) if lacking(*pair)]
 checked = settings(deadline=None, derandomize=True, max_examples=6)
 
@@ -192,7 +194,7 @@ def test_where_it_is_able_rows_know_nothing_of_one_another_nor_of_padding(
             assert close(result, results(model, [rows[row]])[0])
 
 
-@pytest.mark.parametrize(("attention", "place"), [pair for pair in ABLE if pair[1] != "encoder"])
+@pytest.mark.parametrize(("attention", "place"), STEPPING)
 @torch.no_grad()
 def test_where_it_is_able_step_by_step_is_all_at_once(attention: str, place: str) -> None:
     model, sources = model_with(attention, place), padded([[3, 1, 4, 1, 5], [9]])

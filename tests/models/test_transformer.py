@@ -30,7 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 ALL_VARIANTS = pytest.mark.parametrize("variant", VARIANTS)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
-checked = settings(deadline=None, derandomize=True, max_examples=20)
+checked = settings(deadline=None, derandomize=True, max_examples=12)
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=BLOCK)
 
 

@@ -56,8 +56,7 @@ def test_it_is_small(folder: Path) -> None:
     assert (folder / "slides.html").stat().st_size <= LARGEST
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200, 1920])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark"), (1920, "light")])
 def test_no_question_is_wider_than_the_window(
     folder: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:

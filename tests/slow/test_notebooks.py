@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "docs/notebooks"
 GPT = FOLDER / "character-gpt.ipynb"
@@ -19,6 +17,9 @@ def test_there_are_some() -> None:
 
 
 def executed(place: Path) -> Any:
+    import nbformat  # builds grammars for a second, in each process that collects tests
+    from nbclient import NotebookClient
+
     text = place.read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     return NotebookClient(notebook, timeout=300, kernel_name="python3").execute()

@@ -45,6 +45,9 @@ TINY = [
 ]
 
 
+SMALL = [*TINY, "world.people=80", "world.absent=20"]
+
+
 def small_study(out: Path) -> Recall:
     return recall(
         out,
@@ -208,7 +211,7 @@ def test_demo_prints_a_table_and_the_path_of_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures.json"
-    assert main.run(["demo", "--out", str(out), "--json", str(figures), *TINY]) == 0
+    assert main.run(["demo", "--out", str(out), "--json", str(figures), *SMALL]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"Folder: {out}\n")
     for name, folder in ((PRETRAINED, "pretrained"), (FINETUNED, "finetuned"), (UNTRAINED, "–")):
@@ -225,7 +228,7 @@ def test_a_second_demo_says_where_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "demo").mkdir(parents=True)
-    assert main.run(["demo", *TINY, "world.people=80", "world.absent=20"]) == 0
+    assert main.run(["demo", *SMALL]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith(
         f"Folder: {Path('runs/demo-2')}, since {Path('runs/demo')} exists\n"

@@ -395,15 +395,14 @@ def test_training_is_the_same_in_every_process() -> None:
     texts = make_world(WorldConfig(people=80, absent=0, biographies=2)).documents
     configs = (CharactersConfig(), WordsConfig(), BytePairsConfig(size=500))
     here = [train_tokenizer(config, texts).fingerprint for config in configs]
-    for seed in ("1", "2"):
-        there = subprocess.run(
-            [sys.executable, "-c", TRAIN_ALL],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.split() == here
+    there = subprocess.run(
+        [sys.executable, "-c", TRAIN_ALL],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.split() == here
 
 
 def test_byte_pairs_are_as_many_as_asked_for() -> None:

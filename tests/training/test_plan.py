@@ -5,16 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from plans import plan_finetuning, plan_named, plan_pretraining, plan_questions, plan_text
+from plans import (
+    plan_finetuning,
+    plan_pretraining,
+    plan_questions,
+    plan_task,
+    plan_text,
+)
 from regard.config import override
 from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
-from regard.runs.recipes import RECIPES, TASKS
+from regard.runs.recipes import RECIPES
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
 from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text
 from regard.training.sources.base import Datasets
 from tiny import MASK, MODEL, PAD, QUESTIONS
+from tiny_tasks import task_recipe
 
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
@@ -124,9 +131,19 @@ def test_a_row_of_special_tokens_gives_no_example(monkeypatch: pytest.MonkeyPatc
     assert example_text(made.run, Datasets(training=()), made.sampler) == ""
 
 
-@pytest.mark.parametrize("task", ["casing", "translation", "tagging", "entailment", "retrieval"])
-def test_the_example_of_a_task_is_one_of_its_texts(task: str, tmp_path: Path) -> None:
-    shown = plan_named(task, out=tmp_path).run.origin["example"]
-    made = TASKS[task].task
-    assert isinstance(made, TextTaskConfig)
-    assert any(one.text.startswith(shown) for one in made.make(TASKS[task].seed).training)
+@pytest.mark.parametrize(
+    ("task", "family"),
+    [
+        ("casing", "encoder-decoder"),
+        ("translation", "decoder"),
+        ("tagging", "encoder, tags"),
+        ("entailment", "encoder, classification"),
+        ("retrieval", "encoder, embedding"),
+    ],
+)
+def test_the_example_of_a_task_is_one_of_its_texts(task: str, family: str, tmp_path: Path) -> None:
+    recipe = task_recipe(task, family)
+    shown = plan_task(tmp_path, recipe).run.origin["example"]
+    assert shown
+    assert isinstance(recipe.task, TextTaskConfig)
+    assert any(one.text.startswith(shown) for one in recipe.task.make(recipe.seed).training)

@@ -19,7 +19,7 @@ from regard.training.step import (
     batches_kind,
     best_parts,
 )
-from tiny_families import MODELS, tiny, tiny_batch
+from tiny_families import COVERING, MODELS, tiny, tiny_batch
 from tiny_models import tiny_model
 
 CPU = ExecutionEnvironment(torch.device("cpu"), torch.float32)
@@ -122,7 +122,7 @@ def _no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_autocast")
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith(WAITING)])
+@pytest.mark.parametrize("name", [name for name in COVERING if not name.startswith(WAITING)])
 def test_a_step_waits_for_nothing_and_mixes_no_devices(name: str) -> None:
     """Tensors without data stand for those of a GPU: asking for a value of one raises."""
     model = tiny(*MODELS[name])

@@ -42,6 +42,7 @@ def test_the_verdict(finding: Finding) -> None:
     assert finding.verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_specification(finding: Finding) -> None:
     measured = {number.name: number.measured for number in finding.numbers}
     for d, medians in MEDIANS.items():
