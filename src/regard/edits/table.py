@@ -37,4 +37,6 @@ def _cell(value: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     return value if isinstance(value, str) else f"{value:.3f}"
