@@ -43,6 +43,12 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     return found
 
 
+def ids_read(run: Run, inputs: Sequence[Tensor]) -> list[int]:
+    """Return the ids that the last stack reads: an encoder–decoder's target, or the text."""
+    read = inputs[-1 if isinstance(run.model, SequenceToSequence) else 0]
+    return [int(i) for i in read[0]]
+
+
 def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:
     """One row and its length; by default, of at most the context length."""
     limit = run.recipe.model.context_length if limit is None else limit

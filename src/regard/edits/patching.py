@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.edits.activations import text_inputs
+from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
 from regard.edits.metrics import LogitDifference, differences
 from regard.edits.places import Hook, intercept_places
@@ -62,7 +62,7 @@ def require_sites(chosen: str | Sequence[str]) -> None:
 def pairs_of(
     run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: LogitDifference
 ) -> tuple[list[Pair], list[int]]:
-    """Return the pairs as inputs, and the ids of the first clean text.
+    """Return the pairs as inputs, and the ids of the first clean text that the last stack reads.
 
     Raises:
         UserError: the texts of a pair differ in length, or the run doesn't predict tokens.
@@ -83,8 +83,7 @@ def pairs_of(
                 f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
             )
         found.append(Pair(inputs, others, ids))
-    ids_of = found[0].clean[-1 if len(found[0].clean) == 3 else 0][0].tolist()
-    return found, [int(i) for i in ids_of]
+    return found, ids_read(run, found[0].clean)
 
 
 def cells_of(
