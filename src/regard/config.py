@@ -400,6 +400,12 @@ def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:
     return known and not is_list and bool(_structs_at(type_, path))
 
 
+def _members(hint: Any) -> list[Any]:
+    """Return the types of a union or of a list's entries, which may be a union."""
+    inside = get_args(hint)
+    return [member for arg in inside for member in _members(arg)] if inside else [hint]
+
+
 def _structs_at(
     type_: type[Config], path: Sequence[str], kind: str | None = None
 ) -> list[type[Config]]:
@@ -413,7 +419,7 @@ def _structs_at(
             continue
         fields = [get_type_hints(m) for m in members if isinstance(m, type)]
         hints = [each[name] for each in fields if name in each]
-        members = [m for hint in hints for m in (get_args(hint) or (hint,))]
+        members = [member for hint in hints for member in _members(hint)]
     structs: list[type[Config]] = []
     for member in members:
         if isinstance(member, type) and issubclass(member, Config):

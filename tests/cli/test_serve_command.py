@@ -43,7 +43,9 @@ def test_an_edit_for_the_page_is_checked_first(regard: Command, folder: Path) ->
     save_run(folder / "run")
     file = folder / "edit.toml"
     file.write_text('[[edit]]\nkind = "zeroe"\nsite = "x"')
-    refused(regard("serve", "run", "--edit", file), "edit.toml: ", "zeroe")
+    done = regard("serve", "run", "--edit", file)
+    refused(done, "edit.toml: ", "zeroe")
+    assert not done.out
     file.write_text("# " + "long " * 2000)
     refused(regard("serve", "run", "--edit", file), "edit.toml")
 

@@ -36,7 +36,7 @@ def test_one_line_is_wrong_and_the_right_one_is_told(name: str) -> None:
     tex = [step.tex for step in DERIVATIONS[name].steps]
     (wrong,) = (line for line in exercise.lines if line.right)
     assert wrong.tex not in tex
-    told = wrong.reason.partition("Right is $")[2].removesuffix("$.")
+    told = wrong.reason.partition("The right line is $")[2].removesuffix("$.")
     assert any(line.endswith(told) for line in tex)
     assert all(line.tex in tex for line in exercise.lines if not line.right)
 

@@ -63,7 +63,7 @@ def test_edits_add_in_order_and_have_fingerprints() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[[edit]]\nkind = "zeroe"\nsite = "x"', "edit"),
+        ('[[edit]]\nkind = "zeroe"\nsite = "x"', "allowed: .*; did you mean zero"),
         ('[[edit]]\nkind = "zero"', "site"),
         ('[[edit]]\nkind = "zero"\nsite = "x"\nscale = 3', "scale"),
         ('[[edit]]\nkind = "cut"\nsite = "x"\nhow = "some"', "how"),

@@ -162,13 +162,15 @@ def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("", [], "has no column clean"),
+        ("", [], "has no header; begin with the columns clean"),
         ("clean\tcorrupt\tright\n", [], "has no column wrong"),
         (HEADER, [], "has no row"),
         (HEADER + "a\tb\tc\n", [], "effects.tsv:2: has 3 cells, and the header 4"),
         (HEADER + "a\tb\t\tc\n", [], "effects.tsv:2: right is empty"),
         (None, ["--sites", "everything"], "there are heads, layers"),
         (None, ["--by", "guessing"], "there are patching and attribution"),
+        (None, ["--by", ""], "by empty: there are patching"),
+        (None, ["--out", "x.txt"], "choose a name with .html\n"),
         (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
     ],
 )

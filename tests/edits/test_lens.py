@@ -230,7 +230,10 @@ def test_the_package_has_it() -> None:
 def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
     done = regard("lens", run, "Ada was born in", "--json", "lens.json")
     assert done.code == 0, done.err
-    assert "decoder.0.residual.feedforward" in (run.parent / "lens.html").read_text("utf-8")
+    page = (run.parent / "lens.html").read_text("utf-8")
+    assert "decoder.0.residual.feedforward" in page
+    assert '<th scope="col" class="number">probability</th>' in page
+    assert "<p>Each cell: " in page
     found = json.loads((run.parent / "lens.json").read_text("utf-8"))
     assert {row["part"] for row in found["contributions"]} >= {"decoder.0.heads.0"}
     assert "Σ parts − hidden state" in done.out

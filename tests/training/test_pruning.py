@@ -12,7 +12,7 @@ from regard.edits.apply import edited
 from regard.edits.head_importance import ablation_importance, gradient_importance, loss_of
 from regard.errors import UnsupportedError
 from regard.evaluation.evaluate import Evaluation
-from regard.evaluation.perplexity import NOTHING_DRAWN, text_dataset
+from regard.evaluation.perplexity import NOTHING_DRAWN, TextScore, text_dataset
 from regard.huggingface.convert.export import export_run
 from regard.huggingface.convert.folder import read_folder
 from regard.models.builders import Model
@@ -21,7 +21,7 @@ from regard.models.head_pruning import Kept, copy_kept
 from regard.runs.run import Run
 from regard.text.corpus import Document
 from regard.training.pruning import order_units, prune
-from tiny import QUESTIONS, Command, refused, succeeded
+from tiny import MODEL, QUESTIONS, STEPS, Command, refused, succeeded
 from tiny_edited import OTHER, TEXT, imported_run, mechanism_run, off
 
 
@@ -128,13 +128,26 @@ def test_impossible_options_are_refused(regard: Command, run: Path) -> None:
 
 def test_the_command_prints_heads_and_levels(regard: Command, run: Path) -> None:
     done = succeeded(
-        regard("prune", run.name, "text.txt", "--out", "new", "--keep", ".5", "--by", "ablation")
+        regard("prune", run.name, "text.txt", "--out", "a b", "--keep", ".5", "--by", "ablation")
     )
     assert done.out.splitlines()[0].split() == ["heads", "importance", "kept"]
     assert "decoder.0.heads.1" in done.out
     assert "perplexity" in done.out
-    assert "the pruned run" in done.out
-    succeeded(regard("generate", "new", "Where was Ada Finch born?"))
+    assert [line.split()[-1] for line in done.out.splitlines()[-4:-2]] == ["no", "yes"]
+    assert "--from 'a b' --out" in done.out
+    succeeded(regard("generate", "a b", "Where was Ada Finch born?"))
+
+
+def test_a_run_of_text_is_scored_on_a_text_of_any_name(folder: Path) -> None:
+    """Though the models that are scored lack the token files by which `evaluate` finds texts."""
+    whole = regard.train(
+        "text", folder / "text.txt", out=folder / "whole", settings=[*MODEL, *STEPS]
+    )
+    (folder / "text.md").write_text(f"{TEXT}\n{OTHER}\n")
+    found = prune(whole, folder / "text.md", out=folder / "new", keep=0.5)
+    expected = regard.evaluate(found.run, folder / "text.md")
+    assert isinstance(expected, TextScore)
+    assert found.levels[-1].score == f"perplexity {expected.perplexity}"
 
 
 def test_a_pruned_model_is_compared_with_heads_at_zero(

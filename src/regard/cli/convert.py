@@ -1,6 +1,7 @@
 """regard convert"""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,7 +71,7 @@ def convert(
         plan_converted(made, steps).execute(chosen, resume=True)
         if score := _score(made, parent, text):
             click.echo(f"after {steps} steps: {score.lines()[0]}")
-    click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")
+    click.echo(f"To train it: regard train TASK FILE --from {quote(str(out))} --out NEW")
     click.echo(f"Run: {out}")
 
 

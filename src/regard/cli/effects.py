@@ -16,13 +16,13 @@ from regard.cli.look import LOADING, MODEL, open_run
 @click.option(
     "--sites",
     default="heads",
-    help="Sites: heads, layers, residual, tokens or trace, or names, separated by commas [heads].",
+    help="Sites: heads, layers, residual, tokens or trace, or names, separated by commas.",
 )
 @click.option(
     "--by",
     default="patching,attribution",
     metavar="METHODS",
-    help="Methods: patching, attribution, or both [patching,attribution].",
+    help="Methods: patching, attribution, or both.",
 )
 @click.option(
     "--controls",

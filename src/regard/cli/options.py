@@ -27,7 +27,7 @@ class OutputFile(click.Path):
             raise UserError(f"{path}: can't be written; name a file in a folder that exists")
         if self.endings and path.suffix not in self.endings:
             *others, last = self.endings
-            named = f"{', '.join(others)} or {last}"
+            named = f"{', '.join(others)} or {last}" if others else last
             raise UserError(f"{path}: this format can't be written; choose a name with {named}")
         return path
 

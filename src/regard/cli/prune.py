@@ -1,6 +1,7 @@
 """regard prune"""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -44,5 +45,5 @@ def prune(
     click.echo(found.table())
     if json_file:
         options.write_json(json_file, {"heads": found.rows(), "levels": found.level_rows()})
-    click.echo(f"To train it: regard train TASK FILE --from {out} --out NEW")
+    click.echo(f"To train it: regard train TASK FILE --from {quote(str(out))} --out NEW")
     click.echo(f"Run: {out}")

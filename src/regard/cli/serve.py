@@ -47,14 +47,14 @@ def serve(
         for name in models:
             trust(Path(name))
     found = find_models(models or find_runs(Path("runs")))
-    chosen = ExecutionEnvironment.choose(device).device
+    chosen, text = ExecutionEnvironment.choose(device).device, _text_of(edit)
     click.echo(f"Models: {', '.join(one.name for one in found)}")
     with suppress(KeyboardInterrupt):  # the server does not always catch it
         serve_models(
             found,
             port=port,
             device=chosen,
-            edit=_text_of(edit),
+            edit=text,
             ready=lambda url: click.echo(f"Page: {url} (Ctrl-C stops it)"),
         )
     click.echo("Stopped.")

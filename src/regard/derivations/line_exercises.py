@@ -1,7 +1,7 @@
 """Exercises made of the lines of a derivation: the missing line, and the wrong line.
 
 An altered line is read from its TeX and evaluated (`tex_value`); one that can't be read is altered
-as a whole, by a sign or a factor. What is right is decided by values on random inputs alone.
+as a whole, by a sign or a factor. Values on random inputs alone decide which lines are right.
 """
 
 import math
@@ -75,7 +75,7 @@ def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
         if len(chain) > 2 and wrong:
             lines = [_equal(derivation, chain, i) for i in range(1, len(chain))]
             tex, apart = rng.choice(wrong)
-            right = f"Right is ${_body(chain[place].tex)}$."
+            right = f"The right line is ${_body(chain[place].tex)}$."
             reason = f"It isn't equal to the first line: {_apart(apart)}. {right}"
             lines[place - 1] = Line(tex, True, reason)
             return WrongLine(chain[0].tex, tuple(lines))
@@ -90,7 +90,7 @@ def _places(derivation: Derivation, rng: random.Random) -> list[tuple[tuple[Step
 
 
 def _chains(derivation: Derivation) -> list[tuple[Step, ...]]:
-    """The beginnings of chains whose lines are equal, of two lines or more."""
+    """Return the beginnings of chains whose lines are equal, of two lines or more."""
     chains = []
     for first, *others in derivation.chains:
         equal = takewhile(lambda step: step.relation == "=", others)
@@ -125,7 +125,7 @@ def _apart(difference: float) -> str:
 
 
 def _body(tex: str) -> str:
-    """The line without its sign."""
+    """Return a line without its sign."""
     return tex[_SIGNS.match(tex).end() :]  # type: ignore[union-attr]
 
 
@@ -191,7 +191,7 @@ def altered_tex(tex: str) -> Iterator[str]:
 
 
 def _others(token: str, letters: Sequence[str]) -> list[str]:
-    """What may stand by mistake in place of a token."""
+    """Return tokens that stand for another by mistake: a sign, a number, a letter of the line."""
     if token in ("+", "-"):
         return ["-" if token == "+" else "+"]
     if token.isdecimal():

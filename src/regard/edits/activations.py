@@ -25,7 +25,7 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
         UserError: a text is empty, too long, or can't be encoded.
     """
     if "" in (text, second):
-        raise UserError("edits: a text is empty; a model needs at least one token")
+        raise UserError("a text is empty; a model needs at least one token")
     if isinstance(run.model, SequenceToSequence):
         start = run.tokenizer.special.require("decoder_start_id")
         written = [] if second is None else run.tokenizer.encode(second)
@@ -43,11 +43,17 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     return found
 
 
+def ids_read(run: Run, inputs: Sequence[Tensor]) -> list[int]:
+    """Return the ids that the last stack reads: an encoder–decoder's target, or the text."""
+    read = inputs[-1 if isinstance(run.model, SequenceToSequence) else 0]
+    return [int(i) for i in read[0]]
+
+
 def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:
     """One row and its length; by default, of at most the context length."""
     limit = run.recipe.model.context_length if limit is None else limit
     if len(ids) > limit:
-        raise UserError(f"edits: a text has {len(ids)} tokens, and the model reads {limit}")
+        raise UserError(f"a text has {len(ids)} tokens, and the model reads {limit}; shorten it")
     length = torch.tensor([len(ids)], device=run.device)
     return [torch.tensor([list(ids)], device=run.device), length]
 

@@ -27,6 +27,7 @@ from regard.edits.metrics import LogitDifference
 from regard.edits.patching import (
     Pair,
     cells_of,
+    gap_of,
     mask_of,
     metric_of,
     pairs_of,
@@ -65,11 +66,13 @@ def effects(
     """
     require_sites(sites)
     if controls and sites != "heads":
-        raise UserError(f"controls = {controls}: random channels are for sites = heads; leave out")
+        raise UserError(
+            f"controls = {controls}: random channels are for sites = heads; leave controls out"
+        )
     controls = (20 if sites == "heads" else 0) if controls is None else controls
     for method in by:
         if method not in METHODS:
-            raise UserError(f"by {method}: there are {' and '.join(METHODS)}")
+            raise UserError(f"by {method or 'empty'}: there are {' and '.join(METHODS)}")
     if not by:
         raise UserError("by: no method; choose patching, attribution or both")
     pairs, first = pairs_of(run, clean, corrupt, metric)
@@ -147,9 +150,7 @@ def _measure(
     with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
         low = metric_of(run, pair.corrupt, pair.ids)[0]
     start = low.item()
-    total = high - start
-    if abs(total) < 1e-9:
-        raise UserError(f"pair {number}: the metric is the same for both texts; choose others")
+    total = gap_of(high, start, number)
     patched = attributed = None
     source, (n_controls, rng) = clean.tensors, controls
     if "patching" in by:

@@ -119,12 +119,11 @@ class Effects:
     def rows(self) -> list[dict[str, Any]]:
         """Return a record for each site, the largest effect on pairs that aren't held out first."""
         intervals, held, limit = self.intervals, self.held_out, self.beyond_control
-        several = len(self.examples) > 1
         found = []
         for i in self.order:
             one = intervals[i]
             row: dict[str, Any] = {"site": self.cells[i].name, "effect": one.value}
-            if several and held is not None:
+            if held is not None:
                 row |= {"low": one.low, "high": one.high, "held_out": float(held[i])}
             if self.patching is not None and self.attribution is not None:
                 row["attribution"] = float(self.attribution[:, i].mean())

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.drawing import color_bar, heat_map, panels
-from regard.edits.activations import activations, text_inputs
+from regard.edits.activations import activations, ids_read, text_inputs
 from regard.edits.metrics import LogitDifference
 from regard.edits.parts import Parts, last_stack, parts_of
 from regard.edits.sites import sites
@@ -177,7 +177,6 @@ def lens(
             "logits; leave metric out"
         )
     inputs = text_inputs(run, text, second)[-1]
-    read = inputs[-1 if isinstance(model, SequenceToSequence) else 0][0].tolist()
     names = _residuals(name, stack)
     found = activations(run, inputs, [site for site in sites(run) if site.name in names])
     final = _probabilities(model, stack, found[names[-1]])
@@ -188,7 +187,7 @@ def lens(
         ids = metric.for_pairs(1, run.tokenizer)[0] if metric else (right, wrong)
     return Lens(
         run=run.path.name,
-        tokens=_decoded(run, read),
+        tokens=_decoded(run, ids_read(run, inputs)),
         sites=tuple(names),
         predictions=tuple(_decoded(run, one.predictions) for one in each),
         probabilities=np.stack([one.probabilities for one in each]),

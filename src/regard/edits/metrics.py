@@ -28,7 +28,10 @@ class LogitDifference:
                 raise UserError(f"metric: {len(words)} {name} words for {n} pairs of texts")
         every = (words * n if len(words) == 1 else words for words in (self.right, self.wrong))
         numbered = enumerate(zip(*every, strict=True), 1)
-        return [_two_ids(tokenizer, right, wrong, pair) for pair, (right, wrong) in numbered]
+        return [
+            _two_ids(tokenizer, right, wrong, f"pair {pair}" if n > 1 else "metric")
+            for pair, (right, wrong) in numbered
+        ]
 
 
 def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> LogitDifference:
@@ -43,15 +46,15 @@ def _words(words: str | Sequence[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, pair: int) -> tuple[int, int]:
-    with locate_unknown(f"pair {pair}", tokenizer):
+def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, where: str) -> tuple[int, int]:
+    with locate_unknown(where, tokenizer):
         first, second = (tokenizer.encode(word)[:1] for word in (right, wrong))
     if not first or not second:
-        raise UserError(f"pair {pair}: a continuation is empty; name the right and the wrong word")
+        raise UserError(f"{where}: a continuation is empty; name the right and the wrong word")
     if first == second:
         same = tokenizer.decode(first)
         raise UserError(
-            f"pair {pair}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
+            f"{where}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
             "others, or end the texts with what the two share"
         )
     return first[0], second[0]

@@ -42,10 +42,14 @@ def page(found: Measured) -> str:
         policy=content_policy(""),
         title=escape(found.title),
         style=_static("page.css"),
-        summary="".join(f"<p>{escape(line)}.</p>" for line in found.lines()),
+        summary="".join(f"<p>{_sentence(line)}</p>" for line in found.lines()),
         figure=to_svg(found.figure(), found.title),
         tables="".join(_table(caption, rows) for caption, rows in found.tables().items()),
     )
+
+
+def _sentence(line: str) -> str:
+    return f"{escape(line[:1].upper() + line[1:])}."
 
 
 def _table(caption: str, rows: Rows) -> str:

@@ -26,6 +26,8 @@ def read_pairs(path: Path) -> TextPairs:
         UserError: a column is missing, a row has another number of cells, or there is no row.
     """
     header, *lines = (line.split("\t") for line in read_text(path).splitlines() or [""])
+    if header == [""]:
+        raise UserError(f"{path}: has no header; begin with the columns {', '.join(COLUMNS)}")
     for name in COLUMNS:
         if name not in header:
             raise UserError(f"{path}: has no column {name}; {alternatives(name, header)}")

@@ -3,7 +3,7 @@
 Shapes: b rows, n tokens, h heads, d channels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.edits.activations import text_inputs
+from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
 from regard.edits.metrics import LogitDifference, differences
 from regard.edits.places import Hook, intercept_places
@@ -62,7 +62,7 @@ def require_sites(chosen: str | Sequence[str]) -> None:
 def pairs_of(
     run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: LogitDifference
 ) -> tuple[list[Pair], list[int]]:
-    """Return the pairs as inputs, and the ids of the first clean text.
+    """Return the pairs as inputs, and the ids of the first clean text that the last stack reads.
 
     Raises:
         UserError: the texts of a pair differ in length, or the run doesn't predict tokens.
@@ -83,8 +83,7 @@ def pairs_of(
                 f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
             )
         found.append(Pair(inputs, others, ids))
-    ids_of = found[0].clean[-1 if len(found[0].clean) == 3 else 0][0].tolist()
-    return found, [int(i) for i in ids_of]
+    return found, ids_read(run, found[0].clean)
 
 
 def cells_of(
@@ -141,6 +140,17 @@ def metric_of(run: Run, inputs: Sequence[Tensor], ids: tuple[int, int]) -> Float
     return differences(model.head(model.body(*inputs)[:, -1]), ids)
 
 
+def gap_of(clean: float, corrupt: float, number: int) -> float:
+    """Return m(clean) − m(corrupt) of a pair, of which effects are shares.
+
+    Raises:
+        UserError: it is zero.
+    """
+    if abs(gap := clean - corrupt) < 1e-9:
+        raise UserError(f"pair {number}: the metric is the same for both texts; choose others")
+    return gap
+
+
 def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n d"]:
     """Return the numbers of a place that belong to a cell."""
     mask = torch.zeros_like(x[0], dtype=torch.bool)
@@ -165,7 +175,7 @@ def patch_each(
     at_once, found = rows_at_once(pair), []
     for start in range(0, len(patches), at_once):
         some = patches[start : start + at_once]
-        hooks = dict(patch_hooks(some, source))
+        hooks = patch_hooks(some, source)
         inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
         with intercept_places(run.model, hooks):
             found.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
@@ -174,14 +184,15 @@ def patch_each(
 
 def patch_hooks(
     patches: Sequence[tuple[str, Tensor]], source: dict[str, Tensor]
-) -> Iterator[tuple[str, Hook]]:
-    """Yield a hook for each place, which patches its rows."""
-    for place in dict.fromkeys(place for place, _ in patches):
-        rows = [row for row, (its_place, _) in enumerate(patches) if its_place == place]
-        yield (
-            place,
-            patched_rows(rows, torch.stack([patches[row][1] for row in rows]), source[place]),
-        )
+) -> dict[str, Hook]:
+    """Return a hook for each place, which patches its rows."""
+    rows: dict[str, list[int]] = {}
+    for row, (place, _) in enumerate(patches):
+        rows.setdefault(place, []).append(row)
+    return {
+        place: patched_rows(own, torch.stack([patches[row][1] for row in own]), source[place])
+        for place, own in rows.items()
+    }
 
 
 def patched_rows(rows: Sequence[int], masks: Tensor, source: Tensor) -> Hook:

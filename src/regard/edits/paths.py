@@ -28,6 +28,7 @@ from regard.edits.parts import last_stack
 from regard.edits.patching import (
     Pair,
     cells_of,
+    gap_of,
     mask_of,
     metric_of,
     pairs_of,
@@ -183,8 +184,7 @@ def _measure(
         high = float(metric_of(run, pair.clean, pair.ids))
     with intercept_places(run.model, corrupt.hooks):
         low = float(metric_of(run, pair.corrupt, pair.ids))
-    if abs(high - low) < 1e-9:
-        raise UserError(f"pair {number}: the metric is the same for both texts; choose others")
+    gap = gap_of(high, low, number)
     source, held = clean.tensors, corrupt.tensors
     patches = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
     direct, through = list[np.ndarray](), {end.name: list[np.ndarray]() for end in ends}
@@ -192,7 +192,7 @@ def _measure(
     for start in range(0, len(cells), at_once):
         some = slice(start, start + at_once)
         kept = {place: _kept(cells[some], place, x) for place, x in held.items()}
-        sent = dict(patch_hooks(patches[some], source))
+        sent = patch_hooks(patches[some], source)
         inputs = [x.expand(len(cells[some]), *x.shape[1:]) for x in pair.corrupt]
         received = Recorder(ends)
         with intercept_places(run.model, in_turn([received.hooks, kept, sent])):
@@ -203,7 +203,7 @@ def _measure(
                 through[end.name].append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
 
     def share(metrics: np.ndarray) -> np.ndarray:
-        return (metrics - low) / (high - low)
+        return (metrics - low) / gap
 
     return _Measured(
         share(patch_each(run, pair, patches, source)),

@@ -21,9 +21,15 @@ def text_table(rows: Rows) -> str:
 
 def html_table(rows: Rows) -> str:
     """Return records as the head and the body of a table."""
-    head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in rows[0])
+    head = "".join(_heading(*column) for column in rows[0].items())
     body = "".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in rows)
     return f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+
+
+def _heading(name: str, value: Any) -> str:
+    """Return the head of a column, aligned as its values are."""
+    number = "" if isinstance(value, bool | str) else ' class="number"'
+    return f'<th scope="col"{number}>{escape(name.replace("_", " "))}</th>'
 
 
 def _cell(value: Any) -> str:
@@ -37,4 +43,6 @@ def _cell(value: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     return value if isinstance(value, str) else f"{value:.3f}"

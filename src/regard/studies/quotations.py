@@ -2,8 +2,8 @@
 
 A text names what it quotes, `{study:NAME/MEASUREMENT|FORMAT}`, and gets the number when a page is
 made. NAME is a study, MEASUREMENT one of its measurements or parameters. FORMAT is that of
-`format`, such as `.2f` or `.0%`. Before it may stand `predicted` (the value of the formula), and of
-several seeds must stand `least`, `largest`, `mean` or `range`. `seeds > 0` instead of a format
+`format`, such as `.2f` or `.0%`. `predicted` before it takes the value of the formula. With several
+seeds, `least`, `largest`, `mean` or `range` before it is required. `seeds > 0` in place of a format
 counts the seeds with such a value: "four of five seeds".
 """
 
@@ -41,7 +41,7 @@ def with_numbers(value: T, findings: Mapping[str, Finding]) -> T:
     """Return a part or a correction with the numbers that its texts quote.
 
     Raises:
-        KeyError: a text quotes a study that isn't among `findings`, or no measurement of its.
+        KeyError: a text quotes a study that isn't among `findings`, or a measurement that it lacks.
         ValueError: a format isn't one, or doesn't suit the number of seeds.
     """
     return msgspec.convert(_filled(msgspec.to_builtins(value), findings), type(value))

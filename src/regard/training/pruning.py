@@ -1,10 +1,11 @@
 """Pruning: a run without the attention heads that matter least to its loss on some data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,8 +23,14 @@ from regard.edits.head_importance import (
 )
 from regard.edits.table import text_table
 from regard.errors import UnsupportedError, UserError, alternatives
-from regard.evaluation.evaluate import evaluate, is_text
-from regard.evaluation.perplexity import NOTHING_DRAWN, TextScore, read_texts, text_dataset
+from regard.evaluation.evaluate import Evaluation, evaluate, is_text
+from regard.evaluation.perplexity import (
+    NOTHING_DRAWN,
+    TextScore,
+    read_texts,
+    text_dataset,
+    text_perplexity,
+)
 from regard.evaluation.tasks import TaskScore, scored_examples
 from regard.models.builders import Embedder, Model
 from regard.models.head_pruning import Kept, copy_kept, pruned_config
@@ -38,6 +45,10 @@ SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
 """Shares of heads of the models that are scored, beside the pruned one."""
 ROWS = 32
 """Largest number of rows of a batch."""
+
+
+Score: TypeAlias = Callable[[Run], Evaluation | TaskScore | TextScore]
+"""The score of a run on some data."""
 
 
 class Unit(NamedTuple):
@@ -95,11 +106,11 @@ class Pruning:
         """Return a record for each model that was scored, the whole one first."""
         return [
             {
-                "kept": f"{level.kept / len(self.units):.0%}",
-                "parameters": f"{level.parameters:,}",
+                "share": level.kept / len(self.units),
+                "parameters": level.parameters,
                 "loss": level.loss,
                 "score": level.score,
-                "": "the pruned run" if level.kept == self.kept else "",
+                "saved": level.kept == self.kept,
             }
             for level in self.levels
         ]
@@ -134,7 +145,7 @@ def prune(
     if Path(out).exists():
         raise UserError(f"{out}: exists; choose another --out")
     layers = _prunable_layers(run)
-    dataset, scored = _read(run, data)
+    dataset, score = _read(run, data)
     batches = list(_batches(dataset, run.device))
     units = order_units(MEASURES[by](run.model, batches))
     n = _n_kept(units, keep)
@@ -143,7 +154,7 @@ def prune(
     counts = {len(units), n, *(round(share * len(units)) for share in SHARES)}
     least = sum(unit.is_last for unit in units)
     levels = [
-        _score(_with_units(run, Path(out), layers, units[-count:]), scored, batches, count)
+        _score(_with_units(run, Path(out), layers, units[-count:]), score, batches, count)
         for count in sorted(counts, reverse=True)
         if count >= least
     ]
@@ -172,8 +183,8 @@ def _prunable_layers(run: Run) -> dict[str, GroupLayer]:
 # Data
 
 
-def _read(run: Run, data: Examples) -> tuple[Dataset, Examples]:
-    """Return data as a run is trained on them, and as `evaluate` takes them.
+def _read(run: Run, data: Examples) -> tuple[Dataset, Score]:
+    """Return data as a run is trained on them, and the score of runs on them.
 
     Raises:
         UserError: they don't fit the run, or lack answers.
@@ -181,13 +192,17 @@ def _read(run: Run, data: Examples) -> tuple[Dataset, Examples]:
     if run.recipe.task is not None:
         rows = scored_examples(run, data)
         _require_answers(rows)
-        return task_dataset(run, rows), rows
+        return task_dataset(run, rows), partial(evaluate, data=rows)
     _ = run.language_model
     if isinstance(data, str | Path) and is_text(run, Path(data)):
-        return text_dataset(run, read_texts(run, Path(data))), data
+        texts = read_texts(run, Path(data))
+        return text_dataset(run, texts), lambda made: text_perplexity(
+            made, texts, made.environment()
+        )
     questions = list(answered_examples(data))
     _require_answers(questions)
-    return Questions(encode_training(run, questions), run.row_format.whole_rows), questions
+    dataset = Questions(encode_training(run, questions), run.row_format.whole_rows)
+    return dataset, partial(evaluate, data=questions)
 
 
 def _require_answers(rows: Sequence[Example]) -> None:
@@ -298,16 +313,15 @@ def _double(model: Model) -> Model:
     return deepcopy(model).double()
 
 
-def _score(run: Run, data: Examples, batches: Sequence[Batch], kept: int) -> Level:
+def _score(run: Run, score: Score, batches: Sequence[Batch], kept: int) -> Level:
     """Return loss and score of a run on data."""
-    found = evaluate(run, data)
-    match found:
+    match found := score(run):
         case TaskScore():
-            score = ", ".join(f"{name} {interval}" for name, interval in found.scores.items())
+            shown = ", ".join(f"{name} {interval}" for name, interval in found.scores.items())
         case TextScore():
-            score = f"perplexity {found.perplexity}"
+            shown = f"perplexity {found.perplexity}"
         case _:
-            score = f"accuracy {found.accuracy.percent()}" if found.accuracy else ""
+            shown = f"accuracy {found.accuracy.percent()}" if found.accuracy else ""
     return Level(
-        kept=kept, parameters=run.n_parameters, loss=loss_of(run.model, batches), score=score
+        kept=kept, parameters=run.n_parameters, loss=loss_of(run.model, batches), score=shown
     )
