@@ -123,7 +123,7 @@ def at_length(
 ) -> list[Result]:
     """All contestants at one length, or those with a word in their names and their peers."""
     inputs, peers = Inputs(n, device), {pair.peer for pair in PAIRS if only in pair.ours}
-    chosen = [c for c in CONTESTANTS if c.runs(n) and (only in c.name or c.name in peers)]
+    chosen = [c for c in CONTESTANTS if c.runs(n, mode) and (only in c.name or c.name in peers)]
     works = {c.name: c.make(inputs) for c in chosen}
     calls = {name: getattr(work, mode) for name, work in works.items()}
     times = measure.interleaved(calls, rounds, device)
@@ -176,7 +176,7 @@ def notes(lengths: Sequence[int]) -> list[str]:
     """What was left out, and what has to be known."""
     said = [f"{c.name}: not installed ({c.package})" for c in CONTESTANTS if not c.installed]
     for c in CONTESTANTS:
-        left_out = [str(n) for n in lengths if c.installed and not c.runs(n)]
+        left_out = [str(n) for n in lengths if c.installed and not c.runs(n, "forward")]
         if left_out:
             said.append(f"{c.name}: not measured at {', '.join(left_out)}: {c.note}")
         elif c.note:
