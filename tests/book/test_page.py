@@ -99,7 +99,7 @@ def test_answers_are_folded_and_options_stand_before_them() -> None:
         assert secret not in page.visible_text
         assert secret in page.folded_text
     options = book_html(tiny_book()).split('<ol class="options">')[1].split("</ol>")[0]
-    assert options.count('<details class="option"><summary>') == 2
+    assert options.count('<details class="option"><summary aria-label="') == 2
 
 
 def test_an_error_of_a_document_stands_at_its_part_and_is_listed() -> None:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from regard import __version__
 from regard.book.contents import Book
 from regard.book.documentation import section_html, section_id, section_title
-from regard.book.formula_text import formula_text
+from regard.book.formula_text import formula_text, with_formulas
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -209,6 +209,7 @@ def _environment() -> jinja2.Environment:
         "same_figure": _same_figure,
         "fits": _fits,
         "formula_text": formula_text,
+        "with_formulas": with_formulas,
         "is_wide": _is_wide,
         "start": _start,
     }
