@@ -91,10 +91,11 @@ def test_all_heads_have_the_keys_that_the_indexer_chooses() -> None:
     assert bool((chosen.sum(-1) == torch.tensor([1, 2, 3, 3, 3, 3, 3, 3, 3])).all())
 
 
-@pytest.mark.parametrize("n", [48, 49, 200])
+@pytest.mark.parametrize(("n", "k"), [(48, 3), (49, 3), (200, 3), (325, 20)])
 def test_long_rows_need_only_the_scores_of_the_chosen_keys(
-    n: int, monkeypatch: pytest.MonkeyPatch
+    n: int, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the first part of a row has fewer keys than are chosen."""
     rng = torch.Generator().manual_seed(n)
     query = torch.randn(2, 4, n, 8, generator=rng).double()
     key, value = torch.randn(2, 2, 2, n, 8, generator=rng).double()
@@ -103,7 +104,7 @@ def test_long_rows_need_only_the_scores_of_the_chosen_keys(
         "index_key": torch.randn(2, 1, n, 5, generator=rng).double(),
         "index_weight": torch.randn(2, 3, n, generator=rng).double(),  # < 0: many keys score 0
     }
-    attend = partial(indexed(), query, key, value, mask=CAUSAL, gates=gates)
+    attend = partial(indexed(k), query, key, value, mask=CAUSAL, gates=gates)
     dense = attend()
     monkeypatch.setattr(chosen_keys, "SCORES", 1)
     monkeypatch.setattr(chosen_keys, "KEYS", 50)

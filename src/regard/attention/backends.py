@@ -154,10 +154,11 @@ def masked(
 ) -> Outputs:
     """Return softmax attention under any mask and bias; zero for a query without allowed keys."""
     if (heads := query.size(1)) != key.size(1):
-        if query.size(2) == 1 and allowed is None and add is None and dropout is None:
+        plain = allowed is None and add is None and dropout is None
+        if plain and query.size(2) == 1 and query.size(3) == value.size(3):
             # As queries of one head, heads that share keys and values read them without copies.
             grouped = query.view(len(query), key.size(1), -1, query.size(3))
-            return masked(grouped, key, value, None, None, scale=scale).flatten(1, 2).unsqueeze(2)
+            return sdpa(grouped, key, value, scale=scale).flatten(1, 2).unsqueeze(2)
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
         add = add[None]

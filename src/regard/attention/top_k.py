@@ -46,12 +46,10 @@ class TopK(WideScoreAttention):
         return reference.softmax(query, key, kept, bias)
 
     def normalize_scores(self, scores: Weights, allowed: Tensor | None) -> Weights:
+        kept = highest(scores, allowed, self.k)
         if allowed is not None:
-            return softmax(scores, highest(scores, allowed, self.k) & allowed)
-        if self.k >= scores.shape[-1]:
-            return scores.softmax(-1)
-        least = just_below(scores.topk(self.k).values[..., -1:])
-        return scores.masked_fill(scores < least, -inf).softmax(-1)
+            return softmax(scores, kept & allowed)
+        return scores.masked_fill(~kept, -inf).softmax(-1)  # no row is dead
 
 
 IndexScores = Float[Tensor, "batch 1 queries keys"]
@@ -167,14 +165,14 @@ class IndexedTopK(Softmax):
         if seen % chosen_keys.GROUP:
             scores = F.pad(scores, (0, -seen % chosen_keys.GROUP), value=least)
         best, chosen = chosen_keys.largest(scores, min(self.k + 1, scores.shape[1]))
-        out = chosen_keys.attend(query, key, value, chosen[:, : self.k])
-        # Queries with fewer keys, or with others that score the same.
-        tied = (best[:, -1] >= just_below(best[:, -2])).nonzero().squeeze(1)
-        if len(tied):
-            kept = highest(scores[tied], None, self.k) & (scores[tied] > least)
+        k = min(self.k, scores.shape[1])
+        out = chosen_keys.attend(query, key, value, chosen[:, :k].clamp_max(seen - 1))
+        too_few, tied = best[:, k - 1] == least, best[:, -1] >= just_below(best[:, -2])
+        if len(rest := (too_few | tied).nonzero().squeeze(1)):
+            kept = highest(scores[rest], None, self.k) & (scores[rest] > least)
             kept = kept[None, None, :, :seen]
             keys, values = key[None, :, :seen], value[None, :, :seen]
-            out[:, tied] = masked(query[None, :, tied], keys, values, kept, None, scale=1.0)[0]
+            out[:, rest] = masked(query[None, :, rest], keys, values, kept, None, scale=1.0)[0]
         return out
 
     def _weights(

@@ -145,10 +145,10 @@ def prune(
     if Path(out).exists():
         raise UserError(f"{out}: exists; choose another --out")
     layers = _prunable_layers(run)
+    n = _n_kept(layers, keep)
     dataset, score = _read(run, data)
     batches = list(_batches(dataset, run.device))
     units = order_units(MEASURES[by](run.model, batches))
-    n = _n_kept(units, keep)
     pruned = _with_units(run, Path(out), layers, units[-n:])
     _require_same(run, pruned, layers, units[-n:], batches[0])
     counts = {len(units), n, *(round(share * len(units)) for share in SHARES)}
@@ -250,13 +250,14 @@ def order_units(importance: Importance) -> list[Unit]:
     return sorted(units, key=lambda unit: (unit.is_last, unit.importance))
 
 
-def _n_kept(units: Sequence[Unit], keep: float) -> int:
-    """Return the number of units to keep.
+def _n_kept(layers: dict[str, GroupLayer], keep: float) -> int:
+    """Return the number of units to keep; cross-attention has those of its layer.
 
     Raises:
         UserError: it is that of all, or a layer would have none.
     """
-    total, least = len(units), sum(unit.is_last for unit in units)
+    groups = {place.removesuffix(".cross"): layer.groups for place, layer in layers.items()}
+    total, least = sum(groups.values()), len(groups)
     n = round(keep * total) if 0 < keep < 1 else 0
     if not least <= n < total:
         raise UserError(
