@@ -63,7 +63,7 @@ def report() -> Report:
         title="A report",
         summary="What was found.",
         signal="confidence",
-        results={"accuracy": "50.0%"},
+        results={"Scores": {"accuracy": "50.0%"}},
         figures=[Figure(svg="<svg></svg>", caption="A drawing")],
         attention=view(),
         tables=[
@@ -182,12 +182,21 @@ def test_what_needs_a_look_comes_first_and_terms_are_defined() -> None:
         "2 answers, the most confident first",
         "2 answers, the least confident first",
     )
-    results = {"verdict: lucky": "1", "AUROC right against wrong, confidence": "0.9"}
+    results = {"Verdicts": {"lucky": "1"}, "AUROC, right against wrong": {"confidence": "0.9"}}
     text = parsed(replace(report(), results=results).html()).text
     assert VERDICTS["lucky"] in text
     assert VERDICTS["invented"] not in text
     assert "AUROC is the probability" in text
     assert "AUROC" not in parsed().text
+
+
+def test_answers_to_open_with_come_first_and_close_the_tables() -> None:
+    said = replace(report().tables[0].rows[0], verdict="misremembered")
+    page = replace(report(), examples=[said]).html()
+    assert page.index("misremembered") < page.index("<svg") < page.index("<details")
+    assert "<details open" not in page
+    assert VERDICTS["misremembered"] in parsed(page).text
+    assert '<details class="group" open>' in report().html()
 
 
 def test_saving_writes_the_page(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import jinja2
 import torch
 
 from regard.config import to_toml
-from regard.corpus.evidence import VERDICTS, Passage
+from regard.corpus.evidence import VERDICTS, Passage, Verdict
 from regard.environment import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer
@@ -25,6 +25,8 @@ from regard.uncertainty.signals import SIGNALS
 
 PASSAGES = 5
 """Most sentences of evidence to show."""
+COUNTED = "Verdicts"
+"""The group of results that counts verdicts by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class ShownAnswer:
     confidence: float
     stated: Sequence[str] = ()
     """Sentences of the text that state the right answer; empty if there are none."""
+    verdict: Verdict | None = None
+    """Verdict by known truth, if it is shown; that by the training text is in the answer."""
 
     @property
     def passages(self) -> Sequence[Passage]:
@@ -84,8 +88,10 @@ class Report:
     summary: str
     signal: str
     """The signal shown as confidence."""
-    results: Mapping[str, str]
-    """Name → figure with its interval."""
+    results: Mapping[str, Mapping[str, str]]
+    """Groups of results: name → figure with its interval."""
+    examples: Sequence[ShownAnswer] = ()
+    """Answers to open with, each with its verdict. Tables are closed if there are any."""
     figures: Sequence[Figure] = ()
     attention: str = ""
     """The attention of all heads to one question, as a part of a page; empty without attention."""
@@ -99,7 +105,8 @@ class Report:
         """What the verdicts in the results and tables mean."""
         rows = (row for table in self.tables for row in table.rows)
         shown = {row.answer.evidence.verdict for row in rows if row.answer.evidence}
-        counted = {name.removeprefix("verdict: ") for name in self.results}
+        shown |= {row.verdict for row in self.examples if row.verdict}
+        counted = set(self.results.get(COUNTED, ()))
         return {name: text for name, text in VERDICTS.items() if name in shown | counted}
 
     def save(self, path: Path) -> None:
@@ -141,20 +148,21 @@ def evaluation_report(
     answers = evaluation.answers
     signal = evaluation.confidence.signal if evaluation.confidence else "confidence"
     signal = "confidence" if evaluation.guarantee else signal
-    results = {"questions": count_line(len(answers), "questions", evaluation.in_training)}
+    scores = {"questions": count_line(len(answers), "questions", evaluation.in_training)}
     shown = []
     if evaluation.accuracy:
-        results["accuracy"] = evaluation.accuracy.percent()
+        scores["accuracy"] = evaluation.accuracy.percent()
         known = evaluation.guarantee
         point = guaranteed_point(known, answers) if known else None
         shown.append(risk_coverage_figure({signal: (answers, signal)}, points=point))
     if evaluation.guarantee:
-        results["answered"] = evaluation.abstention(evaluation.guarantee).removeprefix("answered: ")
-    for name, count in evaluation.verdicts.items():
-        results[f"verdict: {name}"] = str(count)
+        scores["answered"] = evaluation.abstention(evaluation.guarantee).removeprefix("answered: ")
+    results: dict[str, Mapping[str, str]] = {"Scores": scores}
+    if evaluation.verdicts:
+        results[COUNTED] = {name: str(count) for name, count in evaluation.verdicts.items()}
     if evaluation.confidence:
-        for name, area in evaluation.confidence.all_aurocs.items():
-            results[f"AUROC right against wrong, {name}"] = f"{area:.3f}"
+        areas = evaluation.confidence.all_aurocs
+        results["AUROC, right against wrong"] = {n: f"{area:.3f}" for n, area in areas.items()}
     return Report(
         title=f"{run.path.name} on {Path(source).name}",
         summary=f"The run {run.path} was asked the questions of {source}.",

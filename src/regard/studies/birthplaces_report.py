@@ -31,7 +31,7 @@ def birthplaces_report(
             f"The answers below are those of the model that was {ARMS[first.score.arm]}."
         ),
         signal=signal,
-        results={key: value for arm in arms.values() for key, value in _results(arm).items()},
+        results={f"Arm {name}": _results(arm) for name, arm in arms.items()},
         figures=_figures(arms, first, signal),
         attention=attention_view(first.run, first.evaluation.answers[0], environment),
         tables=answer_tables(first.evaluation.answers, signal, _stated(data)),
@@ -54,9 +54,9 @@ def _results(arm: Arm) -> dict[str, str]:
         "other answers": score.mistakes.other,
     }
     return (
-        {f"{score.arm}: accuracy": _interval(arm).percent()}
-        | {f"{score.arm}: wrong answers that are {kind}": str(n) for kind, n in wrong.items()}
-        | {f"{score.arm}: AUROC {name}": str(area) for name, area in _aurocs(arm).items()}
+        {"accuracy": _interval(arm).percent()}
+        | {f"wrong answers that are {kind}": str(n) for kind, n in wrong.items()}
+        | {f"AUROC {name}": str(area) for name, area in _aurocs(arm).items()}
     )
 
 

@@ -24,7 +24,7 @@ import torch
 from msgspec.structs import replace
 
 from regard.config import override
-from regard.corpus.evidence import verdict
+from regard.corpus.evidence import Verdict, verdict
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer, answer
@@ -177,16 +177,18 @@ def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOpt
 
 
 def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[str, int]:
-    """Return the number of answers of each verdict.
+    """Return the number of answers of each verdict, most frequent first."""
+    found = Counter(person_verdict(*pair) for pair in zip(people, answers, strict=True))
+    return {str(name): count for name, count in found.most_common()}
+
+
+def person_verdict(person: Person, answer: Answer) -> Verdict:
+    """Return the verdict on an answer about a person of the world.
 
     The world has all places of birth, of absent people too, and whether the text states them.
     """
-    pairs = zip(people, answers, strict=True)
-    found = Counter(
-        verdict(answer.answered, {person.place}, {person.place} if person.statements else ())
-        for person, answer in pairs
-    )
-    return {str(name): count for name, count in found.most_common()}
+    stated = {person.place} if person.statements else ()
+    return verdict(answer.answered, {person.place}, stated)
 
 
 def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERROR) -> Abstention:

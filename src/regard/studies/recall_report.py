@@ -1,6 +1,9 @@
 """Report of the study of recalled and invented answers."""
 
+from collections.abc import Mapping
+
 from regard.config import to_toml
+from regard.corpus.evidence import VERDICTS
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
@@ -15,7 +18,7 @@ from regard.evaluation.report import (
     risk_coverage_figure,
 )
 from regard.metrics import accuracy
-from regard.studies.recall import PRETRAINED, Recall
+from regard.studies.recall import PRETRAINED, Recall, person_verdict
 from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import Group
@@ -34,7 +37,8 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
             "half of the people, measured on the other)."
         ),
         signal=signal,
-        results=_results(found) | _verdicts(found) | _abstention(found) | _fallbacks(found),
+        results=_results(found),
+        examples=_examples(found),
         figures=_figures(found),
         attention=attention_view(run, found.text_only[0], environment),
         tables=_tables(found),
@@ -49,21 +53,26 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
     )
 
 
-def _results(found: Recall) -> dict[str, str]:
-    shares = {
-        f"accuracy on people in the text only, {name}": interval.percent()
-        for name, interval in found.accuracies.items()
-    }
-    absence = {
-        f"AUROC text only / absent, {name}": f"{area:.3f}"
-        for name, area in found.chosen.all_aurocs.items()
-    }
+def _results(found: Recall) -> dict[str, Mapping[str, str]]:
     right, wrong = ([a for a in found.text_only if a.correct is kind] for kind in (True, False))
-    wrongness = {
-        f"AUROC right / wrong, {name}": str(area)
-        for name, area in signal_aurocs(right, wrong).items()
+    verdicts = {
+        GROUPS[group]: ", ".join(f"{n} {name}" for name, n in counts.items())
+        for group, counts in found.verdicts.items()
     }
-    return shares | absence | wrongness
+    return {
+        "Accuracy on people in the text only": {
+            name: interval.percent() for name, interval in found.accuracies.items()
+        },
+        "AUROC, text only against absent": {
+            name: f"{area:.3f}" for name, area in found.chosen.all_aurocs.items()
+        },
+        "AUROC, right against wrong": {
+            name: str(area) for name, area in signal_aurocs(right, wrong).items()
+        },
+        "Verdicts by group": verdicts,
+        "Abstention": _abstention(found),
+        "Invented answers": _fallbacks(found),
+    }
 
 
 GROUPS: dict[Group, str] = {
@@ -71,14 +80,32 @@ GROUPS: dict[Group, str] = {
     "text_only": "people in the text only",
     "absent": "absent people",
 }
+EXAMPLES = 4
+"""Answers at the top of the page."""
 
 
-def _verdicts(found: Recall) -> dict[str, str]:
-    """Return the verdicts on the answers about each group."""
-    return {
-        f"verdicts, {GROUPS[group]}": ", ".join(f"{n} {name}" for name, n in counts.items())
-        for group, counts in found.verdicts.items()
-    }
+def _examples(found: Recall) -> list[ShownAnswer]:
+    """Return the most confident answer of each verdict.
+
+    Where a verdict doesn't occur, the least confident of the other answers follow.
+    """
+    people = [*found.world.group("text_only"), *found.world.group("absent")]
+    answers = zip(people, [*found.text_only, *found.absent], strict=True)
+    signal = found.chosen.signal
+    shown = [
+        ShownAnswer(
+            answer=answer,
+            confidence=answer.scores[signal],
+            stated=person.statements,
+            verdict=person_verdict(person, answer),
+        )
+        for person, answer in answers
+    ]
+    shown.sort(key=lambda one: -one.confidence)
+    first = {one.verdict: one for one in reversed(shown)}
+    chosen = [first[name] for name in VERDICTS if name in first]
+    others = (one for one in reversed(shown) if one not in chosen)
+    return [*chosen, *others][:EXAMPLES]
 
 
 def _abstention(found: Recall) -> dict[str, str]:
@@ -91,7 +118,7 @@ def _abstention(found: Recall) -> dict[str, str]:
     given = [answer for answer in answers if not answer.abstained]
     wrong = sum(not answer.correct for answer in given)
     name = (
-        f"abstaining: calibrated to at most {guarantee.max_error:.0%} wrong, with probability "
+        f"calibrated to at most {guarantee.max_error:.0%} wrong, with probability "
         f"{guarantee.level:.0%}, on half of the questions; of the others"
     )
     return {name: f"{len(given)} of {len(answers)} answered, {wrong} wrongly"}
@@ -102,9 +129,9 @@ def _fallbacks(found: Recall) -> dict[str, str]:
     invented = [answer.answered for answer in found.absent]
     commonest = majority_answer(found.world.questions("qa_train"))
     common = accuracy([place == commonest for place in invented])
-    namesake = "absent people, answered with a birthplace of someone with that"
+    namesake = "a birthplace of someone with that"
     return {
-        "absent people, answered with the most frequent place": common.percent(),
+        "the most frequent place": common.percent(),
         f"{namesake} first name": _namesakes(found, 0),
         f"{namesake} last name": _namesakes(found, 1),
     }
@@ -131,6 +158,12 @@ def _figures(found: Recall) -> list[Figure]:
     signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
     abstention = found.abstention
     return [
+        confidence(
+            {"text only": text_only, "absent": absent},
+            signal,
+            title=f"{signal.capitalize()} of both groups",
+            caption=f"{signal.capitalize()} of people in the text only, and of absent people.",
+        ),
         accuracies(found.accuracies),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(
@@ -140,12 +173,6 @@ def _figures(found: Recall) -> list[Figure]:
                 "text only": (text_only, signal),
             },
             points=guaranteed_point(abstention.guarantee, abstention.answers),
-        ),
-        confidence(
-            {"text only": text_only, "absent": absent},
-            signal,
-            title="Confidence of both groups",
-            caption="Confidence about people in the text only and about absent people.",
         ),
     ]
 
