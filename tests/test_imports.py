@@ -23,6 +23,7 @@ RANKS = {
     "device": 0,
     "environment": 0,
     "operating_system": 0,
+    "operations": 0,
     "config": 1,
     "toml": 1,
     "attention": 2,

@@ -3,11 +3,9 @@
 import re
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from regard.comparison.folder import Costs, Outcome, publish, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
@@ -18,6 +16,7 @@ from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, scor
 from regard.files import decode_json, read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.head_config import HeadConfig
+from regard.operations import OperationCounter
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run
@@ -36,8 +35,6 @@ MODEL_SECTIONS = ("model.", "head.", "task.")
 """Fields that decide whether a model can be built."""
 CHECKED_VOCABULARY = 16
 """Tokens of the models that are built to see whether they can be."""
-SDPA = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-"""Fused attention on a CPU, which torch's counter of operations doesn't know."""
 
 
 # Before training
@@ -212,20 +209,12 @@ def _costs(plan: Plan, progress: Progress, environment: ExecutionEnvironment) ->
 
 @torch.no_grad()
 def count_operations(plan: Plan, environment: ExecutionEnvironment) -> int:
-    """Count the floating-point operations of the forward pass of one row, two a multiplication.
-
-    Those of matrix products, convolutions and fused attention, as torch's FlopCounterMode counts.
-    """
+    """Count the floating-point operations of the forward pass of one row."""
     batch = plan.sampler.batch(0)
     part = batch.split(len(batch.labels))[0].to(environment.device)
-    with FlopCounterMode(display=False, custom_mapping={SDPA: _count_attention}) as counter:
+    with OperationCounter() as counter:
         plan.run.model.loss(part)
-    return int(counter.get_total_flops())
-
-
-def _count_attention(query: Any, key: Any, value: Any, *_args: Any, **_kwargs: Any) -> int:
-    """Count from shapes, as torch does for its other fused kernels: masked scores count too."""
-    return int(sdpa_flop_count(query, key, value))
+    return counter.total
 
 
 def state_bytes(run: Run) -> int | None:

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from math import prod
 from timeit import repeat
 from typing import Any
 
@@ -11,35 +10,27 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from regard.operations import OperationCounter
 
 Call = Callable[[], object]
 
 
-def _fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Return the operations of a fused kernel."""
-    return int(sdpa_flop_count(query, key, value))
-
-
-def _outer(_: Any, rows: Any, columns: Any, *, out_shape: Any, **__: Any) -> int:
+def _outer(_: Any, rows: Tensor, columns: Tensor, *, out_val: Tensor, **__: Any) -> int:
     """Return the operations of an outer product; 0 for other sums, which are no matrix products."""
-    return 2 * prod(out_shape) if rows[-1] == columns[-2] == 1 else 0
+    return 2 * out_val.numel() if rows.shape[-1] == columns.shape[-2] == 1 else 0
 
 
-TOKEN_PRODUCTS = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
-    torch.ops.aten.addcmul: _outer,
-    torch.ops.aten.addcmul_: _outer,
-}
-"""Operators for single tokens that `FlopCounterMode` doesn't count."""
+OUTER_PRODUCTS = {torch.ops.aten.addcmul: _outer, torch.ops.aten.addcmul_: _outer}
+"""Operators for single tokens that aren't counted elsewhere."""
 
 
 @torch.inference_mode()
 def multiplications(call: Call) -> int:
     """Return the number of multiplications in matrix products."""
-    with FlopCounterMode(display=False, custom_mapping=TOKEN_PRODUCTS) as counter:
+    with OperationCounter(OUTER_PRODUCTS) as counter:
         call()
-    return int(counter.get_total_flops()) // 2
+    return counter.total // 2
 
 
 @torch.inference_mode()
