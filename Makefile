@@ -18,7 +18,7 @@ SUITE ?= mechanisms
 BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mechanisms hybrids training processes decoding decoding_package decoding_families gpu_attention world look
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings exercises exercise-trainings suite format clean
+.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings prose exercises exercise-trainings suite format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -88,6 +88,10 @@ findings: setup ## Measure all studies anew, for the package and the docs; train
 	$(BIN)/python docs/make_findings.py
 	$(BIN)/python docs/study_pages.py
 	$(BIN)/pytest -m findings
+
+prose: setup ## Check the prose of all pages with proselint
+	$(BIN)/pip install --quiet --disable-pip-version-check 'proselint>=0.16'
+	$(BIN)/python docs/prose.py
 
 exercises: setup ## Train two small models and write the page of exercises (5 minutes)
 	$(BIN)/python docs/exercises.py $(ARGS)

@@ -79,7 +79,7 @@ def data(kind: str, file: Path, num_examples: int, context_length: int, seed: in
 @options.OUT
 @click.argument("settings", nargs=-1)
 def world(out: Path, settings: tuple[str, ...]) -> None:
-    """Write the fictional world to files in the format of the birth-places data.
+    """Write the fictional world to files in the format of the birthplaces data.
 
     SETTINGS are people=N, absent=N, places=N, skew=X, correlation=X, biographies=N, augment=BOOL,
     seed=N.

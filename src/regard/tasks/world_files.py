@@ -1,4 +1,4 @@
-"""The fictional world on disk, in the form of the real birth-places data.
+"""The fictional world on disk, in the form of the real birthplaces data.
 
 wiki.txt                a biography a line
 birth_places_train.tsv  questions about the people in QA training, in all wordings
