@@ -173,7 +173,7 @@ def test_a_required_option_is_asked_for(tmp_path: Path) -> None:
     text = HEAD + "    def __init__(self, *, width: int):\n        super().__init__()\n"
     with pytest.raises(UserError, match=r"missing required field `width`"):
         overridden(write(tmp_path, text))
-    assert overridden(write(tmp_path, text), "width=3")
+    overridden(write(tmp_path, text), "width=3")
 
 
 def test_an_error_of_the_class_is_told_with_its_options(tmp_path: Path) -> None:
