@@ -229,7 +229,7 @@ def test_a_trace_is_of_each_layer_and_token() -> None:
 def test_a_trace_of_a_perceiver_has_rows_of_tokens_and_of_latents() -> None:
     """Inner heads reach the logits by the last layer alone, so they have no direct effect."""
     run = family_run("perceiver")
-    found = regard.trace(run, TEXT, OTHER, metric=METRIC)
+    found = effects(run, TEXT, OTHER, metric=METRIC, sites="trace")
     tokens, latents, last = text_inputs(run, TEXT)[-1][0].shape[1], 8, 3
     assert len(found.cells) == last * tokens + (last + last) * latents
     assert found.cells[0].name == "decoder.0.residual at latent 0"
