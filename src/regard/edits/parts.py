@@ -64,7 +64,7 @@ def last_stack(model: Model) -> tuple[str, Transformer]:
     Raises:
         UnsupportedError: it has no residual stream.
     """
-    name, stack = [*stacks(model).items()][-1]
+    name, stack = list(stacks(model).items())[-1]
     if not isinstance(stack, Transformer):
         raise UnsupportedError(
             "the hidden states of this model are no sums: it has no residual stream; choose a "

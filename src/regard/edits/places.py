@@ -45,8 +45,6 @@ AttentionModule: TypeAlias = SelfAttention | CrossAttention | GlobalAttention
 
 WRITES = ("beta", "erase", "write")
 """Gates by which a token changes the state of a recurrence."""
-
-
 FIRST, LATENTS = "first", "latents"
 """The readers of a perceiver beside that of its tokens: of the first tokens, which latents read,
 and of the latents, of which number i is made with token i."""
@@ -79,21 +77,16 @@ def attention_layers(model: Model) -> Iterator[Parts]:
     """The attention layers of a model, first to last."""
     for name, stack in stacks(model).items():
         for place, layer, reader in stack_layers(name, stack):
-            if isinstance(layer, LatentLayer):
-                cross = layer.cross_attention
+            if isinstance(layer, Layer):
+                own = layer.self_attention
+                yield Parts(place, own, own.attention, reader, reader)
+            if (cross := cross_attention(layer)) is not None:
                 down = isinstance(layer, DownLayer)
-                keys = FIRST if down else LATENTS
+                keys = FIRST if down else LATENTS if isinstance(layer, UpLayer) else "encoder"
                 yield Parts(f"{place}.cross", cross, cross.attention, reader, keys, down)
-                continue
-            own = layer.self_attention
-            yield Parts(place, own, own.attention, reader, reader)
-            if (cross_of := cross_attention(layer)) is not None:
-                ends = name, "encoder", False
-                yield Parts(f"{place}.cross", cross_of, cross_of.attention, *ends)
     if isinstance(model.body, RecurrentEncoderDecoder) and model.body.attention is not None:
         attention = model.body.attention
-        ends = "decoder", "encoder", False
-        yield Parts("decoder.cross", attention, attention.mechanism, *ends)
+        yield Parts("decoder.cross", attention, attention.mechanism, "decoder", "encoder", False)
 
 
 def stack_layers(name: str, stack: Stack) -> Iterator[tuple[str, Layer | LatentLayer, str]]:

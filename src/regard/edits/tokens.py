@@ -109,14 +109,14 @@ class Reader:
         attention_mask: Bool[Tensor, "b n"] | None,
     ) -> None:
         """Read new tokens after `before` others; the first tokens of a row are its prompt."""
-        for reader in self._followers:
-            reader.extend(input_ids, before, attention_mask)
         if not before.any():
             self.begin(input_ids, None if attention_mask is None else attention_mask.sum(1))
         new = torch.arange(input_ids.shape[1], device=input_ids.device)
         positions = before[:, None] + new
         # Those beyond the limit are computed, too, but nothing reads them.
         self._positions = positions if self._limit is None else positions.clamp(max=self._limit - 1)
+        for reader in self._followers:
+            reader.extend(input_ids, before, attention_mask)
 
     @property
     def now(self) -> Tokens:
