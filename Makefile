@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=$(OMP_NUM_THREADS) $(SIDE_BY_SIDE)
 NUMERICAL := $(addprefix tests/,attention data decoding evaluation explorer huggingface metrics models positions text training)
 BENCH := $(VENV)/.bench
 SUITE ?= mechanisms
-BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mechanisms hybrids training processes decoding decoding_package decoding_families gpu_attention world look
+BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mechanisms hybrids training processes decoding decoding_package decoding_families gpu_attention world look effects
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings prose exercises exercise-trainings suite format clean

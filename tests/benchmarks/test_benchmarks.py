@@ -13,6 +13,7 @@ from benchmark_files import (
     computer,
     contestants,
     decoding_step,
+    effects,
     gpu_attention,
     measure,
 )
@@ -57,6 +58,14 @@ def test_peak_memory_is_exact() -> None:
 def test_peak_memory_counts_what_backward_holds() -> None:
     x = torch.ones(1000, requires_grad=True)
     assert measure.peak_bytes(lambda: x.exp().sum(), CPU) >= 4000
+
+
+def test_effects_are_those_of_32_heads_in_each_pair() -> None:
+    patched, both = (call() for call in effects.calls(2, 5, CPU).values())
+    assert patched.patching.shape == both.attribution.shape == (2, 32)
+    assert patched.attribution is None
+    assert (patched.patching == both.patching).all()
+    assert both.control.shape == (2, 20)
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])

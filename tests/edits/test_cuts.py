@@ -199,6 +199,24 @@ def test_a_cut_from_a_source_names_its_words() -> None:
     assert off(found, weights @ value) <= ROUNDING
 
 
+@pytest.mark.parametrize(("layer", "query", "key"), [(0, 4, "Ada"), (2, "Rome", 4)])
+def test_a_cut_between_tokens_and_latents(layer: int, query: str | int, key: str | int) -> None:
+    """A word names a token, and a number a latent."""
+    run, place = family_run("perceiver"), f"decoder.{layer}.cross"
+    inputs, *_ = text_inputs(run, TEXT)
+    names = [f"{place}.{part}" for part in ("weights.1", "values.0", "heads.1")]
+    known = {site.name: site for site in sites(run)}
+    found = activations(run, inputs, [known[name] for name in names[:2]])
+    weights, value = (found[name][0] for name in names[:2])
+    with edited(run, edits.cut(f"{place}.heads.1", query=query, key=key)):
+        heads = activations(run, inputs, [known[names[2]]])[names[2]][0]
+    i, j = (1 + TEXT.split().index(x) if isinstance(x, str) else x for x in (query, key))
+    assert weights[i, j] > 0
+    weights[i, j] = 0
+    weights[i] /= weights[i].sum()
+    assert off(heads, weights @ value) <= ROUNDING
+
+
 ERRORS: list[tuple[str, Cut, type[UserError], str]] = [
     ("mamba2", edits.cut("decoder.0.heads.0", key=1), UserError, "set how to edge or write"),
     ("elu", edits.cut("decoder.0.heads.0", key=1), UserError, "before-normalization or after"),

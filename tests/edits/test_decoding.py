@@ -17,8 +17,10 @@ from regard.edits.sites import sites
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.head_config import LMHeadConfig
+from regard.models.perceiver import PerceiverDecoder
 from regard.runs.run import Run
-from tiny_edited import BODIES, MECHANISMS, family_run, imported_run, mechanism_run, off
+from tiny_edited import BODIES, MECHANISMS, family_run, imported_run, mechanism_run, off, tiny_run
+from tiny_families import FAMILIES
 from tiny_recurrent import padded
 
 ROUNDING = 1e-9
@@ -123,6 +125,14 @@ def test_states_decode_under_edits(kind: str) -> None:
             edit += edits.zero(site.name, at=0)
             edit += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
     check_decoding(run, edit)
+
+
+def test_a_prompt_that_is_longer_than_the_latents_decodes_under_edits() -> None:
+    run = tiny_run(FAMILIES["perceiver"])
+    assert isinstance(run.model.body, PerceiverDecoder)
+    assert len(ROWS[1]) < run.model.body.n_latents < len(ROWS[0])
+    of_prompts = (one for one in all_edits(run) if getattr(one, "at", None) != EACH_NEW)
+    check_decoding(run, Edits(tuple(of_prompts)))
 
 
 @pytest.mark.slow

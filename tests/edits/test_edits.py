@@ -1,5 +1,7 @@
 """Edits: data that prints and stores, refusals, and a model that is left as it was."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tiny import BIOGRAPHIES, QUESTIONS, refused
 from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off
 
 SITE = "decoder.1.residual"
+perceiver = partial(family_run, "perceiver")
 places = st.none() | st.integers(0, 9) | st.sampled_from(["last", "each-new", "Ada", "a 'b' \"c\""])
 AT = places | st.lists(st.integers(0, 9), min_size=1).map(tuple)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -107,15 +110,18 @@ def test_each_edit_sets_what_it_says() -> None:
         assert off(found, projected) <= 1e-7, edit
 
 
-def test_a_patch_of_everything_is_the_other_text() -> None:
-    run = mechanism_run("gated-deltanet")
+@pytest.mark.parametrize("made", [partial(mechanism_run, "gated-deltanet"), perceiver])
+def test_a_patch_of_everything_is_the_other_text(made: Callable[[], Run]) -> None:
+    run = made()
     inputs, *_ = text_inputs(run, TEXT)
     with edited(run, edits.patch("decoder.embedding", OTHER)):
         found = run.model.body(*inputs)
     assert off(found, run.model.body(*text_inputs(run, OTHER)[0])) <= 1e-12
 
 
-@pytest.mark.parametrize("family", ["decoder, hybrid", "rnn, gru", "encoder-decoder, post"])
+@pytest.mark.parametrize(
+    "family", ["decoder, hybrid", "rnn, gru", "encoder-decoder, post", "perceiver"]
+)
 def test_a_patch_of_a_run_with_itself_changes_no_bit(family: str) -> None:
     """Outside of scores and weights, where the composed kernel takes the place of the fused one.
 
@@ -221,9 +227,12 @@ def test_an_edit_without_a_call_is_refused() -> None:
 # Uses
 
 
-def test_generation_is_edited_and_the_fast_path_steps_aside() -> None:
-    run = mechanism_run("softmax")
-    edit = edits.steer("decoder.1.residual.feedforward", [30.0, -30.0] * 4)
+@pytest.mark.parametrize("made", [partial(mechanism_run, "softmax"), perceiver])
+def test_generation_is_edited_and_the_fast_path_steps_aside(made: Callable[[], Run]) -> None:
+    run = made()
+    last = sites(run)[-1].name
+    assert last.endswith("residual.feedforward")
+    edit = edits.steer(last, [30.0, -30.0] * 4)
     own = generate(run, [TEXT, "Ada"], max_new_tokens=3)
     found = generate(run, [TEXT, "Ada"], max_new_tokens=3, edit=edit)
     assert found != own

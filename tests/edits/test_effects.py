@@ -13,11 +13,13 @@ from regard.edits.activations import text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit
 from regard.edits.effects import effects
+from regard.edits.pairs import read_pairs
+from regard.edits.paths import paths
 from regard.edits.sites import sites
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
-from tiny import PEOPLE
+from tiny import PEOPLE, refused, succeeded
 from tiny_edited import BODIES, OTHER, TEXT, decoder_layer, family_run, mechanism_run
 
 METRIC = edits.logit_difference("Rome", "Oslo")
@@ -157,6 +159,30 @@ def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
     assert "rank correlation" in done.out
     names = "decoder.0.attention,decoder.0.feedforward"
     assert regard("effects", run, pairs, "--sites", names, "--by", "patching").code == 0
+
+
+def test_the_command_of_paths_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
+    pairs = write_pairs(run.parent)
+    receivers = "decoder.0.residual.attention,decoder.0.feedforward"
+    given = ["--receivers", receivers, "--json", "paths.json"]
+    done = succeeded(regard("paths", run, pairs, *given))
+    assert "decoder.0.feedforward" in (run.parent / "paths.html").read_text("utf-8")
+    rows = json.loads((run.parent / "paths.json").read_text("utf-8"))
+    read = read_pairs(pairs)
+    found = paths(
+        Run.load(run), read.clean, read.corrupt, metric=read.metric, receivers=receivers.split(",")
+    )
+    assert rows == found.rows()
+    assert found.table() in done.out
+    given = ["--out", "other.html", "--senders"]
+    refused(regard("paths", run, pairs, *given, "head"), "there are heads, layers")
+    refused(
+        regard("paths", run, pairs, *given, "decoder.0.head.0"), "did you mean decoder.0.heads.0"
+    )
+    refused(
+        regard("paths", run, pairs, "--out", "other.html", "--receivers", "decoder.0.keys.0"),
+        "receiver decoder.0.keys.0: no sender is before it",
+    )
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,14 @@ def test_paths_are_the_plain_loop(made: Callable[[], Run]) -> None:
 
 
 @pytest.mark.parametrize(
-    "family", ["decoder, hybrid", "decoder, sandwich", "decoder, canon", "encoder-decoder, post"]
+    "family",
+    [
+        "decoder, hybrid",
+        "decoder, sandwich",
+        "decoder, canon",
+        "encoder-decoder, post",
+        "perceiver",
+    ],
 )
 def test_direct_effects_are_patches_of_all_other_parts(family: str) -> None:
     """One by one, as edits: the sender from the clean text, all branches but its own as corrupt."""
@@ -217,6 +224,18 @@ def test_a_trace_is_of_each_layer_and_token() -> None:
     expected = (metric(run, OTHER, edit) - low) / (high - low)
     assert found.examples[0, -tokens - 2] == pytest.approx(expected, abs=1e-7)
     assert len(found.figure().axes) == 4, "three heat maps and their scale"
+
+
+def test_a_trace_of_a_perceiver_has_rows_of_tokens_and_of_latents() -> None:
+    """Inner heads reach the logits by the last layer alone, so they have no direct effect."""
+    run = family_run("perceiver")
+    found = effects(run, TEXT, OTHER, metric=METRIC, sites="trace")
+    tokens, latents, last = text_inputs(run, TEXT)[-1][0].shape[1], 8, 3
+    assert len(found.cells) == last * tokens + (last + last) * latents
+    assert found.cells[0].name == "decoder.0.residual at latent 0"
+    assert "decoder: residual of latents" in [axes.get_title() for axes in found.figure().axes]
+    direct = paths(run, TEXT, OTHER, metric=METRIC, senders=["decoder.1.heads.0"]).direct
+    assert np.abs(direct).max() <= ROUNDING
 
 
 def test_the_code_of_the_page_runs() -> None:

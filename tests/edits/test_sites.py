@@ -10,18 +10,20 @@ from torch import Tensor, nn
 from regard import edits
 from regard.edits.activations import Recorder, activations, of_site, text_inputs
 from regard.edits.apply import edited
-from regard.edits.effects import effects
+from regard.edits.edit import Edit, Edits
+from regard.edits.lens import lens
 from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import Site, find_site, model_sites, sites
 from regard.edits.tokens import Tokens
 from regard.errors import UnsupportedError, UserError
+from regard.explorer.look import look
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
+from regard.models.perceiver import PerceiverDecoder
 from regard.models.shared_values import SharedValues
 from regard.runs.run import Run
 from tiny_edited import (
     BODIES,
     MECHANISMS,
-    OTHER,
     TEXT,
     decoder_layer,
     family_run,
@@ -29,9 +31,7 @@ from tiny_edited import (
     mechanism_run,
     off,
     texts_of,
-    tiny_run,
 )
-from tiny_families import FAMILIES
 
 ROUNDING = 1e-9
 
@@ -65,6 +65,7 @@ def check_sites(run: Run, found: Sequence[Site]) -> None:
     for site in found:
         reads_target = len(inputs) == 3 and site.name.startswith("decoder")
         lengths = {"n": target if reads_target else source, "m": source}
+        lengths["l"] = min(source, getattr(run.model.body, "n_latents", source))
         x = recorder.tensors[site.place]
         assert site.head is None or x.shape[1] == heads[site.place], site
         shape = [lengths.get(str(size), size) for size in site.shape]
@@ -95,7 +96,7 @@ def test_every_site_of_every_imported_family(family: str) -> None:
     check_every_site(imported_run(family))
 
 
-@pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "rnn, lstm"])
+@pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "rnn, lstm", "perceiver"])
 def test_every_site_matters(family: str) -> None:
     """Zero at any place but the last changes the output; softmax ignores equal scores alone."""
     run = family_run(family)
@@ -195,19 +196,56 @@ def test_values_are_edited_after_their_mixture(family: str) -> None:
     assert off(mixed[3], mixed[1]) > ROUNDING, "the residual stream is"
 
 
-@pytest.mark.parametrize("family", ["perceiver", "perceiver, tied"])
-def test_a_perceiver_has_no_sites(family: str) -> None:
-    run = tiny_run(FAMILIES[family])
-    message = "a perceiver has no sites: its layers read latents"
-    with pytest.raises(UnsupportedError, match=message) as caught:
-        sites(run)
+@torch.no_grad()
+def test_heads_of_a_perceiver_are_all_its_layers_add() -> None:
+    """Zero at a head of each layer is the model without the head's columns of W_O."""
+    run = family_run("perceiver")
+    (inputs, *_), body = text_inputs(run, TEXT), run.model.body
+    assert isinstance(body, PerceiverDecoder)
+    names = ["decoder.0.cross", "decoder.1", "decoder.2.cross"]
+    with edited(run, Edits(tuple(edits.zero(f"{name}.heads.1") for name in names))):
+        found = run.model.body(*inputs)
+    inner = body._layers()[0].self_attention
+    for attention in (body.down.cross_attention, inner, body.up.cross_attention):
+        attention.o_proj.weight[:, attention.d_head :] = 0
+    assert off(found, run.model.body(*inputs)) <= ROUNDING
+
+
+PERCEIVER_ERRORS: list[tuple[Edit, str]] = [
+    (edits.zero("decoder.1.residual", at="Ada"), "latents have no word 'Ada'; name a latent by"),
+    (edits.zero("decoder.0.cross.heads.0", at=8), "position 8 isn't in a text of 8 latents"),
+    (edits.zero("decoder.0.cross.keys.0", at=8), "position 8 isn't in a text of 8 tokens"),
+    (edits.patch("decoder.1.residual", "Ada was born"), "the source has 4 latents, and the text 8"),
+    (edits.cut("decoder.2.cross.heads.0", query="Ada", key="Ada"), "latents have no word 'Ada'"),
+    (edits.zero("decoder.0.heads.0"), "did you mean decoder.1.heads.0"),
+]
+
+
+@pytest.mark.parametrize(("edit", "message"), PERCEIVER_ERRORS, ids=lambda x: str(x)[:40])
+def test_latents_are_named_by_number(edit: Edit, message: str) -> None:
+    run = family_run("perceiver")
+    inputs, *_ = text_inputs(run, TEXT)
+    with pytest.raises(UserError, match=message) as caught, edited(run, edit):
+        run.model.body(*inputs)
     assert "\n" not in str(caught.value)
-    edit = edits.zero("decoder.0.heads.0")
-    with pytest.raises(UnsupportedError, match=message), edited(run, edit):
-        pass
-    metric = edits.logit_difference("Rome", "Oslo")
-    with pytest.raises(UnsupportedError, match=message):
-        effects(run, TEXT, OTHER, metric=metric)
+
+
+def test_the_last_latent_is_that_of_the_last_token_or_the_last_of_all() -> None:
+    run, name = family_run("perceiver"), "decoder.1.residual.feedforward"
+    site = next(site for site in sites(run) if site.name == name)
+    for text, last in (("Ada was born", 3), (TEXT, 7)):
+        inputs, *_ = text_inputs(run, text)
+        with edited(run, edits.zero(name, at="last")):
+            found = activations(run, inputs, [site])[name][0]
+        assert [i for i, row in enumerate(found) if not row.any()] == [last]
+
+
+def test_layers_of_a_perceiver_cannot_be_looked_at_or_read_by_the_lens() -> None:
+    run = family_run("perceiver")
+    with pytest.raises(UnsupportedError, match="a perceiver are no sums of its layers"):
+        lens(run, TEXT)
+    with pytest.raises(UserError, match="attends to latents"):
+        look(run, TEXT, edit=edits.zero("decoder.1.residual"))
 
 
 def test_a_mechanism_has_sites_of_what_it_receives() -> None:

@@ -3,17 +3,18 @@
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from torch import Tensor, nn
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
 from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import GatedSoftmaxConfig
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import SequenceToSequence
 from regard.models.config import (
     DecoderConfig,
     EncoderConfig,
     ModelConfig,
-    PerceiverConfig,
     RecurrentConfig,
 )
 from regard.models.head_config import ClassificationHeadConfig, HeadConfig, LMHeadConfig
@@ -50,7 +51,11 @@ MECHANISMS = [
 ]
 """Those of decoders, without features whose weights may be negative."""
 BODIES = {
-    **{name: one for name, one in FAMILIES.items() if not isinstance(one, PerceiverConfig)},
+    **FAMILIES,
+    "perceiver": msgspec.structs.replace(FAMILIES["perceiver"], n_latents=8),
+    "perceiver, tied": msgspec.structs.replace(
+        FAMILIES["perceiver, tied"], attention=GatedSoftmaxConfig()
+    ),
     "decoder, sandwich": DecoderConfig(
         **SIZES, norm="sandwich", n_kv_heads=1, positions=RotaryConfig(), value_residual=True
     ),
@@ -64,7 +69,7 @@ BODIES = {
         value_residual=True,
     ),
 }
-"""Families whose models have sites, and more that combine parts of layers."""
+"""Families, one of which has latents of some new tokens, and more that combine parts of layers."""
 
 
 def tiny_run(config: ModelConfig) -> Run:

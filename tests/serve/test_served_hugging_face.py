@@ -9,6 +9,8 @@ import pytest
 import torch
 from huggingface_hub import constants
 
+import regard
+from regard import edits
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.look import look
@@ -142,13 +144,41 @@ def test_generation_is_that_of_transformers(family: str, tmp_path: Path) -> None
         text = tokenizer.decode(expected[:before] if family == "gpt2" else [])
         assert steps[-1]["text"] == text + tokenizer.decode(list(ids))
     assert "end" in end
+    nothing = edits.steer("decoder.1.residual", [0.0] * 16).to_toml()
+    body = request_body(text=TEXT, max_new_tokens=4, edit=nothing)
+    edited = [json.loads(line) for line in page.post("/generate", json=body).text.splitlines()]
+    assert [line.get("token") for line in edited] == [*ids, None]
     data = page.post("/look", json=request_body(text=TEXT, generated=ids)).json()
     queries = data["panels"][0]["maps"][1 if family == "t5" else 0]["queries"]
     assert len(queries) == before + len(ids)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
+def test_an_edited_model_is_the_imported_run(family: str, folder: Path) -> None:
+    """One side is edited, the other isn't; an edit that adds nothing leaves what is generated."""
+    stack = "encoder" if family == "bert" else "decoder"
+    edit = edits.zero(f"{stack}.1.heads.0")
+    page = client(folder / "run", f"hf:{folder / family}")
+    own = page.post("/look", json=request_body(model=1, text=TEXT)).json()
+    second = "in Rome" if family == "t5" else None
+    body = {"model": 1, "text": TEXT, "second": second}
+    both = page.post(
+        "/look", json=request_body(**body, edit=edit.to_toml(), compare=request_body(**body))
+    ).json()
+    run = regard.load(f"hf:{folder / family}")
+    for panel, given in zip(both["panels"], (edit, None), strict=True):
+        expected = look(run, TEXT, second, edit=given).with_detail(()).data["panels"][0]
+        assert panel["maps"][0]["layers"] == expected["maps"][0]["layers"]
+    assert [panel["name"] for panel in both["panels"]] == [f"{family}, edited", family]
+    assert page.post("/look", json=request_body(model=1, text=TEXT)).json() == own
+
+
 def test_what_a_model_lacks_is_refused(folder: Path) -> None:
     page = client(f"hf:{folder / 'gpt2'}")
+    edit = edits.zero("decoder.9.heads.0").to_toml()
+    answer = page.post("/look", json=request_body(text=TEXT, edit=edit))
+    assert answer.status_code == 422
+    assert "decoder.9.heads.0: is not in this model" in answer.json()["error"]
     answer = page.post("/generate", json=request_body(text=TEXT))
     assert answer.status_code == 422
     assert answer.json()["error"] == "gpt2: has no head that predicts the next token"

@@ -1,23 +1,25 @@
-"""regard effects"""
+"""regard effects, regard paths"""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from regard.cli import options
 from regard.cli.look import LOADING, MODEL, open_run
 
+if TYPE_CHECKING:
+    from regard.edits.page import Measured
+
+PAIRS = click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+SITES = "heads, layers, residual, tokens or trace, or names, separated by commas."
+
 
 @click.command()
 @options.TRUST_CODE
 @MODEL
-@click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--sites",
-    default="heads",
-    help="Sites: heads, layers, residual, tokens or trace, or names, separated by commas.",
-)
+@PAIRS
+@click.option("--sites", default="heads", help=f"Sites: {SITES}")
 @click.option(
     "--by",
     default="patching,attribution",
@@ -30,12 +32,7 @@ from regard.cli.look import LOADING, MODEL, open_run
     help="Number of random sets of channels, for heads. Default: 20.",
 )
 @options.SEED_0
-@click.option(
-    "--out",
-    type=options.OutputFile(".html"),
-    default=Path("effects.html"),
-    help="Page to write, .html.",
-)
+@options.page("effects.html")
 @options.JSON
 @LOADING
 def effects(
@@ -57,25 +54,78 @@ def effects(
     and corrupt that its clean value restores in the corrupt text.
     """
     from regard.edits.effects import effects as measure
-    from regard.edits.metrics import logit_difference
-    from regard.edits.page import save_page
     from regard.edits.pairs import read_pairs
-    from regard.edits.patching import SITES
 
     read = read_pairs(pairs)
     found = measure(
         open_run(model, **loading),
         read.clean,
         read.corrupt,
-        metric=logit_difference(read.right, read.wrong),
-        sites=sites.split(",") if sites not in SITES and "." in sites else sites,
+        metric=read.metric,
+        sites=_sites(sites),
         by=by.split(","),
         controls=controls,
         seed=seed,
     )
+    report(found, found.rows(), out, json_file)
+
+
+@click.command()
+@options.TRUST_CODE
+@MODEL
+@PAIRS
+@click.option("--senders", default="heads", metavar="SITES", help=f"Sites: {SITES}")
+@click.option(
+    "--receivers",
+    metavar="SITES",
+    help="Names of sites, separated by commas, such as decoder.1.keys.0. Default: none.",
+)
+@options.page("paths.html")
+@options.JSON
+@LOADING
+def paths(
+    model: str,
+    pairs: Path,
+    senders: str,
+    receivers: str | None,
+    out: Path,
+    json_file: Path | None,
+    **loading: Any,
+) -> None:
+    """Measure direct and total effects of sites of a model on PAIRS, and write a page.
+
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
+    file as for regard effects. The total effect of a site, the sender, is that of regard effects;
+    its direct effect is what reaches the head of the model without later layers. With --receivers,
+    also measures its effect through each receiver alone.
+    """
+    from regard.edits.pairs import read_pairs
+    from regard.edits.paths import paths as measure
+
+    read = read_pairs(pairs)
+    found = measure(
+        open_run(model, **loading),
+        read.clean,
+        read.corrupt,
+        metric=read.metric,
+        senders=_sites(senders),
+        receivers=() if receivers is None else receivers.split(","),
+    )
+    report(found, found.rows(), out, json_file)
+
+
+def _sites(text: str) -> str | list[str]:
+    """Return a kind of sites, or names of some."""
+    return text.split(",") if "." in text else text
+
+
+def report(found: "Measured", data: Any, out: Path, json_file: Path | None) -> None:
+    """Write the page of a measurement, and its data if a file is named, and print its table."""
+    from regard.edits.page import save_page
+
     save_page(found, out)
     if json_file:
-        options.write_json(json_file, found.rows())
+        options.write_json(json_file, data)
     click.echo(found.table())
     for line in found.lines():
         click.echo(line)

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from regard.cli import options
+from regard.cli.effects import report
 from regard.cli.look import LOADING, MODEL, open_run
 
 
@@ -18,12 +19,7 @@ from regard.cli.look import LOADING, MODEL, open_run
     "--right", help="Next word whose logit the parts contribute to. Default: most likely."
 )
 @click.option("--wrong", help="Next word to compare it with. Default: second most likely.")
-@click.option(
-    "--out",
-    type=options.OutputFile(".html"),
-    default=Path("lens.html"),
-    help="Page to write, .html.",
-)
+@options.page("lens.html")
 @options.JSON
 @LOADING
 def lens(
@@ -45,19 +41,13 @@ def lens(
     """
     from regard.edits.lens import lens as read
     from regard.edits.metrics import logit_difference
-    from regard.edits.page import save_page
     from regard.errors import UserError
 
     if (right is None) != (wrong is None):
         raise UserError("--right and --wrong belong together: name two next words, or neither")
     metric = None if right is None or wrong is None else logit_difference(right, wrong)
     found = read(open_run(model, **loading), text, second, metric=metric)
-    save_page(found, out)
-    if json_file:
-        own = found.contributions
-        of_parts = None if own is None else own.rows()
-        options.write_json(json_file, {"predictions": found.rows(), "contributions": of_parts})
-    click.echo(found.table())
-    for line in found.lines():
-        click.echo(line)
-    click.echo(f"Page: {out}")
+    own = found.contributions
+    of_parts = None if own is None else own.rows()
+    data = {"predictions": found.rows(), "contributions": of_parts}
+    report(found, data, out, json_file)

@@ -37,6 +37,7 @@ _COMMANDS = {
     "find": ("regard.cli.corpus", "Find a text, or its longest spans, in an indexed corpus."),
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
     "effects": ("regard.cli.effects", "Measure the effect of each head by patching."),
+    "paths": ("regard.cli.effects", "Measure direct and total effects of each head."),
     "lens": ("regard.cli.lens", "Show the predictions of each layer, and what parts contribute."),
     "prune": ("regard.cli.prune", "Save a run without its least important heads."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),

@@ -88,6 +88,13 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def page(default: str) -> Callable[[F], F]:
+    """Add --out, the page to write."""
+    return click.option(
+        "--out", type=OutputFile(".html"), default=Path(default), help="Page to write, .html."
+    )
+
+
 DOCUMENT_KINDS = Choice(["auto", "files", "paragraphs", "lines", "records"])
 DOCUMENTS = together(
     click.option(

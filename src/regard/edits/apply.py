@@ -164,11 +164,12 @@ class Applied:
         return change
 
     def _source(self, sources: Mapping[int, Tensor], tokens: Tokens) -> Tensor:
+        unit = tokens.prompt.unit
         for length in tokens.prompt.lengths.tolist():
             if length not in sources:
                 raise UserError(
-                    f"patch {self.site.name}: the source has {next(iter(sources))} tokens, and the "
-                    f"text {length}; patch from a text of the same length"
+                    f"patch {self.site.name}: the source has {next(iter(sources))} {unit}s, and "
+                    f"the text {length}; patch from a text of the same length"
                 )
         return sources[int(tokens.prompt.lengths[0])]
 

@@ -189,7 +189,7 @@ def _attribute(
         slope = torch.cat(
             [x for (its, _), x in zip(steps, slopes, strict=True) if its == place], -2
         )
-        difference = clean.tensors[place] - corrupt.tensors[place].detach()
+        difference = (clean.tensors[place] - corrupt.tensors[place]).detach()
         products[place] = (difference * slope)[0]
     found = []
     for cell in cells:

@@ -27,10 +27,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The site, with position and token."""
+        """The site, with position and token, or with its latent."""
         if self.position is None:
             return self.site.name
-        return f"{self.site.name} at {self.position} {self.token!r}"
+        row = self.token if self.site.of_latents else f"{self.position} {self.token!r}"
+        return f"{self.site.name} at {row}"
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ def _heat_maps(cells: Sequence[Cell], values: Float[np.ndarray, " cells"]) -> Fi
     """Return a heat map for each part of each stack, of layers × tokens."""
     kinds: dict[str, list[int]] = {}
     for i, cell in enumerate(cells):
-        kinds.setdefault(f"{cell.site.name.partition('.')[0]}: {cell.site.part}", []).append(i)
+        kind = f"{cell.site.name.partition('.')[0]}: {cell.site.part}"
+        kinds.setdefault(kind + " of latents" * cell.site.of_latents, []).append(i)
     rows = [len({cells[i].site.name for i in chosen}) for chosen in kinds.values()]
     strongest = float(np.abs(values).max()) or 1.0
     height, width = 1.2 * len(rows) + 0.22 * sum(rows), 2.4 + 0.3 * max(map(len, kinds.values()))

@@ -37,9 +37,10 @@ def group_layers(model: Model) -> dict[str, GroupLayer]:
     """Return the attention layers of a model by place."""
     names, groups = {module: name for name, module in model.named_modules()}, groups_of(model)
     found = {}
-    for place, module, _ in attention_layers(model):
-        if (n := groups.get(names[module])) is not None:
-            found[place] = GroupLayer(names[module], n, head_counts(module)[3] // n)
+    for parts in attention_layers(model):
+        name = names[parts.module]
+        if (n := groups.get(name)) is not None:
+            found[parts.place] = GroupLayer(name, n, head_counts(parts.module)[3] // n)
     return found
 
 

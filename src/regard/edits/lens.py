@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.drawing import color_bar, heat_map, panels
 from regard.edits.activations import activations, ids_read, text_inputs
 from regard.edits.metrics import LogitDifference
-from regard.edits.parts import Parts, last_stack, parts_of
+from regard.edits.parts import Parts, parts_of, summed_stack
 from regard.edits.sites import sites
 from regard.edits.table import Rows, text_table
 from regard.errors import UnsupportedError, UserError
@@ -169,7 +169,7 @@ def lens(
     model = run.model
     if not isinstance(model, LensModel):
         raise UserError(f"{run.path}: the lens needs a model that predicts tokens")
-    name, stack = last_stack(model)
+    name, stack = summed_stack(model)
     linear = not isinstance(model, MaskedLanguageModel)
     if metric is not None and not linear:
         raise UnsupportedError(

@@ -24,6 +24,9 @@ class Measured(Protocol):
     def lines(self) -> list[str]:
         """Return what the tables rest on, as text."""
 
+    def table(self) -> str:
+        """Return the main table as text."""
+
     def tables(self) -> Mapping[str, Rows]:
         """Return the tables by caption."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.edits.metrics import LogitDifference
 from regard.errors import UserError, alternatives
 from regard.files import read_text
 
@@ -17,6 +18,11 @@ class TextPairs:
     corrupt: tuple[str, ...]
     right: tuple[str, ...]
     wrong: tuple[str, ...]
+
+    @property
+    def metric(self) -> LogitDifference:
+        """The logit of the right word minus that of the wrong one."""
+        return LogitDifference(self.right, self.wrong)
 
 
 def read_pairs(path: Path) -> TextPairs:

@@ -22,6 +22,7 @@ from regard.edits.sites import model_sites
 from regard.errors import UnsupportedError
 from regard.models.builders import Model
 from regard.models.layers import Layer
+from regard.models.perceiver import PerceiverDecoder
 from regard.models.transformer import Transformer
 
 Norm: TypeAlias = nn.LayerNorm | RMSNorm
@@ -72,6 +73,21 @@ def last_stack(model: Model) -> tuple[str, Transformer]:
     return name, stack
 
 
+def summed_stack(model: Model) -> tuple[str, Transformer]:
+    """Return the stack of `last_stack`, whose layers all add to the hidden states.
+
+    Raises:
+        UnsupportedError: it has no residual stream, or one of tokens and one of latents.
+    """
+    name, stack = last_stack(model)
+    if isinstance(stack, PerceiverDecoder):
+        raise UnsupportedError(
+            "the hidden states of a perceiver are no sums of its layers: the last one reads what "
+            "the others make of latents; measure effects or paths"
+        )
+    return name, stack
+
+
 @torch.no_grad()
 def parts_of(model: Model, inputs: Sequence[Tensor]) -> Parts:
     """Return the parts of the hidden states of one text, given the inputs of the model's body.
@@ -79,7 +95,7 @@ def parts_of(model: Model, inputs: Sequence[Tensor]) -> Parts:
     Raises:
         UnsupportedError: the model has no residual stream.
     """
-    name, stack = last_stack(model)
+    name, stack = summed_stack(model)
     chosen = [s for s in model_sites(model) if s.part in RECORDED and s.name.startswith(name)]
     recorder = Recorder(chosen)
     with intercept_places(model, recorder.hooks):

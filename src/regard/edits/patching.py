@@ -20,6 +20,7 @@ from regard.edits.sites import sites as all_sites
 from regard.edits.tokens import Tokens
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
+from regard.models.perceiver import PerceiverDecoder
 from regard.runs.run import Run
 
 PARTS = {
@@ -108,18 +109,18 @@ def cells_of(
     if len({pair.clean[0].shape[1] for pair in pairs}) > 1:
         raise UserError(f"sites {chosen}: pairs of several lengths have no common positions")
     return [
-        Cell(site, place, run.tokenizer.decode([token]))
+        Cell(site, place, row)
         for site in of_kind
-        for place, token in enumerate(_read_by(site, pairs[0], first))
+        for place, row in enumerate(_rows(run, site, pairs[0], first))
     ]
 
 
-def _read_by(site: Site, pair: Pair, target: Sequence[int]) -> Sequence[int]:
-    """Return the tokens of a site's stack."""
-    if site.name.startswith("encoder"):
-        ids: list[int] = pair.clean[0][0].tolist()
-        return ids
-    return target
+def _rows(run: Run, site: Site, pair: Pair, target: Sequence[int]) -> list[str]:
+    """Return the tokens of a site's stack, or the names of its latents."""
+    if isinstance(body := run.model.body, PerceiverDecoder) and site.of_latents:
+        return [f"latent {i}" for i in range(min(len(target), body.n_latents))]
+    ids = pair.clean[0][0].tolist() if site.name.startswith("encoder") else target
+    return [run.tokenizer.decode([token]) for token in ids]
 
 
 def require_vectors(site: Site) -> Site:

@@ -22,13 +22,13 @@ from regard.attention.softmax import ScoreAttention
 from regard.attention.state import last_real
 from regard.edits.recurrent import intercept_recurrence
 from regard.edits.tokens import Reader, Tokens
-from regard.errors import UnsupportedError, UserError
+from regard.errors import UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
 from regard.explorer.states import StateHandler
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.layers import CrossAttention, Layer, SelfAttention
-from regard.models.perceiver import PerceiverDecoder
+from regard.models.perceiver import DownLayer, LatentLayer, PerceiverDecoder, UpLayer
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
 from regard.models.transformer import Decoder, Encoder, Transformer
@@ -37,12 +37,17 @@ Hook: TypeAlias = Callable[[Tensor, Tokens, Tokens], Tensor]
 """Receives a tensor, the tokens of its rows, and those of its columns (the same, or the keys)."""
 Hooks: TypeAlias = Mapping[str, Hook]
 """The hooks of a model by place."""
-Stack: TypeAlias = Decoder | Encoder | RecurrentDecoder | RecurrentEncoder | FixedWindowDecoder
+Stack: TypeAlias = (
+    Decoder | Encoder | PerceiverDecoder | RecurrentDecoder | RecurrentEncoder | FixedWindowDecoder
+)
 
 AttentionModule: TypeAlias = SelfAttention | CrossAttention | GlobalAttention
 
 WRITES = ("beta", "erase", "write")
 """Gates by which a token changes the state of a recurrence."""
+FIRST, LATENTS = "first", "latents"
+"""The readers of a perceiver beside that of its tokens: of the first tokens, which latents read,
+and of the latents, of which number i is made with token i."""
 
 
 class Parts(NamedTuple):
@@ -51,20 +56,17 @@ class Parts(NamedTuple):
     place: str
     module: AttentionModule
     mechanism: Attention
+    queries: str
+    """The reader of the queries: the name of a stack, or `LATENTS`."""
+    keys: str
+    """The reader of the keys: the name of a stack, `FIRST` or `LATENTS`."""
+    reads_all: bool = True
+    """Whether a call in decoding has all queries so far, and not the new ones alone."""
 
 
 def stacks(model: Model) -> dict[str, Stack]:
-    """Return the stacks of a model by name: "encoder", "decoder" or both.
-
-    Raises:
-        UnsupportedError: the model is a perceiver.
-    """
+    """Return the stacks of a model by name: "encoder", "decoder" or both."""
     body = model.body
-    if isinstance(body, PerceiverDecoder):
-        raise UnsupportedError(
-            "a perceiver has no sites: its layers read latents, whose positions are not those of "
-            "the tokens; edit a decoder"
-        )
     if isinstance(body, EncoderDecoder | RecurrentEncoderDecoder):
         return {"encoder": body.encoder, "decoder": body.decoder}
     is_encoder = isinstance(body, Encoder | RecurrentEncoder)
@@ -74,17 +76,32 @@ def stacks(model: Model) -> dict[str, Stack]:
 def attention_layers(model: Model) -> Iterator[Parts]:
     """The attention layers of a model, first to last."""
     for name, stack in stacks(model).items():
-        for i, layer in enumerate(stack._layers() if isinstance(stack, Transformer) else ()):
-            yield Parts(f"{name}.{i}", layer.self_attention, layer.self_attention.attention)
+        for place, layer, reader in stack_layers(name, stack):
+            if isinstance(layer, Layer):
+                own = layer.self_attention
+                yield Parts(place, own, own.attention, reader, reader)
             if (cross := cross_attention(layer)) is not None:
-                yield Parts(f"{name}.{i}.cross", cross, cross.attention)
+                down = isinstance(layer, DownLayer)
+                keys = FIRST if down else LATENTS if isinstance(layer, UpLayer) else "encoder"
+                yield Parts(f"{place}.cross", cross, cross.attention, reader, keys, down)
     if isinstance(model.body, RecurrentEncoderDecoder) and model.body.attention is not None:
         attention = model.body.attention
-        yield Parts("decoder.cross", attention, attention.mechanism)
+        yield Parts("decoder.cross", attention, attention.mechanism, "decoder", "encoder", False)
 
 
-def cross_attention(layer: Layer) -> CrossAttention | None:
-    """Return the attention of a layer to a source, if it has one."""
+def stack_layers(name: str, stack: Stack) -> Iterator[tuple[str, Layer | LatentLayer, str]]:
+    """Yield the layers of a Transformer with their places, and the readers of their rows."""
+    if isinstance(stack, PerceiverDecoder):
+        layers: list[Layer | LatentLayer] = [stack.down, *stack._layers(), stack.up]
+        for i, layer in enumerate(layers):
+            yield f"{name}.{i}", layer, name if layer is stack.up else LATENTS
+    elif isinstance(stack, Transformer):
+        for i, layer in enumerate(stack._layers()):
+            yield f"{name}.{i}", layer, name
+
+
+def cross_attention(layer: Layer | LatentLayer) -> CrossAttention | None:
+    """Return the attention of a layer to another sequence, if it has one."""
     found: CrossAttention | None = getattr(layer, "cross_attention", None)
     return found
 
@@ -114,15 +131,26 @@ def intercept_places(
     Raises:
         UserError: rows hold several documents.
     """
-    readers = {n: Reader(prompt_tokens if n == "decoder" else None) for n in stacks(model)}
+    readers = _readers(model, prompt_tokens)
     with ExitStack() as changed:
         for name, stack in stacks(model).items():
             changed.enter_context(_read_by(stack, readers[name]))
-            changed.enter_context(_intercept_stack(name, stack, readers[name], hooks))
+            changed.enter_context(_intercept_stack(name, stack, readers, hooks))
         for parts in attention_layers(model):
             if any(_is_part(place, parts.place) for place in hooks):
                 changed.enter_context(_intercept_attention(parts, readers, hooks))
         yield readers
+
+
+def _readers(model: Model, prompt_tokens: int | None) -> dict[str, Reader]:
+    """Return the readers of the stacks, and of the first tokens and latents of a perceiver."""
+    body = model.body
+    if not isinstance(body, PerceiverDecoder):
+        return {n: Reader(prompt_tokens if n == "decoder" else None) for n in stacks(model)}
+    first = Reader(prompt_tokens, limit=body.n_latents)
+    latents = Reader(prompt_tokens, limit=body.n_latents, unit="latent")
+    decoder = Reader(prompt_tokens, followers=(first, latents))
+    return {"decoder": decoder, FIRST: first, LATENTS: latents}
 
 
 ATTENTION_PARTS = (
@@ -183,15 +211,18 @@ def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
 
 
 @contextmanager
-def _intercept_stack(name: str, stack: Stack, reader: Reader, hooks: Hooks) -> Iterator[None]:
+def _intercept_stack(
+    name: str, stack: Stack, readers: Mapping[str, Reader], hooks: Hooks
+) -> Iterator[None]:
+    reader = readers[name]
     with ExitStack() as changed:
         if isinstance(stack, Transformer):
             if (hook := hooks.get(f"{name}.embedding")) is not None:
                 changed.enter_context(_intercept_embedding(stack, reader, hook))
-            for i, layer in enumerate(stack._layers()):
-                own = {p: h for p, h in hooks.items() if p.startswith(f"{name}.{i}.")}
-                if any(not _is_attention(place) for place in own):
-                    changed.enter_context(_intercept_layer(f"{name}.{i}", layer, reader, own))
+            for place, layer, of_rows in stack_layers(name, stack):
+                own = {p: h for p, h in hooks.items() if p.startswith(f"{place}.")}
+                if any(not _is_attention(one) for one in own):
+                    changed.enter_context(_intercept_layer(place, layer, readers[of_rows], own))
         elif (hook := hooks.get(f"{name}.embedding")) is not None:
             changed.enter_context(_hooked(stack.embedding, reader, hook))
         if isinstance(stack, RecurrentDecoder | RecurrentEncoder):
@@ -238,29 +269,40 @@ def _intercept_embedding(stack: Transformer, reader: Reader, hook: Hook) -> Iter
 
 
 @contextmanager
-def _intercept_layer(name: str, layer: Layer, reader: Reader, hooks: Hooks) -> Iterator[None]:
+def _intercept_layer(
+    name: str, layer: Layer | LatentLayer, reader: Reader, hooks: Hooks
+) -> Iterator[None]:
     """Intercept the residual stream of a layer and the output of each of its parts."""
-    forward, extend, add = layer.forward, layer.extend, layer._add
-    parts = {"attention": layer.norm_attention, "feedforward": layer.norm_feed_forward}
-    if cross_attention(layer) is not None:
+    add = layer._add
+    first = "cross" if isinstance(layer, LatentLayer) else "attention"
+    parts = {first: layer.norm_attention, "feedforward": layer.norm_feed_forward}
+    if isinstance(layer, Layer) and cross_attention(layer) is not None:
         parts["cross"] = layer.norm_cross
 
     def hooked(part: str, x: Tensor) -> Tensor:
         hook = hooks.get(f"{name}.{part}")
         return x if hook is None else hook(x, reader.now, reader.now)
 
-    def whole(x: Tensor, *args: Any) -> Tensor:
-        return forward(hooked("residual", x), *args)
-
-    def grow(x: Tensor, *args: Any) -> Any:
-        return extend(hooked("residual", x), *args)
+    def from_stream(compute: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, *args: compute(hooked("residual", x), *args)
 
     def summed(norm: nn.Module, x: Tensor, dropout: Any, branch: Tensor) -> Tensor:
         part = next(part for part, its_norm in parts.items() if its_norm is norm)
         return hooked(f"residual.{part}", add(norm, x, dropout, hooked(part, branch)))
 
-    with replaced(layer, forward=whole, extend=grow, _add=summed):
+    methods = {method: from_stream(getattr(layer, method)) for method in _stream_methods(layer)}
+    with replaced(layer, **methods, _add=summed):
         yield
+
+
+def _stream_methods(layer: Layer | LatentLayer) -> tuple[str, ...]:
+    """Return the methods of a layer whose first argument is its residual stream."""
+    match layer:
+        case DownLayer():
+            return "attend", "attend_new"
+        case UpLayer():
+            return ("attend",)
+    return "forward", "extend"
 
 
 # Attention
@@ -270,13 +312,12 @@ def _intercept_layer(name: str, layer: Layer, reader: Reader, hooks: Hooks) -> I
 def _intercept_attention(
     parts: Parts, readers: Mapping[str, Reader], hooks: Hooks
 ) -> Iterator[None]:
-    stack, gating = readers[parts.place.partition(".")[0]], parts.module.gating
+    reader, gating = readers[parts.queries], parts.module.gating
     own = {p.rpartition(".")[2]: h for p, h in hooks.items() if _is_part(p, parts.place)}
-    is_cross = not isinstance(parts.module, SelfAttention)
 
     def handle(call: AttentionCall) -> Tensor:
-        queries = stack.now if is_cross else stack.so_far(call.query.shape[2])
-        keys = readers["encoder"].so_far(call.key.shape[2]) if is_cross else queries
+        queries = reader.so_far(call.query.shape[2]) if parts.reads_all else reader.now
+        keys = readers[parts.keys].so_far(call.key.shape[2])
         out = attend(_with_inputs(call, own, queries, keys), own, queries, keys)
         names = ("raw", "heads") if gating is None else ("raw",)
         for name in names:
@@ -289,7 +330,7 @@ def _intercept_attention(
             finish = gating.finish
 
             def finished(x: Tensor, out: Tensor) -> Tensor:
-                return own["heads"](finish(x, out), stack.now, stack.now)
+                return own["heads"](finish(x, out), reader.now, reader.now)
 
             changed.enter_context(replaced(gating, finish=finished))
         yield

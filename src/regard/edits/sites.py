@@ -7,14 +7,23 @@ from typing import TypeAlias
 
 from regard.attention.gating import RWKV7Gating
 from regard.attention.softmax import ScoreAttention
-from regard.edits.places import AttentionModule, Parts, attention_layers, cross_attention, stacks
+from regard.edits.places import (
+    LATENTS,
+    AttentionModule,
+    Parts,
+    attention_layers,
+    cross_attention,
+    stack_layers,
+    stacks,
+)
 from regard.edits.recurrent import state_places
 from regard.errors import UserError, alternatives
 from regard.explorer.states import state_width
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.latent_attention import LatentSelfAttention
-from regard.models.layers import CrossAttention, SelfAttention
+from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.perceiver import LatentLayer
 from regard.models.recurrent import Recurrence
 from regard.models.seq2seq import GlobalAttention
 from regard.models.transformer import Transformer
@@ -34,7 +43,7 @@ class Site:
     """What is intercepted: all heads together."""
     head: int | None
     shape: Shape
-    """n is the number of tokens, m that of a source."""
+    """n is the number of tokens, m that of a source, and l that of a perceiver's latents."""
     cost: str
     """What an edit costs beyond the model's own kernels."""
 
@@ -47,6 +56,11 @@ class Site:
     def layer(self) -> str:
         """The attention layer of a head."""
         return self.place.rpartition(".")[0]
+
+    @property
+    def of_latents(self) -> bool:
+        """Whether rows are those of a perceiver's latents, or of the tokens that they read."""
+        return self.shape[0] == "l"
 
     @property
     def width(self) -> int | None:
@@ -69,15 +83,14 @@ def model_sites(model: Model) -> Iterator[Site]:
         if isinstance(stack, Transformer):
             width = stack.width
             yield _plain(f"{name}.embedding", width)
-            for i, layer in enumerate(stack._layers()):
-                crosses = cross_attention(layer) is not None
-                branches = ("attention", *(("cross",) if crosses else ()), "feedforward")
-                yield _plain(f"{name}.{i}.residual", width)
-                for branch in branches:
-                    owner = {"attention": f"{name}.{i}", "cross": f"{name}.{i}.cross"}.get(branch)
+            for place, layer, reader in stack_layers(name, stack):
+                rows = "l" if reader == LATENTS else "n"
+                yield _plain(f"{place}.residual", width, rows)
+                for branch in _branches(layer):
+                    owner = {"attention": place, "cross": f"{place}.cross"}.get(branch)
                     yield from attention.get(owner or "", ())
-                    yield _plain(f"{name}.{i}.{branch}", width)
-                    yield _plain(f"{name}.{i}.residual.{branch}", width)
+                    yield _plain(f"{place}.{branch}", width, rows)
+                    yield _plain(f"{place}.residual.{branch}", width, rows)
         else:
             yield _plain(f"{name}.embedding", width)
         if isinstance(stack, FixedWindowDecoder):
@@ -93,8 +106,17 @@ def model_sites(model: Model) -> Iterator[Site]:
     yield from attention.get("decoder.cross", ())
 
 
-def _plain(name: str, width: int) -> Site:
-    return Site(name, name, None, ("n", width), "none")
+def _branches(layer: Layer | LatentLayer) -> Iterator[str]:
+    """The parts of a layer that add to its residual stream."""
+    if isinstance(layer, Layer):
+        yield "attention"
+    if cross_attention(layer) is not None:
+        yield "cross"
+    yield "feedforward"
+
+
+def _plain(name: str, width: int, rows: str = "n") -> Site:
+    return Site(name, name, None, (rows, width), "none")
 
 
 def _attention_sites(parts: Parts) -> Iterator[Site]:
@@ -102,27 +124,33 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
     module, mechanism, place = parts.module, parts.mechanism, parts.place
     queries, keys, values, outputs = head_counts(module)
     width, value_width = _widths(module)
-    across = not isinstance(module, SelfAttention)
-    pairs: Shape = ("n", "m" if across else "n")
+    rows, columns = _lengths(parts)
     inputs = (("queries", queries, width), ("keys", keys, width), ("values", values, value_width))
     for part, heads, d in inputs:
-        rows = "m" if across and part != "queries" else "n"
+        n = rows if part == "queries" else columns
         for head in range(heads):
-            yield Site(f"{place}.{part}.{head}", f"{place}.{part}", head, (rows, d), "none")
+            yield Site(f"{place}.{part}.{head}", f"{place}.{part}", head, (n, d), "none")
     scored = ("scores", "weights") if isinstance(mechanism, ScoreAttention) else ("weights",)
     for part in scored:
         for head in range(outputs):
             name = f"{place}.{part}.{head}"
-            yield Site(name, f"{place}.{part}", head, pairs, "n × n weights")
+            yield Site(name, f"{place}.{part}", head, (rows, columns), "n × n weights")
     if (numbers := _state_width(parts, width, value_width)) is not None:
         for head in range(values):
             name = f"{place}.states.{head}"
-            yield Site(name, f"{place}.states", head, ("n", numbers), "a step per token")
+            yield Site(name, f"{place}.states", head, (rows, numbers), "a step per token")
     for head in range(outputs):
         name = f"{place}.heads.{head}"
         if module.gating is not None:
-            yield Site(f"{name}.raw", f"{place}.raw", head, ("n", value_width), "none")
-        yield Site(name, f"{place}.heads", head, ("n", value_width), "none")
+            yield Site(f"{name}.raw", f"{place}.raw", head, (rows, value_width), "none")
+        yield Site(name, f"{place}.heads", head, (rows, value_width), "none")
+
+
+def _lengths(parts: Parts) -> tuple[str, str]:
+    """Return the letters of the numbers of queries and keys."""
+    if LATENTS in (parts.queries, parts.keys):
+        return "l" if parts.queries == LATENTS else "n", "l"
+    return "n", "n" if parts.keys == parts.queries else "m"
 
 
 def _state_width(parts: Parts, d: int, e: int) -> int | None:

@@ -1,5 +1,6 @@
 """Tokens that a stack reads: their positions, and the prompt that they continue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ class Prompt:
 
     input_ids: Int[Tensor, "p n"]
     lengths: Int[Tensor, " p"]
+    unit: str = "token"
+    """What the positions number: tokens, or latents of a perceiver."""
 
     def row(self, row: int) -> list[int]:
         """Return the ids of a row without padding."""
@@ -65,21 +68,38 @@ class Tokens(NamedTuple):
 
 
 class Reader:
-    """Keeps track of the tokens that a stack reads."""
+    """Keeps track of the tokens that a stack reads, or of the first `limit` of them.
 
-    def __init__(self, prompt_tokens: int | None = None) -> None:
-        """Of whole rows, the first `prompt_tokens` are the prompt, by default all."""
-        self._prompt_tokens = prompt_tokens
+    Latents of a perceiver are numbered as the tokens that they are made with.
+    """
+
+    def __init__(
+        self,
+        prompt_tokens: int | None = None,
+        *,
+        limit: int | None = None,
+        unit: str = "token",
+        followers: Sequence["Reader"] = (),
+    ) -> None:
+        """Of whole rows, the first `prompt_tokens` are the prompt, by default all.
+
+        Followers read the same tokens.
+        """
+        self._prompt_tokens, self._limit, self._unit = prompt_tokens, limit, unit
+        self._followers = followers
         self._prompt: Prompt | None = None
         self._positions: Tensor | None = None
 
     def begin(self, input_ids: Int[Tensor, "b n"], lengths: Int[Tensor, " b"] | None) -> None:
         """Read whole rows."""
+        for reader in self._followers:
+            reader.begin(input_ids, lengths)
+        input_ids = input_ids[:, : self._limit]
         b, n = input_ids.shape
         if lengths is None:
             lengths = torch.full((b,), n, device=input_ids.device)
-        p = n if self._prompt_tokens is None else self._prompt_tokens
-        self._prompt = Prompt(input_ids[:, :p], lengths.clamp(max=p))
+        p = n if self._prompt_tokens is None else min(n, self._prompt_tokens)
+        self._prompt = Prompt(input_ids[:, :p], lengths.clamp(max=p), self._unit)
         self._positions = torch.arange(n, device=input_ids.device)[None]
 
     def extend(
@@ -92,7 +112,11 @@ class Reader:
         if not before.any():
             self.begin(input_ids, None if attention_mask is None else attention_mask.sum(1))
         new = torch.arange(input_ids.shape[1], device=input_ids.device)
-        self._positions = before[:, None] + new
+        positions = before[:, None] + new
+        # Those beyond the limit are computed, too, but nothing reads them.
+        self._positions = positions if self._limit is None else positions.clamp(max=self._limit - 1)
+        for reader in self._followers:
+            reader.extend(input_ids, before, attention_mask)
 
     @property
     def now(self) -> Tokens:

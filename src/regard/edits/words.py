@@ -28,6 +28,11 @@ def chosen_positions(
         if at == LAST:
             places = [length - 1]
         elif isinstance(at, str):
+            if prompt.unit == "latent":
+                raise UserError(
+                    f"{site}: latents have no word {at!r}; name a latent by its number from 0: "
+                    "latent i reads the tokens up to i"
+                )
             if tokenizer is None:
                 raise UserError(f"{site}: the word {at!r} needs a tokenizer; name positions")
             places = word_positions(tokenizer, prompt.row(row), at, site)
@@ -36,8 +41,8 @@ def chosen_positions(
             for place in places:
                 if not 0 <= place < length:
                     raise UserError(
-                        f"{site}: position {place} isn't in a text of {length} tokens, which are "
-                        "numbered from 0"
+                        f"{site}: position {place} isn't in a text of {length} {prompt.unit}s, "
+                        "which are numbered from 0"
                     )
         chosen[row, places] = True
     return chosen

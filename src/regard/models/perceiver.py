@@ -51,9 +51,14 @@ class LatentLayer(CheckpointedModule):
 
     def rest(self, x: Hidden, attended: Hidden) -> Hidden:
         """Return the stream after attention and feed-forward."""
-        x = x + self.dropout_attention(attended)
-        fed: Tensor = self.feed_forward(self.norm_feed_forward(x))
-        summed: Tensor = x + self.dropout_feed_forward(fed)
+        x = self._add(self.norm_attention, x, self.dropout_attention, attended)
+        fed = self.feed_forward(self.norm_feed_forward(x))
+        return self._add(self.norm_feed_forward, x, self.dropout_feed_forward, fed)
+
+    def _add(self, norm: nn.Module, x: Tensor, dropout: Dropout, branch: Tensor) -> Tensor:
+        """Return the stream plus the output of the branch that a norm belongs to, as `Layer`."""
+        del norm
+        summed: Tensor = x + dropout(branch)
         return summed
 
     def empty(self, batch: int, capacity: int) -> StateShape:
@@ -74,9 +79,12 @@ class DownLayer(LatentLayer):
 
     def forward(self, x: Hidden) -> Latents:
         """Return the latents of the first tokens."""
-        attention, read = self.cross_attention, x[:, : self.n_latents]
-        basis = self.basis[:, : read.shape[1]].expand(len(x), -1, -1)
-        normed = self.norm_attention(basis)
+        read = x[:, : self.n_latents]
+        return self.attend(self.basis[:, : read.shape[1]].expand(len(x), -1, -1), read)
+
+    def attend(self, basis: Latents, read: Float[Tensor, "b l d"]) -> Latents:
+        """Return the latents of tokens, from the basis."""
+        attention, normed = self.cross_attention, self.norm_attention(basis)
         query, (key, value) = attention.queries(normed), attention.keys_and_values(read)
         out = attention.attention(query, key, value, mask=Mask.causal())
         return self.rest(basis, attention.finish(normed, out))
@@ -98,9 +106,14 @@ class DownLayer(LatentLayer):
         self, x: Hidden, positions: Int[Tensor, "b n"], state: State, made: TokenMask | None
     ) -> tuple[Latents, State]:
         """Return the latents of new tokens where `made` is True, and the state with them."""
-        attention = self.cross_attention
         basis = self.basis[0, positions.clamp(max=self.n_latents - 1)]
-        normed = self.norm_attention(basis)
+        return self.attend_new(basis, x, state, made)
+
+    def attend_new(
+        self, basis: Latents, x: Hidden, state: State, made: TokenMask | None
+    ) -> tuple[Latents, State]:
+        """Return the latents of new tokens, from the basis, and the state with them."""
+        attention, normed = self.cross_attention, self.norm_attention(basis)
         query, (key, value) = attention.queries(normed), attention.keys_and_values(x)
         extend = attention.attention.extend
         out, state = extend(query, key, value, state, attention_mask=made)

@@ -77,7 +77,7 @@ class Endpoints:
     async def generate(self, request: Request) -> Response:
         """Stream generated tokens as lines of JSON; the first one decides the status."""
         body = await parse_request(request, GenerateRequest)
-        key = ModelKey(body.model)
+        key = ModelKey(body.model, editable=bool(body.edit))
 
         def begin() -> tuple[Iterator[dict[str, Any]], dict[str, Any] | None]:
             lines = self._cache.use(key, lambda model: handlers.generate_lines(model, body))
@@ -92,7 +92,11 @@ class Endpoints:
         sides = [self._use(body, lambda model: handlers.capture_view(model, body))]
         if (other := body.compare) is not None:
             try:
-                sides.append(self._use(other, lambda model: handlers.capture_view(model, other)))
+                # The same model without the edit is read as with it.
+                same = bool(body.edit) and other.model == body.model
+                sides.append(
+                    self._use(other, lambda model: handlers.capture_view(model, other), same)
+                )
             except UserError as error:
                 raise UserError(f"other side: {error}") from None
         with self._cache.public_errors(body.model):
@@ -104,8 +108,12 @@ class Endpoints:
             lambda model: reply_data(model, self._available[body.model].path, body),
         )
 
-    def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
-        return self._cache.use(ModelKey(inputs.model, inputs.untrained), job)
+    def _use(
+        self, inputs: ModelInput, job: Callable[[Run | Adapter], T], editable: bool = False
+    ) -> T:
+        """Call a function with the model of a request, as one that can be edited if it is."""
+        key = ModelKey(inputs.model, inputs.untrained, editable or bool(inputs.edit))
+        return self._cache.use(key, job)
 
     def _advance(self, model: int, lines: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
         with self._cache.public_errors(model):

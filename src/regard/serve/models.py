@@ -11,8 +11,8 @@ from typing import TypeVar
 import torch
 
 from regard.errors import UserError
-from regard.explorer.adapters import Adapter
-from regard.explorer.look import untrained
+from regard.explorer.adapters import HUGGING_FACE, Adapter
+from regard.explorer.look import open_run, untrained
 from regard.runs.run import Run
 from regard.serve.available_models import AvailableHuggingFaceModel, AvailableModel
 from regard.serve.errors import ModelFailedError, public_message
@@ -29,6 +29,8 @@ class ModelKey:
 
     index: int
     untrained: bool = False
+    editable: bool = False
+    """Whether a Hugging Face model is imported as a run."""
 
 
 class ModelCache:
@@ -48,7 +50,8 @@ class ModelCache:
             ModelFailedError: the model failed.
         """
         with self.public_errors(key.index):
-            return job(self._get(key))
+            is_run = not isinstance(self._available[key.index], AvailableHuggingFaceModel)
+            return job(self._get(replace(key, editable=False) if is_run else key))
 
     @contextmanager
     def public_errors(self, index: int) -> Iterator[None]:
@@ -73,10 +76,13 @@ class ModelCache:
     def _load(self, key: ModelKey) -> Run | Adapter:
         """Load a model under its name, so that no title or message shows its path."""
         if key.untrained:
-            return untrained(self._get(ModelKey(key.index)))
+            return untrained(self._get(replace(key, untrained=False)))
         model, device = self._available[key.index], self._device
         if not isinstance(model, AvailableHuggingFaceModel):
             return replace(Run.load(model.path, device=device), path=Path(model.name))
+        if key.editable:
+            run = open_run(f"{HUGGING_FACE}{model.path}", device=device)
+            return replace(run, path=Path(model.name))
         from regard.explorer.huggingface.adapter import HuggingFaceModel
 
         return replace(HuggingFaceModel.load(model.path, device=device), name=model.name)
