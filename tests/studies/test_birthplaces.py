@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -110,6 +111,31 @@ def test_the_counts_of_a_score_add_up(found: dict[str, Arm]) -> None:
         assert s.correct + wrong == s.questions
         assert s.accuracy == s.correct / s.questions
         assert s.tokens > 0
+
+
+def test_people_are_held_out_by_name(data: Data) -> None:
+    held = data.held_out(10)
+    assert len(set(held.names)) == 10
+    assert {q.text for q in [*held.qa_train, *held.text_only]} == {q.text for q in data.qa_train}
+    assert all(name in q.text for name, q in zip(held.names, held.text_only, strict=True))
+    assert not [q for q in held.qa_train if any(name in q.text for name in held.names)]
+    again = data._replace(qa_train=data.qa_train[::-1]).held_out(10)
+    assert set(again.names) == set(held.names)
+    for n in (0, 40):
+        with pytest.raises(UserError, match=f"can't hold out {n} people; the questions name 40"):
+            data.held_out(n)
+
+
+def test_operations_are_counted_if_asked_for(
+    found: dict[str, Arm], data: Data, tmp_path: Path
+) -> None:
+    assert found[NOT_PRETRAINED].score.operations is None
+    counted = replace(SETTINGS, count_operations=True)
+    arm = birthplaces(data, tmp_path / "runs", MODERN, counted, [NOT_PRETRAINED])[NOT_PRETRAINED]
+    body = sum(w.numel() for n, w in arm.run.model.body.named_parameters() if w.ndim == 2)
+    assert arm.score.operations is not None
+    assert 2 * arm.score.tokens * body < arm.score.operations < 1e4 * arm.score.tokens * body
+    assert arm.score.accuracy == found[NOT_PRETRAINED].score.accuracy
 
 
 def test_two_kinds_of_doubt_are_told_apart(found: dict[str, Arm], data: Data) -> None:

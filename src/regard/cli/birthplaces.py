@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     multiple=True,
     help="Random seed; repeatable. Default: the recipe's.",
 )
+@click.option(
+    "--held-out",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of people whose training questions are evaluated, in place of birth_dev.tsv.",
+)
+@click.option(
+    "--count-operations", is_flag=True, help="Count floating-point operations; a sixth slower."
+)
 @click.option("--arm", "arms", multiple=True, help="Arm to train; repeatable. Default: all three.")
 @options.JSON
 @options.EXECUTION
@@ -46,15 +55,20 @@ def birthplaces(
     trust_code: bool,
     seeds: tuple[int, ...],
     arms: tuple[str, ...],
+    held_out: int | None,
+    count_operations: bool,
     json_file: Path | None,
     **execution: Any,
 ) -> None:
     """Measure what pretraining adds: train on sentences about people, ask for birth places.
 
-    Existing runs are resumed. OVERRIDES are settings of the recipe, by default "modern", such as
+    Existing runs are resumed. To choose a recipe without the questions of birth_dev.tsv, hold out
+    training questions. OVERRIDES are settings of the recipe, by default "modern", such as
     training.steps=600 for pretraining, questions.epochs=3 and finetuning.epochs=3 for the others.
     `regard world` writes data of this form.
     """
+    from dataclasses import replace
+
     import msgspec
 
     from regard.studies.birthplaces import ARMS, Data
@@ -68,13 +82,15 @@ def birthplaces(
     if unknown := sorted(set(arms) - set(ARMS)):
         raise UserError(f"--arm {unknown[0]}: no such arm; {alternatives(unknown[0], ARMS)}")
     options.trust_named(recipe, trust=trust_code)
-    chosen = ExecutionOptions.choose(**execution)
+    chosen = replace(ExecutionOptions.choose(**execution), count_operations=count_operations)
     scores = []
     for seed in dict.fromkeys(seeds or [None]):
         settings = [*overrides, *([] if seed is None else [f"seed={seed}"])]
         stages = choose_stages(recipe or "modern", settings)
-        read = Data.read(data, stages.pretraining)
-        folder = out / f"seed-{stages.pretraining.seed}"
+        read, name = Data.read(data, stages.pretraining), f"seed-{stages.pretraining.seed}"
+        if held_out is not None:
+            read, name = read.held_out(held_out), f"{name}-held-out-{held_out}"
+        folder = out / name
         try:
             found = study(read, folder, stages, chosen, list(dict.fromkeys(arms or ARMS)))
         except InterruptedTraining:
@@ -89,6 +105,7 @@ def birthplaces(
     facts = {
         "recipe": recipe or "modern",
         "overrides": list(overrides),
+        "held_out": held_out,
         "machine": chosen.environment.describe(),
         "scores": msgspec.to_builtins(scores),
     }
@@ -103,7 +120,7 @@ def _print_table(scores: "list[Score]") -> None:
     from rich.table import Table
 
     table = Table(title="People in the text only", min_width=60)
-    for column in ("arm", "seed", "accuracy [95 %]", "training time, s"):
+    for column in ("arm", "seed", "accuracy [95 %]", "training time, s", "TFLOP"):
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
     for score in scores:
         table.add_row(
@@ -111,6 +128,7 @@ def _print_table(scores: "list[Score]") -> None:
             str(score.seed),
             f"{score.accuracy:.1%} [{score.low:.1%}, {score.high:.1%}]",
             f"{score.training_seconds:.0f}",
+            "–" if score.operations is None else f"{score.operations / 1e12:,.1f}",
         )
     if len({score.seed for score in scores}) > 1:
         table.add_section()

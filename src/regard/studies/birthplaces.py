@@ -13,6 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -37,6 +38,7 @@ from regard.tasks.examples import (
     majority_answer,
     read_answered,
     read_questions,
+    subject_of,
     subjects,
 )
 from regard.tasks.rng import generator, shuffled
@@ -98,6 +100,30 @@ class Data(NamedTuple):
             text_only,
             names,
             read_questions(folder / "birth_test_inputs.tsv"),
+        )
+
+    def held_out(self, n: int) -> "Data":
+        """Return these data with the training questions about `n` people for evaluation.
+
+        They are the people whose names have the smallest sha256, so that the choice depends on
+        neither their order nor their answers. The questions about the others are for training.
+
+        Raises:
+            UserError: there are too few people, or names aren't found.
+        """
+        texts = [question.text for question in self.qa_train]
+        names = subjects(texts) or [subject_of(text) for text in texts]
+        people = sorted(set(names), key=lambda name: sha256(name.encode()).digest())
+        if not (all(names) and 0 < n < len(people)):
+            raise UserError(
+                f"{self.qa_train[0].where}: can't hold out {n} people; the questions name "
+                f"{len(people)} people, of whom one at least must stay"
+            )
+        chosen, asked = set(people[:n]), list(zip(self.qa_train, names, strict=True))
+        return self._replace(
+            qa_train=[question for question, name in asked if name not in chosen],
+            text_only=[question for question, name in asked if name in chosen],
+            names=[name for name in names if name in chosen],
         )
 
     def sentences(self) -> list[list[str]]:
@@ -189,6 +215,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     tokens: int
     """Number of positions in training, padding included."""
+    operations: int | None
+    """Floating-point operations of training; None if they weren't counted."""
     training_seconds: float
     evaluation_seconds: float
 
@@ -288,6 +316,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         answer(run, questions, options.environment, signals=few)
         for questions in data.mentioned_or_absent(arm, run.recipe.seed)
     )
+    counts = [one.operations for one in progress if one.operations is not None]
     share = evaluation.accuracy
     assert share is not None  # these questions have answers
     right, wrong = ([a for a in evaluation.answers if a.correct is kind] for kind in (True, False))
@@ -305,6 +334,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         parameters=run.n_parameters,
         steps=sum(p.step for p in progress),
         tokens=sum(p.tokens for p in progress),
+        operations=sum(counts) if len(counts) == len(progress) else None,
         training_seconds=round(sum(p.seconds for p in progress), 1),
         evaluation_seconds=round(seconds, 1),
     )

@@ -55,6 +55,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Steps done."""
     tokens: int = 0
     """Positions seen, padding included."""
+    operations: int | None = 0
+    """Floating-point operations; None if there was a step in which they weren't counted."""
     seconds: float = 0.0
     """Time spent."""
     losses: tuple[float, ...] = ()

@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 
@@ -16,6 +16,7 @@ from regard.device import freed_memory_reused
 from regard.environment import ExecutionEnvironment, TrainingPrecision
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.models.builders import Model
+from regard.operations import OperationCounter
 from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
@@ -66,6 +67,8 @@ class ExecutionOptions:
     """Whether events are written for TensorBoard, where it is installed."""
     loggers: tuple[Logger, ...] = ()
     """More loggers of the metrics."""
+    count_operations: bool = False
+    """Whether the floating-point operations of the steps are counted; a sixth slower."""
     publishing: Publishing | None = None
     """Entered before every write to the run's folder; may raise, so that nothing is written.
 
@@ -161,18 +164,22 @@ class _Parts:
     log: MetricsLog
     checkpoints: CheckpointWriter
     environment: dict[str, str | int]
+    counts: bool
+    """Whether operations are counted."""
 
     def take_step(self, progress: Progress, interrupted: bool) -> StepResult:
         """Take the next step; where it raises, the weights of the last one are saved first."""
+        counter = OperationCounter()
         try:
-            done = self.step.take(progress.step, interrupted)
+            with counter if self.counts else nullcontext():
+                done = self.step.take(progress.step, interrupted)
         except NonFiniteError as error:
             everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
             if progress.step and everywhere:  # for all processes save together
                 self.save(progress)
             raise
         self.throughput.add(done.batch, done.seconds)
-        return done
+        return replace(done, operations=counter.total if self.counts else None)
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, and the weights, if they are the best, while training continues."""
@@ -227,6 +234,7 @@ def _open(
             run, processes, publishing, progress.step, kept=options.kept_checkpoints
         ),
         environment=described,
+        counts=options.count_operations,
     )
 
 

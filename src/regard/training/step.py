@@ -154,13 +154,17 @@ class StepResult:
     """That of all processes."""
     is_interrupted: bool
     """Whether another process was interrupted, or this one before the gradients were summed."""
+    operations: int | None = None
+    """Floating-point operations of this process, if they are counted."""
 
     def added_to(self, progress: Progress) -> Progress:
         """Return the progress after this step."""
+        counts = (progress.operations, self.operations)
         return msgspec.structs.replace(
             progress,
             step=self.step,
             tokens=progress.tokens + self.batch.positions,
+            operations=None if None in counts else sum(counts),
             seconds=progress.seconds + self.seconds,
             losses=(*progress.losses, self.loss),
         )
