@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import Letter
 
 
 def _draw_layer(generator: Generator) -> Inputs:
@@ -66,6 +67,13 @@ def _growth(x: Inputs) -> Float64[Tensor, ""]:
     return _twice_as_long(x) / operations(lambda c: self_attention(c, x))
 
 
+def _cost(n: Tensor, h: Tensor) -> Float64[Tensor, ""]:
+    """Operations of a layer of these sizes, counted."""
+    sizes_of_layer = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
+    layer = {name: torch.ones(int(a), int(b)) for name, (a, b) in sizes_of_layer.items()}
+    return operations(lambda c: self_attention(c, Inputs(layer, h=h)))
+
+
 ATTENTION_COMPLEXITY = Derivation(
     name="attention-complexity",
     title="Complexity of a self-attention layer",
@@ -75,6 +83,7 @@ ATTENTION_COMPLEXITY = Derivation(
     r"explicit loops; the softmax also takes $n^2$ exponentials. There are $n$ weights "
     r"$\alpha_1, \ldots, \alpha_n$ per position; the course counts from 0 to $n$.",
     draw=_draw_layer,
+    letters=lambda _: {"cost": _cost},
     steps=(
         Step(
             r"\mathrm{cost}(n, h)",
@@ -162,6 +171,15 @@ def _causal(c: Counter, sequence: Float64[Tensor, "n k"]) -> None:
         _scores_and_values(c, sequence[i : i + 1], sequence[: i + 1])
 
 
+def _counted(x: Inputs) -> dict[str, Letter]:
+    """The costs of the three."""
+    return {
+        "costencoder": operations(lambda c: _scores_and_values(c, x.source, x.source)),
+        "costcross": operations(lambda c: _scores_and_values(c, x.target, x.source)),
+        "costdecoder": operations(lambda c: _causal(c, x.target)),
+    }
+
+
 THREE_ATTENTIONS = Derivation(
     name="three-attentions",
     title="Complexity of encoder, cross- and decoder attention",
@@ -169,6 +187,7 @@ THREE_ATTENTIONS = Derivation(
     r"Counted are the multiplications of $Q K^\top$ and of the weights with $V$, in explicit "
     r"loops. Projections add $O((M + N) k^2)$, which the course leaves out.",
     draw=_draw_sequences,
+    letters=_counted,
     steps=(
         Step(
             r"\mathrm{cost}_{\mathrm{encoder}}",

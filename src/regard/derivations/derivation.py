@@ -1,13 +1,15 @@
 """A derivation whose every line is evaluated on random inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
+
+from regard.derivations.tex_scope import Law, Letter, Scope
 
 TOLERANCE = 1e-9
 """Largest relative error of a line that holds."""
@@ -89,8 +91,14 @@ class Derivation:
     draw: Callable[[torch.Generator], Inputs]
     """Random float64 inputs, of random sizes."""
     steps: tuple[Step, ...]
-    letters: Callable[[Inputs], Mapping[str, Tensor]] = lambda _: {}
+    letters: Callable[[Inputs], Mapping[str, Letter]] = lambda _: {}
     """What the lines call by a letter of its own beside the inputs, such as `v_a` (`va`)."""
+    indices: Callable[[Inputs], Mapping[str, range]] = lambda _: {}
+    """Indices for all of whose values lines hold, in the order of the axes of their values."""
+    laws: Callable[[Inputs], Mapping[str, Law]] = lambda _: {}
+    """Distributions of what is random inside of an expectation."""
+    defined: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Letters and functions by their definition in TeX."""
 
     def __post_init__(self) -> None:
         if self.steps[0].relation:
@@ -103,9 +111,11 @@ class Derivation:
         for start, stop in pairwise([*starts, len(self.steps)]):
             yield self.steps[start:stop]
 
-    def values(self, x: Inputs) -> dict[str, Tensor]:
-        """Return inputs and letters by their names in TeX, without underscores."""
-        return {name.replace("_", ""): value for name, value in {**x, **self.letters(x)}.items()}
+    def scope(self, x: Inputs) -> Scope:
+        """Return what the lines may name: inputs and letters without underscores, indices, laws."""
+        inputs = {name.replace("_", ""): value for name, value in x.items()}
+        letters = {**inputs, **self.letters(x)}
+        return Scope(letters, self.indices(x), self.laws(x), self.defined)
 
     def check(self, seed: int) -> tuple[float, ...]:
         """Evaluate every line on random inputs; return the relative error of each.

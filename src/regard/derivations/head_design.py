@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import number, orthonormal, size
 from regard.derivations.heads import attend
+from regard.derivations.tex_scope import Letter
 
 
 def _draw_parts(generator: Generator) -> Inputs:
@@ -39,10 +40,14 @@ def _power(x: Inputs) -> Float64[Tensor, ""]:
     return (x.beta**2).exp()
 
 
-def _letters(x: Inputs) -> dict[str, Tensor]:
-    """u_a to u_d, and x_1 to x_3."""
-    states = zip(("x1", "x2", "x3"), _states(x), strict=True)
-    return {**{f"u{name}": x[name] for name in "abcd"}, **dict(states)}
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """u_a to u_d, states, matrices, queries, keys and values, and the weights α_1j and α_2j."""
+    states, value, query = _states(x), _value_matrix(x), _query_matrix(x)
+    queries = states @ query.T
+    weights = (queries @ states.T).softmax(1)
+    parts = {f"u{name}": x[name] for name in "abcd"}
+    rows = {"x": states, "q": queries, "k": states, "v": states @ value.T, "alpha": weights}
+    return {**parts, **rows, "V": value, "Q": query}
 
 
 HEAD_DESIGN = Derivation(
@@ -54,6 +59,7 @@ HEAD_DESIGN = Derivation(
     r"$Q = \frac{1}{\beta^2} (u_d u_a^\top + u_c u_d^\top)$. Scores are not scaled.",
     draw=_draw_parts,
     letters=_letters,
+    indices=lambda _: {"j": range(1, 4)},
     steps=(
         Step(
             r"\sum_j \mathrm{softmax}_j (x_j^\top x_2) \, x_j",

@@ -200,7 +200,7 @@ def _others(token: str, letters: Sequence[str]) -> list[str]:
 
 
 def _read(derivation: Derivation, tex: str, x: Inputs) -> Tensor:
-    return tex_value(tex, derivation.values(x))
+    return tex_value(tex, derivation.scope(x))
 
 
 def _times(factor: float, step: Step, x: Inputs) -> Tensor:

@@ -11,6 +11,7 @@ from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
 from regard.derivations.random_features import kernel, letters, shrink
+from regard.derivations.tex_scope import Law, Letter, Points
 
 _TERMS = 40
 """Number of terms of the series; all others are below rounding."""
@@ -146,22 +147,43 @@ def _gain(x: Inputs) -> Float64[Tensor, ""]:
     return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """The letters of features, and both errors."""
+    return {**letters(x), "MSE+": _independent_error(x), "MSEort": _error(x)}
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """The lengths r_i, an entry c of a uniform unit vector, and s_i = w_i·z."""
+    r, r_weights = _lengths(len(x.z))
+    places, weights = _directions(len(x.z))
+    grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
+    first, second, at = (axis.flatten() for axis in grid)
+    along = _a(x).sqrt() * places[at] * torch.stack([r[first], r[second]], 1)
+    return {
+        "r1": Points(r, r_weights),
+        "r2": Points(r, r_weights),
+        "c": Points(places[:, 0], weights),
+        "s": Points(along, r_weights[first] * r_weights[second] * weights[at]),
+    }
+
+
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",
     title="Orthogonal directions reduce the error of positive features",
     given=r"Positive features as before: $\mathrm{SM} = e^{x \cdot y}$, $z = x + y$, $a = \lVert "
     r"z \rVert^2$, $\Lambda = e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}$, and "
-    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{w_i \cdot z}$ with the error $\mathrm{MSE}_{+} "
+    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{s_i}$ with $s_i = w_i \cdot z$ and the error $\mathrm{MSE}_{+} "
     r"= \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. Now $w_i = r_i "
     r"u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i \sim \chi_d$, "
     r"$d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated with $m = 2$ by "
     "quadrature over both lengths and all directions; series are cut where terms are below "
     "rounding.",
     draw=_draw,
-    letters=letters,
+    letters=_letters,
+    laws=_laws,
     steps=(
         Step(
-            r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",
+            r"\mathbb{E}\left[ e^{s_1} \right]",
             lambda x: _over_two(x, lambda first, second: first.exp() + 0 * second),
             "One direction by itself. Evaluated over its length and all directions.",
         ),
@@ -177,8 +199,8 @@ ORTHOGONAL_FEATURES = Derivation(
             r"Mean squared error of the estimate with orthogonal directions.",
         ),
         Step(
-            r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{w_1 \cdot z} \right] + \frac{m - "
-            r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{s_1} \right] + \frac{m - "
+            r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
             lambda x: (
                 shrink(x) ** 2 * _variance(x) / x.m
                 + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x)
@@ -187,14 +209,14 @@ ORTHOGONAL_FEATURES = Derivation(
             "$m^2$, all equal by symmetry.",
         ),
         Step(
-            r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot "
-            r"z}, e^{w_2 \cdot z} \right]",
+            r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, "
+            r"e^{s_2} \right]",
             lambda x: _independent_error(x) + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x),
             "The first term is the error of independent directions. It remains to show that the "
             "covariance is negative.",
         ),
         Step(
-            r"\mathbb{E}\left[ e^{w_1 \cdot z} e^{w_2 \cdot z} \right]",
+            r"\mathbb{E}\left[ e^{s_1} e^{s_2} \right]",
             _mean_product,
             r"For orthogonal directions, $w_1 + w_2$ has the length $\sqrt{r_1^2 + r_2^2}$ and a "
             "uniform direction.",
@@ -221,14 +243,14 @@ ORTHOGONAL_FEATURES = Derivation(
             "denominators.",
         ),
         Step(
-            r"-\mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
             lambda x: -_covariance(x),
             "What orthogonal directions gain.",
         ),
         Step(
             r"= e^{a} - \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
             lambda x: _a(x).exp() - _series(lambda k: _power(x, k) * _ratio(x, k)),
-            r"$\mathbb{E}[e^{w_1 \cdot z}]^2 = e^a$.",
+            r"$\mathbb{E}[e^{s_1}]^2 = e^a$.",
         ),
         Step(
             r"= \sum_{k \geq 1} \frac{a^k}{k!} \left( 1 - \prod_{j=0}^{k-1} \frac{d + j}{d + 2j} "

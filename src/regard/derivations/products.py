@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect
+from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 3
 """Nodes of the quadrature, which is exact: no entry occurs with a power above 4."""
@@ -18,6 +19,11 @@ def _draw_normal(generator: Generator) -> Inputs:
     h = size(generator, 1, 3)
     mu: Float64[Tensor, " h"] = normal(generator, h)
     return Inputs(mu=mu, sigma=number(generator, 0.3, 2), m=number(generator, 0.2, 2), **sizes(h=h))
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """The distribution of both vectors."""
+    return dict.fromkeys("qk", Normal(x.mu, x.sigma, _NODES))
 
 
 def _over_both(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -51,6 +57,7 @@ PRODUCT_MEAN = Derivation(
     title="Mean of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    laws=_laws,
     steps=(
         Step(
             r"\mathbb{E}\left[q \cdot k\right]",
@@ -78,8 +85,8 @@ PRODUCT_MEAN = Derivation(
             r"The squared norm of the mean. $\sigma$ has no part in it.",
         ),
         Step(
-            r"\lVert (m, \ldots, m) \rVert^2",
-            lambda x: torch.linalg.vector_norm(x.m.expand(int(x.h))) ** 2,
+            r"\sum_{i=1}^{h} m^2",
+            lambda x: (x.m.expand(int(x.h)) ** 2).sum(),
             r"If every entry of $\mu$ is one number $m$:",
         ),
         Step(r"= h m^2", lambda x: x.h * x.m**2, r"$h$ equal terms."),
@@ -115,6 +122,7 @@ PRODUCT_VARIANCE = Derivation(
     title="Variance of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    laws=_laws,
     steps=(
         Step(
             r"\mathrm{Var}\left[q \cdot k\right]",
@@ -215,6 +223,13 @@ def _softmax_output(x: Inputs) -> Float64[Tensor, "2"]:
     return torch.stack([w * (x.W_v @ h) for w, h in zip(weights, states, strict=True)]).sum(0)
 
 
+def _named(x: Inputs) -> dict[str, Letter]:
+    """The values and scores of all states."""
+    states = [x.h1, x.h2, x.h3]
+    scores = torch.stack([_score(x, h) for h in states])
+    return {"v": torch.stack([x.W_v @ h for h in states]), "hat alpha2": scores}
+
+
 def _sum(row: tuple[int, ...], column: tuple[int, ...]) -> tuple[str, int]:
     """A row times a column: the sum in TeX, and its value."""
     terms = [rf"{a} \cdot {b if b >= 0 else f'({b})'}" for a, b in zip(row, column, strict=True)]
@@ -274,6 +289,8 @@ PRODUCTS_BY_HAND = Derivation(
     r"h_i$. The query is that of the second state; its scores $\hat\alpha_{2,j} = q_2^\top k_j$ "
     "are not scaled. These are the numbers of the course, so that nothing is drawn.",
     draw=_course_numbers,
+    letters=_named,
+    indices=lambda _: {"j": range(1, 4)},
     steps=(
         *_product("q", 2, "The query of the second state.", inserted=True),
         *_product("k", 1, "The keys. That of the first state:", inserted=True),
@@ -292,7 +309,7 @@ PRODUCTS_BY_HAND = Derivation(
         *_product("v", 2, "For comparison, softmax instead of argmax. It needs the other values:"),
         *_product("v", 3, "And the third:"),
         Step(
-            r"h_2' = \sum_{j=1}^{3} \mathrm{softmax}_j(1054, 852, -396) \, v_j",
+            r"h_2' = \sum_{j=1}^{3} \mathrm{softmax}_j(\hat\alpha_{2,j}) \, v_j",
             _softmax_output,
             "The output with softmax.",
         ),

@@ -9,7 +9,8 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import number
 from regard.derivations.expectation import density, expect, integrate, normal_cdf
-from regard.derivations.heads import HALF, draw_keys, long_key, others
+from regard.derivations.heads import HALF, draw_keys, indices_of_keys, long_key, others
+from regard.derivations.tex_scope import Letter, Normal
 
 _NODES = 64
 _FAR = 1 + 12 * HALF
@@ -82,6 +83,16 @@ def _spread(x: Inputs) -> Float64[Tensor, ""]:
     return (x.v[x.a] - others(x, x.a).mean(0)).square().sum()
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """A key for a γ, and v̄ without v_a."""
+
+    def key(j: Tensor, gamma: Tensor) -> Float64[Tensor, " d"]:
+        place = int(j) - 1
+        return x.mu[place] * gamma if place == int(x.a) else x.mu[place]
+
+    return {"kappa": key, "bar v-a": others(x, x.a).mean(0)}
+
+
 _ROOT_2 = torch.tensor(2.0, dtype=torch.float64).sqrt()
 
 TWO_HEAD_OUTPUT = Derivation(
@@ -94,6 +105,15 @@ TWO_HEAD_OUTPUT = Derivation(
     r"The course ignores $\gamma < 0$; here it is part of the distribution. Expectations over "
     r"$\gamma$ are evaluated by Gauss–Hermite quadrature.",
     draw=_draw,
+    letters=_letters,
+    indices=indices_of_keys,
+    laws=lambda _: {"gamma": Normal(torch.ones(()).double(), HALF, _NODES)},
+    defined={
+        "p": r"\frac{e^{t \gamma}}{e^{t \gamma} + n - 1}",
+        "c1": r"\sum_j \mathrm{softmax}_j(t \, \mu_a^\top \kappa(j, \gamma)) \, v_j",
+        "c2": r"\sum_j \mathrm{softmax}_j(t \, \mu_b^\top \kappa(j, \gamma)) \, v_j",
+        "c": r"\frac{1}{2} (c_1 + c_2)",
+    },
     steps=(
         Step(r"c_1", lambda x: _output(x, x.a, x.gamma), "The first head, for one draw."),
         Step(
