@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import FromZero, Letter
 
@@ -165,6 +165,7 @@ CAUSAL_SUMS = Derivation(
             r"\leq 4 N E M",
             lambda x: 4 * x.N * x.E * x.M,
             r"$E \leq E M$ and $M \leq E M$. So it is $O(N E M)$, linear in $N$.",
+            worst=Worst(r"$E = M = 1$", lambda: Inputs(sizes(N=4, E=1, M=1))),
         ),
         Step(
             r"\mathrm{cost}_{\mathrm{pairs}}(N, E, M)",

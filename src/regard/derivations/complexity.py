@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -112,17 +112,19 @@ ATTENTION_COMPLEXITY = Derivation(
             r"\leq 3 n h^2 + 4 n^2 h",
             lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
             r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
+            worst=Worst(r"$h = 1$", lambda: Inputs(sizes(n=9, h=1))),
         ),
         Step(
-            r"\mathrm{cost}(n, h)",
-            lambda x: operations(lambda c: self_attention(c, x)),
-            "From below:",
+            r"3 n h^2 + 2 n^2 (h + 1)",
+            lambda x: 3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1),
+            "The same cost from below:",
         ),
         Step(
             r"\geq 2 n^2 h",
             lambda x: 2 * x.n**2 * x.h,
             r"The other terms are positive. At test time $h$ is fixed, so that the cost is at "
             r"least quadratic in $n$; by the bound above, it is not more.",
+            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
         Step(
             r"4 - \frac{\mathrm{cost}(2n, h)}{\mathrm{cost}(n, h)}",
@@ -148,6 +150,7 @@ ATTENTION_COMPLEXITY = Derivation(
             lambda x: 3 * x.h / x.n,
             r"Drop $3 h^2$ from the denominator, and $\frac{h}{h + 1} \leq 1$. So twice the length "
             r"takes four times as long, once $n$ is well above $h$.",
+            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
     ),
 )
@@ -231,6 +234,7 @@ THREE_ATTENTIONS = Derivation(
             r"\leq 2 N^2 k",
             lambda x: 2 * x.N**2 * x.k,
             r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",
+            worst=Worst(r"$N = 1$", lambda: Inputs(sizes(N=1, k=3))),
         ),
     ),
 )

@@ -32,6 +32,17 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 
 @dataclass(frozen=True)
+class Worst:
+    """Inputs for which a bound is reached, but for a small share of it."""
+
+    where: str
+    """The inputs in words, with inline TeX between dollar signs."""
+    inputs: Callable[[], Inputs]
+    share: float = 0.97
+    """At least so much of the bound is reached."""
+
+
+@dataclass(frozen=True)
 class Step:
     r"""One line of a derivation.
 
@@ -47,8 +58,12 @@ class Step:
     """Why the line follows, in prose with inline TeX between dollar signs."""
     remainder: Value | None = None
     """For a line that begins with `≈`: a bound on the difference, entry by entry."""
+    worst: Worst | None = None
+    """For a line that begins with `≤`, `≥` or `≈`: where its bound is reached."""
 
     def __post_init__(self) -> None:
+        if (self.relation in ("≤", "≥", "≈")) != (self.worst is not None):
+            raise ValueError(f"{self.tex}: a worst case belongs to ≤, ≥ and ≈, which need one")
         if (self.relation == "≈") != (self.remainder is not None):
             raise ValueError(f"{self.tex}: a remainder belongs to ≈, and ≈ needs one")
 
@@ -68,6 +83,17 @@ class Step:
             return float("inf")
         scale = float(torch.stack([left.abs().max(), right.abs().max()]).max())
         return float(self._violation(left, right, x).max()) / scale if scale else 0.0
+
+    def reached(self, before: "Step") -> float:
+        """Return the share of the bound that is reached in the worst case, of all entries."""
+        if self.worst is None:
+            raise ValueError(f"{self.tex}: no bound")
+        x = self.worst.inputs()
+        left, right = before.value(x).double(), self.value(x).double()
+        if self.remainder is not None:
+            left, right = (left - right).abs(), self.remainder(x)
+        small, large = (right, left) if self.relation == "≥" else (left, right)
+        return float((small / large)[large != 0].max())
 
     def _violation(
         self, left: Float64[Tensor, "*shape"], right: Float64[Tensor, "*shape"], x: Inputs

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
 
 
@@ -106,9 +106,10 @@ FEATURE_PRODUCTS = Derivation(
             r"Divide by $L$. For large $m$ and $d$ it is about $\frac{L}{2 m}$.",
         ),
         Step(
-            r"\geq \frac{L}{4 m}",
-            lambda x: x.L / (4 * x.m),
-            r"$4 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $4 m (d + 1) \geq 2 (d + 1)$.",
+            r"\geq \frac{L}{3 m}",
+            lambda x: x.L / (3 * x.m),
+            r"$3 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $m (2 d + 3) \geq 2 d + 2$.",
+            worst=Worst(r"$m = 1$ and a large $d$", lambda: Inputs(sizes(L=9, d=100, m=1))),
         ),
     ),
 )

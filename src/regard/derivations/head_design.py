@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import number, orthonormal, size
 from regard.derivations.heads import attend
 from regard.derivations.tex_scope import Letter
@@ -50,6 +50,13 @@ def _letters(x: Inputs) -> dict[str, Letter]:
     return {**parts, **rows, "V": value, "Q": query}
 
 
+def _large() -> Inputs:
+    u = 3 * torch.eye(4).double()
+    return Inputs(a=u[0], b=u[1], c=u[2], d=u[3], beta=torch.tensor(3.0).double())
+
+
+_LARGE = Worst(r"a large $\beta$", _large)
+
 HEAD_DESIGN = Derivation(
     name="head-design",
     title="Matrices for given outputs",
@@ -79,6 +86,7 @@ HEAD_DESIGN = Derivation(
             remainder=lambda x: (
                 (-(x.beta**2)).exp() * (_states(x)[0] + _states(x)[2] - 2 * x.a).abs()
             ),
+            worst=_LARGE,
         ),
         Step(
             r"V \, (x_1, x_2, x_3)",
@@ -150,6 +158,7 @@ HEAD_DESIGN = Derivation(
             lambda x: x.b,
             r"The difference is at most $e^{-\beta^2} |u_b + u_c|$ in every entry.",
             remainder=lambda x: (-(x.beta**2)).exp() * (x.b + x.c).abs(),
+            worst=_LARGE,
         ),
         Step(
             r"\left( k_1^\top q_1, \; k_2^\top q_1, \; k_3^\top q_1 \right)",
@@ -173,6 +182,7 @@ HEAD_DESIGN = Derivation(
             r"The difference is at most $e^{-\beta^2} |u_b - 2 u_c|$ in every entry. As $\beta$ is "
             "very large, both are nearly 0.",
             remainder=lambda x: (-(x.beta**2)).exp() * (x.b - 2 * x.c).abs(),
+            worst=_LARGE,
         ),
     ),
 )

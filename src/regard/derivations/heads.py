@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, orthonormal, size, sizes, two_of
 from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import Law, Letter, Normal, Points
@@ -62,6 +62,14 @@ def indices_of_keys(x: Inputs) -> dict[str, range]:
     return dict.fromkeys("ij", range(1, len(x.v) + 1))
 
 
+def _keys_of_query(**others: float) -> Inputs:
+    """Keys with values that differ, and a query of some length."""
+    x = draw_keys(Generator().manual_seed(0))
+    return Inputs(x | {name: torch.tensor(value).double() for name, value in others.items()})
+
+
+_LONG = Worst("a large $t$", lambda: _keys_of_query(t=8.0))
+
 AVERAGING_QUERY = Derivation(
     name="averaging-query",
     title="A query that averages two values",
@@ -112,6 +120,7 @@ AVERAGING_QUERY = Derivation(
             r"\leq \frac{n - 2}{2} \, e^{-t}",
             lambda x: (x.n - 2) / 2 * (-x.t).exp(),
             r"Drop $n - 2$ from the denominator. It is small once $t$ is well above $\ln n$.",
+            worst=_LONG,
         ),
         Step(
             r"c = \sum_j \alpha_j v_j",
@@ -137,6 +146,7 @@ AVERAGING_QUERY = Derivation(
                 * (-x.t).exp()
                 * (others(x, x.a, x.b).mean(0) - (x.v[x.a] + x.v[x.b]) / 2).abs()
             ),
+            worst=_LONG,
         ),
     ),
 )
@@ -366,6 +376,7 @@ NOISY_KEYS = Derivation(
                     others(x, x.a, x.b).mean(0) - _share(x) * x.v[x.a] - (1 - _share(x)) * x.v[x.b]
                 ).abs()
             ),
+            worst=Worst(r"a large $t$ and $\gamma < 0$", lambda: _keys_of_query(t=8.0, gamma=-1.0)),
         ),
     ),
 )

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
 from regard.derivations.random_features import kernel, letters, shrink
@@ -167,6 +167,14 @@ def _laws(x: Inputs) -> dict[str, Law]:
     }
 
 
+def _short() -> Inputs:
+    """x + y of length 0.2."""
+    z = torch.tensor([0.2, 0.0]).double()
+    return Inputs(x=z, y=torch.zeros_like(z), z=z, **sizes(d=2, m=2))
+
+
+_SHORT = Worst("a small $a$", _short)
+
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",
     title="Orthogonal directions reduce the error of positive features",
@@ -265,6 +273,7 @@ ORTHOGONAL_FEATURES = Derivation(
             r"Term by term. For $k = 1$ both are 0, and for $k = 2$ both are $\frac{1}{d + 2}$. "
             r"For $k \geq 3$ the product is at most $\frac{d + 1}{d + 2} \cdot \frac{d + 2}{d + "
             r"4}$, so that the left-hand term has at least $\frac{3}{d + 4} \geq \frac{2}{d + 2}$.",
+            worst=_SHORT,
         ),
         Step(
             r"= \frac{2}{d + 2} \left( e^{a} - 2 e^{a/2} + 1 \right)",
@@ -278,23 +287,21 @@ ORTHOGONAL_FEATURES = Derivation(
             "A square.",
         ),
         Step(
-            r"\mathrm{MSE}_{\mathrm{ort}}",
-            _error,
-            "Together:",
+            r"\mathrm{MSE}_{+} - \mathrm{MSE}_{\mathrm{ort}}",
+            lambda x: _independent_error(x) - _error(x),
+            "Together, what orthogonal directions gain:",
         ),
         Step(
-            r"\leq \mathrm{MSE}_{+} - \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( "
-            r"e^{a/2} - 1 \right)^2",
+            r"\geq \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
             lambda x: (
-                _independent_error(x)
-                - (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
+                (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
             ),
             "Insert the bound on the covariance.",
+            worst=_SHORT,
         ),
         Step(
-            r"= \mathrm{MSE}_{+} - \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda "
-            r"\right)^2",
-            lambda x: _independent_error(x) - _gain(x),
+            r"= \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda \right)^2",
+            _gain,
             r"$\Lambda e^{a/2} = \mathrm{SM}$. Orthogonal directions have a smaller error for "
             r"every $x$ and $y$ with $x + y \neq 0$, at no cost.",
         ),

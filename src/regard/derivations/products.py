@@ -1,12 +1,13 @@
 """The product of a query and a key: its mean, its variance, and an example by hand."""
 
+import math
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import Law, Letter, Normal
@@ -216,11 +217,11 @@ def _score(x: Inputs, h: Float64[Tensor, "2"]) -> Float64[Tensor, ""]:
     return score
 
 
-def _softmax_output(x: Inputs) -> Float64[Tensor, "2"]:
-    """Σ_j softmax_j(scores) W_v h_j."""
-    states = [x.h1, x.h2, x.h3]
-    weights = torch.stack([_score(x, h) for h in states]).softmax(0)
-    return torch.stack([w * (x.W_v @ h) for w, h in zip(weights, states, strict=True)]).sum(0)
+def _softmax_difference(x: Inputs) -> Float64[Tensor, ""]:
+    """‖Σ_j softmax_j(scores) (v_j − v_1)‖."""
+    weights = torch.stack([_score(x, h) for h in (x.h1, x.h2, x.h3)]).softmax(0)
+    differences = torch.stack([x.W_v @ (h - x.h1) for h in (x.h1, x.h2, x.h3)])
+    return torch.linalg.vector_norm(weights @ differences)
 
 
 def _named(x: Inputs) -> dict[str, Letter]:
@@ -309,30 +310,32 @@ PRODUCTS_BY_HAND = Derivation(
         *_product("v", 2, "For comparison, softmax instead of argmax. It needs the other values:"),
         *_product("v", 3, "And the third:"),
         Step(
-            r"h_2' = \sum_{j=1}^{3} \mathrm{softmax}_j(\hat\alpha_{2,j}) \, v_j",
-            _softmax_output,
-            "The output with softmax.",
+            r"\lVert h_2' - v_1 \rVert = \lVert \sum_{j=1}^{3} \mathrm{softmax}_j(\hat\alpha_{2,j}) "
+            r"\left( v_j - v_1 \right) \rVert",
+            _softmax_difference,
+            "How far the output with softmax is from that with argmax. Weights sum to 1.",
         ),
         Step(
-            r"= \frac{v_1 + e^{-202} \, v_2 + e^{-1450} \, v_3}{1 + e^{-202} + e^{-1450}}",
+            r"= \frac{\lVert e^{-202} \, (v_2 - v_1) + e^{-1450} \, (v_3 - v_1) \rVert}"
+            r"{1 + e^{-202} + e^{-1450}}",
             lambda x: (
-                (
-                    _vector(23, 46)
-                    + _vector(-202).exp() * _vector(25, 39)
-                    + _vector(-1450).exp() * _vector(10, -12)
+                torch.linalg.vector_norm(
+                    math.exp(-202) * _vector(2, -7) + math.exp(-1450) * _vector(-13, -58)
                 )
-                / (1 + _vector(-202).exp() + _vector(-1450).exp())
+                / (1 + math.exp(-202) + math.exp(-1450))
             ),
             r"Divide numerator and denominator by $e^{1054}$: $852 - 1054 = -202$ and "
             r"$-396 - 1054 = -1450$.",
         ),
         Step(
-            r"\approx \begin{pmatrix} 23 \\ 46 \end{pmatrix}",
-            lambda x: _vector(23, 46),
-            r"The others have weight $2 \cdot 10^{-88}$. Values differ by at most 58, so that the "
-            r"difference is at most $10^{-85}$: softmax and argmax agree, because scores are not "
-            r"scaled.",
-            remainder=lambda x: _vector(1e-85, 1e-85),
+            r"\leq e^{-202} \, \lVert v_2 - v_1 \rVert + e^{-1450} \, \lVert v_3 - v_1 \rVert",
+            lambda x: (
+                math.exp(-202) * torch.linalg.vector_norm(_vector(2, -7))
+                + math.exp(-1450) * torch.linalg.vector_norm(_vector(-13, -58))
+            ),
+            r"The denominator is above 1. The sum is below $2 \cdot 10^{-87}$: softmax and argmax "
+            "agree, because scores are not scaled.",
+            worst=Worst("these numbers", lambda: _course_numbers(Generator())),
         ),
     ),
 )

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, orthonormal, size, sizes
 from regard.derivations.expectation import density, expect, integrate
 from regard.derivations.tex_scope import Law, Letter, Normal
@@ -240,6 +240,11 @@ def _errors(x: Inputs) -> dict[str, Letter]:
     return {**letters(x), **estimates}
 
 
+def _long() -> Inputs:
+    """x + y of length 2."""
+    return Inputs(x=torch.tensor([1.2]).double(), y=torch.tensor([0.8]).double(), **sizes(m=1))
+
+
 FAVOR_ERRORS = Derivation(
     name="favor-errors",
     title="Errors of the features of FAVOR+",
@@ -389,6 +394,7 @@ FAVOR_ERRORS = Derivation(
             lambda x: 0.5 * _error(x, shrink(x), _exponential(x)),
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "
             "positive features.",
+            worst=Worst("a large $a$", _long),
         ),
     ),
 )

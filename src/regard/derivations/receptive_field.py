@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -107,6 +107,14 @@ def _entry(counts: Float64[Tensor, " nodes"], i: Tensor) -> Float64[Tensor, ""]:
     return counts[int(i) - 1]
 
 
+def _disjoint() -> Inputs:
+    """Two heads and two layers with planted pointers."""
+    x = Inputs(pointers=torch.zeros(2, 2, 9), **sizes(k=2, n=2, N=9))
+    return Inputs(x | {"pointers": _planted(x, 3, 1)})
+
+
+_PLANTED = Worst("pointers as planted below, whose fields are disjoint", _disjoint)
+
 RECEPTIVE_FIELD = Derivation(
     name="receptive-field",
     title="Receptive field of argmax attention",
@@ -129,16 +137,19 @@ RECEPTIVE_FIELD = Derivation(
             lambda x: _sum_of_parts(x).max(),
             r"$R_n(i)$ is the union of the fields of node $i$ and of the $k$ nodes that its heads "
             "point to; a union has at most as many members as its parts together.",
+            worst=_PLANTED,
         ),
         Step(
             r"\leq (k + 1) \, \max_j f_{n-1}(j)",
             lambda x: (x.k + 1) * _counts(_fields(x.pointers[:-1])).max(),
             r"$k + 1$ parts.",
+            worst=_PLANTED,
         ),
         Step(
             r"\leq (k + 1)^n",
             lambda x: (x.k + 1) ** x.n,
             r"The same for each layer below; $f_0(j) = 1$. One head: $2^n$; two heads: $3^n$.",
+            worst=_PLANTED,
         ),
         Step(
             r"\left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right) e",

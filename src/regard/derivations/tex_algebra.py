@@ -117,7 +117,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 def integer(value: Value) -> int:
     """Return a number that is an integer."""
-    if isinstance(value, Row) or value.ndim or float(value) != round(float(value)):
+    if isinstance(value, Row) or value.ndim or not float(value).is_integer():
         raise Unsupported("not an integer")
     return round(float(value))
 

@@ -109,8 +109,9 @@ def kronecker(index: Sequence[Node]) -> Node:
     return lambda frame: number(len({integer(node(frame)) for node in index}) == 1)
 
 
-def softmax(values: Sequence[Value], place: int) -> Tensor:
-    """Return an entry of the softmax of some numbers."""
-    if any(isinstance(value, Row) or value.ndim for value in values):
-        raise Unsupported("a softmax of vectors")
-    return torch.stack([value for value in values if isinstance(value, Tensor)]).softmax(0)[place]
+def softmax(values: Mapping[int, Value], place: int) -> Tensor:
+    """Return the entry of the softmax of some numbers at an index."""
+    numbers = [value for value in values.values() if isinstance(value, Tensor) and not value.ndim]
+    if len(numbers) < len(values) or place not in values:
+        raise Unsupported("a softmax of vectors, or at another index")
+    return torch.stack(numbers).softmax(0)[list(values).index(place)]

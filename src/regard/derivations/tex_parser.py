@@ -171,7 +171,7 @@ class Parser:
     def concatenation(self) -> Node:
         self.left.insert(0, "[")
         nodes = self.enclosed("[", "]")
-        return lambda frame: torch.cat([algebra.entries(node(frame)) for node in nodes])
+        return lambda frame: torch.cat([algebra.entries(node(frame)).view(-1) for node in nodes])
 
     def norm(self) -> Node:
         node = self.sum()
@@ -272,8 +272,8 @@ class Parser:
         with self.binding(index):
             (body,) = self.enclosed("(", ")")
         return lambda frame: softmax(
-            [body(frame.bind(index, algebra.number(i))) for i in every],
-            every.index(algebra.integer(place(frame))),
+            {i: body(frame.bind(index, algebra.number(i))) for i in every},
+            algebra.integer(place(frame)),
         )
 
     def moment(self, rule: Callable[[Scope, list[Node], Frame], Value]) -> Node:
@@ -332,7 +332,9 @@ class Parser:
 
     def is_index(self, item: Sequence[str]) -> bool:
         """Whether a part of a subscript is an index, or is computed from some."""
-        return any(plain(token) in self.bound or plain(token) in self.scope.indices for token in item)
+        return any(
+            plain(token) in self.bound or plain(token) in self.scope.indices for token in item
+        )
 
     def index(self, name: str) -> Node:
         """An index or argument; a declared one that nothing binds is free."""

@@ -10,6 +10,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from regard.derivations.tex_algebra import Unsupported
+
+
+_MOST = 2**20
+"""Most points of a quadrature."""
+
 
 @dataclass(frozen=True)
 class FromZero:
@@ -75,7 +81,9 @@ def joint(laws: Mapping[Drawn, Points]) -> tuple[dict[Drawn, Tensor], Float64[Te
 def _grid(axes: list[Tensor]) -> Tensor:
     """All combinations of the entries of some axes, one a row."""
     if not axes:
-        return torch.ones(1, 0)
+        return torch.ones(1, 0, dtype=torch.float64)
+    if prod(map(len, axes)) > _MOST:
+        raise Unsupported("too many random entries for a quadrature")
     return torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")], 1)
 
 

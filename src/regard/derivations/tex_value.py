@@ -16,7 +16,7 @@ from regard.derivations.tex_scope import Scope
 __all__ = ["TOKEN", "Unsupported", "last_side", "tex_value"]
 
 _RELATION = re.compile(r"(?:\\(?:leq|geq|approx)\b|=)(?![^{]*\})")
-_CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w)")
+_CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w+)")
 
 
 def last_side(tex: str) -> slice:
@@ -31,14 +31,14 @@ def tex_value(tex: str, scope: Scope) -> Tensor:
     """Return the value of the last side of a line.
 
     A line with indices has an axis for each, in the order in which the scope declares them; with
-    a condition on two of them (`i < t`), one axis for all pairs.
+    a condition on some (`i < t`), one axis for all places where it holds.
 
     Raises:
         Unsupported: the line has notation or a letter that can't be read.
     """
     try:
         node, free = parsed(tex[last_side(tex)], scope)
-        condition = _CONDITION.search(tex)
+        condition = _condition(tex, scope)
         free |= set(condition.group(1, 3)) if condition else set()
         axes = {name: values for name, values in scope.indices.items() if name in free}
         places = [dict(zip(axes, place, strict=True)) for place in product(*axes.values())]
@@ -52,7 +52,14 @@ def tex_value(tex: str, scope: Scope) -> Tensor:
         raise Unsupported(f"{tex}: {error}") from None
 
 
+def _condition(tex: str, scope: Scope) -> re.Match[str] | None:
+    """Return the condition of a line on an index and another or a number, if it has one."""
+    found = _CONDITION.search(tex)
+    return found if found and found[1] in scope.indices else None
+
+
 def _holds(condition: re.Match[str], place: Mapping[str, int]) -> bool:
-    """Return whether a condition on two indices holds for their values."""
+    """Return whether a condition holds for the values of indices."""
     left, sign, right = condition.groups()
-    return (lt if sign == "<" else gt)(place[left], place[right])
+    bound = int(right) if right.isdecimal() else place[right]
+    return (lt if sign == "<" else gt)(place[left], bound)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import number
 from regard.derivations.expectation import density, expect, integrate, normal_cdf
 from regard.derivations.heads import HALF, draw_keys, indices_of_keys, long_key, others
@@ -93,6 +93,14 @@ def _letters(x: Inputs) -> dict[str, Letter]:
     return {"kappa": key, "bar v-a": others(x, x.a).mean(0)}
 
 
+def _even_odds() -> Inputs:
+    """e^t other keys of one value, here once: p is 0 for γ < 1, and 1 for γ > 1."""
+    t = torch.tensor(50.0).double()
+    row, v = torch.eye(3).double(), torch.tensor([[2.0], [0.5], [0.5]]).double()
+    places = {"a": torch.tensor(0), "b": torch.tensor(1)}
+    return Inputs(mu=row, v=v, t=t, n=t.exp() + 1, **places)
+
+
 _ROOT_2 = torch.tensor(2.0, dtype=torch.float64).sqrt()
 
 TWO_HEAD_OUTPUT = Derivation(
@@ -175,6 +183,9 @@ TWO_HEAD_OUTPUT = Derivation(
             r"\leq \frac{1}{16} \, \lVert v_a - \bar v_{-a} \rVert^2",
             lambda x: _spread(x) / 16,
             r"$0 \leq p \leq 1$, so that its variance is at most $\frac{1}{4}$.",
+            worst=Worst(
+                r"$n - 1 = e^t$ with a large $t$, all other values equal", _even_odds, 0.95
+            ),
         ),
         Step(
             r"\mathrm{Var}\left[ 1_{\gamma > 0} \right]",
