@@ -72,6 +72,13 @@ class Step:
         """Relation to the line before; empty where a new chain begins."""
         return _SIGNS.get(self.tex.split(maxsplit=1)[0], "")
 
+    @property
+    def text(self) -> str:
+        """The reason, and where a bound is reached."""
+        return (
+            self.reason if self.worst is None else f"{self.reason} Reached for {self.worst.where}."
+        )
+
     def error(self, before: "Step", x: Inputs) -> float:
         """Return by how much the relation to the line before is violated, relatively.
 

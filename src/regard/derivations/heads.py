@@ -1,7 +1,6 @@
 """Queries of one head that average two values, with exact and with noisy keys."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float64
@@ -304,8 +303,9 @@ NOISY_KEYS = Derivation(
         Step(
             r"\mathrm{Var}\left[\mu_a^\top \tilde k_a\right]",
             _length_variance,
-            r"Second part: the length of a key $\tilde k_a$ along its mean $\mu_a$, if its covariance is "
-            r"$\Sigma_a = \alpha I + \frac{1}{2} \mu_a \mu_a^\top$. Evaluated by quadrature.",
+            r"Second part: the length of a key $\tilde k_a$ along its mean $\mu_a$, if its "
+            r"covariance is $\Sigma_a = \alpha I + \frac{1}{2} \mu_a \mu_a^\top$. Evaluated by "
+            "quadrature.",
         ),
         Step(
             r"= \mu_a^\top \left( \alpha I + \frac{1}{2} \mu_a \mu_a^\top \right) \mu_a",

@@ -15,6 +15,8 @@ from regard.derivations.tex_scope import Law, Letter, Points
 
 _TERMS = 40
 """Number of terms of the series; all others are below rounding."""
+_LENGTHS, _PHI, _THETA = 26, 32, 16
+"""Nodes for each length, and for both angles of a direction."""
 _FAR = 12.0
 """Bound above all lengths of directions with a probability in float64."""
 
@@ -35,7 +37,7 @@ def _a(x: Inputs) -> Float64[Tensor, ""]:
 
 def _lengths(d: int) -> tuple[Float64[Tensor, " lengths"], Float64[Tensor, " lengths"]]:
     """Lengths ‖w‖ of w ~ N(0, I) in d dimensions, with their probabilities."""
-    r, weights = legendre(0, _FAR, 32)
+    r, weights = legendre(0, _FAR, _LENGTHS)
     log = (d - 1) * r.log() - r**2 / 2 - (d / 2 - 1) * math.log(2) - math.lgamma(d / 2)
     return r, weights * log.exp()
 
@@ -46,26 +48,32 @@ def _directions(d: int) -> tuple[Float64[Tensor, "places 2"], Float64[Tensor, " 
     They are sin θ (cos φ, sin φ) with a uniform φ, where θ has the density
     (d − 2) sin θ cos^(d−3) θ on [0, π/2], or is π/2 for d = 2.
     """
-    phi = torch.arange(40, dtype=torch.float64) * (2 * math.pi / 40)
-    theta, weights = legendre(0, math.pi / 2, 20)
+    phi = torch.arange(_PHI, dtype=torch.float64) * (2 * math.pi / _PHI)
+    theta, weights = legendre(0, math.pi / 2, _THETA)
     if d == 2:
         theta, weights = theta.new_tensor([math.pi / 2]), weights.new_ones(1)
     else:
         weights = weights * (d - 2) * theta.sin() * theta.cos() ** (d - 3)
     circle = torch.stack([phi.cos(), phi.sin()], 1)
     places = theta.sin()[:, None, None] * circle
-    return places.flatten(0, 1), (weights[:, None] / 40).expand(-1, 40).flatten()
+    return places.flatten(0, 1), (weights[:, None] / _PHI).expand(-1, _PHI).flatten()
+
+
+def _products(x: Inputs) -> Points:
+    """w_1·z and w_2·z for orthogonal w_1 and w_2, over both lengths and all directions."""
+    r, r_weights = _lengths(len(x.z))
+    places, weights = _directions(len(x.z))
+    grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
+    first, second, at = (axis.flatten() for axis in grid)
+    along = _a(x).sqrt() * places[at] * torch.stack([r[first], r[second]], 1)
+    return Points(along, r_weights[first] * r_weights[second] * weights[at])
 
 
 def _over_two(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tensor, ""]:
-    """E[f(w_1·z, w_2·z)] for orthogonal w_1 and w_2, over both lengths and all directions."""
-    r, r_weight = _lengths(len(x.z))
-    places, weight = _directions(len(x.z))
-    along = _a(x).sqrt() * places
-    first = r[:, None, None] * along[:, 0]
-    second = r[None, :, None] * along[:, 1]
-    values: Tensor = f(first.expand(-1, len(r), -1), second.expand(len(r), -1, -1))
-    return torch.einsum("ijk,i,j,k->", values, r_weight, r_weight, weight)
+    """E[f(w_1·z, w_2·z)]."""
+    products = _products(x)
+    mean: Tensor = products.weights @ f(*products.values.T)
+    return mean
 
 
 def _variance(x: Inputs) -> Float64[Tensor, ""]:
@@ -154,17 +162,9 @@ def _letters(x: Inputs) -> dict[str, Letter]:
 
 def _laws(x: Inputs) -> dict[str, Law]:
     """The lengths r_i, an entry c of a uniform unit vector, and s_i = w_i·z."""
-    r, r_weights = _lengths(len(x.z))
-    places, weights = _directions(len(x.z))
-    grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
-    first, second, at = (axis.flatten() for axis in grid)
-    along = _a(x).sqrt() * places[at] * torch.stack([r[first], r[second]], 1)
-    return {
-        "r1": Points(r, r_weights),
-        "r2": Points(r, r_weights),
-        "c": Points(places[:, 0], weights),
-        "s": Points(along, r_weights[first] * r_weights[second] * weights[at]),
-    }
+    lengths, (places, weights) = Points(*_lengths(len(x.z))), _directions(len(x.z))
+    entry = Points(places[:, 0], weights)
+    return {"r1": lengths, "r2": lengths, "c": entry, "s": _products(x)}
 
 
 def _short() -> Inputs:
@@ -180,12 +180,12 @@ ORTHOGONAL_FEATURES = Derivation(
     title="Orthogonal directions reduce the error of positive features",
     given=r"Positive features as before: $\mathrm{SM} = e^{x \cdot y}$, $z = x + y$, $a = \lVert "
     r"z \rVert^2$, $\Lambda = e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}$, and "
-    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{s_i}$ with $s_i = w_i \cdot z$ and the error $\mathrm{MSE}_{+} "
-    r"= \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. Now $w_i = r_i "
-    r"u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i \sim \chi_d$, "
-    r"$d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated with $m = 2$ by "
-    "quadrature over both lengths and all directions; series are cut where terms are below "
-    "rounding.",
+    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{s_i}$ with $s_i = w_i \cdot z$. Its error is "
+    r"$\mathrm{MSE}_{+} = \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. "
+    r"Now $w_i = r_i u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i "
+    r"\sim \chi_d$, $d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated "
+    "with $m = 2$ by quadrature over both lengths and all directions; series are cut where terms "
+    "are below rounding.",
     draw=_draw,
     letters=_letters,
     laws=_laws,

@@ -265,7 +265,9 @@ def _by_repetition(x: Inputs) -> Float64[Tensor, " d"]:
 
 def _position_letters(x: Inputs) -> dict[str, Letter]:
     """Frequencies and their rotations from k = 0, M, and positions from p_0 to p_(t+s)."""
-    positions = torch.stack([_pair(x, place).flatten() for place in torch.arange(x.t + x.s + 2)])
+    positions = torch.stack(
+        [_pair(x, place).flatten() for place in torch.arange(int(x.t + x.s) + 2)]
+    )
     rotations = {"omega": FromZero(x.omega), "m": FromZero(_rotation(x.omega))}
     return {**rotations, "M": _shift_matrix(x), "p": FromZero(positions)}
 

@@ -221,7 +221,8 @@ def _softmax_difference(x: Inputs) -> Float64[Tensor, ""]:
     """‖Σ_j softmax_j(scores) (v_j − v_1)‖."""
     weights = torch.stack([_score(x, h) for h in (x.h1, x.h2, x.h3)]).softmax(0)
     differences = torch.stack([x.W_v @ (h - x.h1) for h in (x.h1, x.h2, x.h3)])
-    return torch.linalg.vector_norm(weights @ differences)
+    norm: Tensor = torch.linalg.vector_norm(weights @ differences)
+    return norm
 
 
 def _named(x: Inputs) -> dict[str, Letter]:
@@ -254,7 +255,11 @@ def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple
     return (
         Step(f"{name}_{i} = W_{name} h_{i}", lambda x: x[f"W_{name}"] @ x[f"h{i}"], reason),
         *((insert,) if inserted else ()),
-        Step(f"= {_in_brackets(*sums)}", lambda x: _vector(*values), "Each row times the column."),
+        Step(
+            f"= {_in_brackets(*sums)}",
+            lambda x: (_matrix(*rows) * _vector(*column)).sum(1),
+            "Each row times the column.",
+        ),
         Step(f"= {_in_brackets(*values)}", lambda x: _vector(*values), "Add."),
     )
 
@@ -273,7 +278,11 @@ def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
             lambda x: _score(x, x[f"h{j}"]),
             reason,
         ),
-        Step(f"= {product}", lambda x: torch.tensor(score), rf"$q_2^\top k_{j}$, entry by entry."),
+        Step(
+            f"= {product}",
+            lambda x: _vector(*query) @ _vector(*key),
+            rf"$q_2^\top k_{j}$, entry by entry.",
+        ),
         Step(
             f"= {score}",
             lambda x: torch.tensor(score),
@@ -310,8 +319,8 @@ PRODUCTS_BY_HAND = Derivation(
         *_product("v", 2, "For comparison, softmax instead of argmax. It needs the other values:"),
         *_product("v", 3, "And the third:"),
         Step(
-            r"\lVert h_2' - v_1 \rVert = \lVert \sum_{j=1}^{3} \mathrm{softmax}_j(\hat\alpha_{2,j}) "
-            r"\left( v_j - v_1 \right) \rVert",
+            r"\lVert h_2' - v_1 \rVert = \lVert \sum_{j=1}^{3} \mathrm{softmax}_j"
+            r"(\hat\alpha_{2,j}) \left( v_j - v_1 \right) \rVert",
             _softmax_difference,
             "How far the output with softmax is from that with argmax. Weights sum to 1.",
         ),

@@ -134,7 +134,7 @@ POSITIVE_FEATURES = Derivation(
                 ]
                 * int(x.m)
             ).mean(),
-            "Insert the features. All terms are equal, for directions have one distribution, that of $w$.",
+            "Insert the features. All terms are equal: directions have the distribution of $w$.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; \mathbb{E}\left[ "

@@ -121,8 +121,9 @@ RECEPTIVE_FIELD = Derivation(
     given=r"$N$ nodes a layer, $n$ layers, $k$ heads. With argmax, head $r$ of a layer passes on "
     r"the value of one node $a_r(i)$ to node $i$; with the residual connection, node $i$ also "
     r"keeps its own: $a_0(i) = i$. $R_n(i)$ is the set of inputs that arrive at node $i$ of layer "
-    r"$n$, $R_0(i) = \{i\}$, and $f_n(i) = |R_n(i)|$ the number of its members. The course states the number of paths as the size of the field; "
-    r"it is an upper bound, reached if no two paths begin at the same input. All sets are counted.",
+    r"$n$, $R_0(i) = \{i\}$, and $f_n(i) = |R_n(i)|$ the number of its members. The course states "
+    r"the number of paths as the size of the field; it is an upper bound, reached if no two paths "
+    r"begin at the same input. All sets are counted.",
     draw=_draw,
     letters=_letters,
     indices=lambda x: dict.fromkeys("ij", range(1, int(x.N) + 1)),
@@ -155,7 +156,8 @@ RECEPTIVE_FIELD = Derivation(
             r"\left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right) e",
             _paths,
             r"Paths that end in node $i$, for random pointers: $A_{l,r}$ has a 1 in row $i$, at "
-            r"column $a_r(i)$ of layer $l$, and $e$ is the vector of ones. Counted by matrix products.",
+            r"column $a_r(i)$ of layer $l$, and $e$ is the vector of ones. Counted by matrix "
+            "products.",
         ),
         Step(
             r"= \prod_{l=1}^{n} (k + 1)",
@@ -170,8 +172,8 @@ RECEPTIVE_FIELD = Derivation(
         Step(
             r"\tilde f_n(i), \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
             lambda x: _counts(_fields(_planted(x, int(x.k) + 1, 1))),
-            r"$\tilde f_n$ for pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of layer $l$ points "
-            "$r (k + 1)^{l-1}$ nodes on.",
+            r"$\tilde f_n$ for pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of "
+            "layer $l$ points $r (k + 1)^{l-1}$ nodes on.",
         ),
         Step(
             r"= \left| \left\{ i + \sum_{l=1}^{n} d_l (k + 1)^{l-1} \; \mathrm{mod} \; N : 0 \leq "

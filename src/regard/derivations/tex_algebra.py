@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TypeAlias
 
 import torch
@@ -54,12 +53,18 @@ def add(a: Value, b: Value) -> Value:
 
 def total(terms: Sequence[Value]) -> Value:
     """Return the sum of terms, 0 for none."""
-    return reduce(add, terms, number(0))
+    made: Value = number(0)
+    for term in terms:
+        made = add(made, term)
+    return made
 
 
 def product(terms: Sequence[Value]) -> Value:
     """Return the product of terms, 1 for none."""
-    return reduce(multiply, terms, number(1))
+    made: Value = number(1)
+    for term in terms:
+        made = multiply(made, term)
+    return made
 
 
 def multiply(a: Value, b: Value) -> Value:
@@ -111,7 +116,8 @@ def power(base: Value, exponent: Value) -> Value:
     if isinstance(base, Row) or isinstance(exponent, Row) or base.ndim == 1 or exponent.ndim:
         raise Unsupported("a power of a vector")
     if base.ndim == 2:
-        return torch.linalg.matrix_power(base, integer(exponent))
+        matrix: Tensor = torch.linalg.matrix_power(base, integer(exponent))
+        return matrix
     return base**exponent
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from regard.derivations.tex_algebra import Row, Unsupported, Value, integer, number
+from regard.derivations.tex_algebra import Unsupported, Value, integer, number
 from regard.derivations.tex_scope import Drawn, FromZero, Law, Points, Scope, drawn
 
 

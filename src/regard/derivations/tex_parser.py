@@ -399,7 +399,10 @@ def _covariance(scope: Scope, nodes: list[Node], frame: Frame) -> Value:
     """E[(f − E[f]) (g − E[g])]."""
     f, g = nodes
     mean_f, mean_g = (algebra.entries(_mean(scope, [node], frame)) for node in nodes)
-    both: Node = lambda at: (algebra.entries(f(at)) - mean_f) * (algebra.entries(g(at)) - mean_g)
+
+    def both(at: Frame) -> Value:
+        return (algebra.entries(f(at)) - mean_f) * (algebra.entries(g(at)) - mean_g)
+
     return _mean(scope, [both], frame)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from regard.derivations.tex_algebra import Unsupported
 
-
 _MOST = 2**20
 """Most points of a quadrature."""
 

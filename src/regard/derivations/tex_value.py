@@ -1,9 +1,9 @@
 r"""The value of a line of TeX, read from the TeX itself."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
-from operator import gt, lt
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,8 +13,10 @@ from regard.derivations.tex_names import Frame
 from regard.derivations.tex_parser import TOKEN, parsed
 from regard.derivations.tex_scope import Scope
 
-__all__ = ["TOKEN", "Unsupported", "last_side", "tex_value"]
+__all__ = ["TOKEN", "Unsupported", "last_side", "tex_value", "tex_values"]
 
+Place: TypeAlias = tuple[tuple[str, int], ...]
+"""Indices with their values."""
 _RELATION = re.compile(r"(?:\\(?:leq|geq|approx)\b|=)(?![^{]*\})")
 _CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w+)")
 
@@ -36,18 +38,29 @@ def tex_value(tex: str, scope: Scope) -> Tensor:
     Raises:
         Unsupported: the line has notation or a letter that can't be read.
     """
+    found = dict(tex_values(tex, scope))
+    values = torch.stack(torch.broadcast_tensors(*found.values()))
+    axes = dict(next(iter(found)))
+    shape = (-1,) if _condition(tex, scope) else tuple(len(scope.indices[name]) for name in axes)
+    return values.view((*shape, *values.shape[1:]))
+
+
+def tex_values(tex: str, scope: Scope) -> Iterator[tuple[Place, Tensor]]:
+    """Yield the value of the last side of a line for all values of its indices.
+
+    Raises:
+        Unsupported: the line has notation or a letter that can't be read.
+    """
     try:
         node, free = parsed(tex[last_side(tex)], scope)
         condition = _condition(tex, scope)
         free |= set(condition.group(1, 3)) if condition else set()
         axes = {name: values for name, values in scope.indices.items() if name in free}
-        places = [dict(zip(axes, place, strict=True)) for place in product(*axes.values())]
-        if condition:
-            places = [place for place in places if _holds(condition, place)]
-        found = [entries(node(Frame({i: number(n) for i, n in at.items()}))) for at in places]
-        values = torch.stack(torch.broadcast_tensors(*found))
-        shape = (-1,) if condition else tuple(map(len, axes.values()))
-        return values.view((*shape, *values.shape[1:]))
+        for values in product(*axes.values()):
+            place = dict(zip(axes, values, strict=True))
+            if condition is None or _holds(condition, place):
+                bound = {name: number(value) for name, value in place.items()}
+                yield tuple(place.items()), entries(node(Frame(bound)))
     except (RuntimeError, IndexError, KeyError, TypeError) as error:
         raise Unsupported(f"{tex}: {error}") from None
 
@@ -62,4 +75,4 @@ def _holds(condition: re.Match[str], place: Mapping[str, int]) -> bool:
     """Return whether a condition holds for the values of indices."""
     left, sign, right = condition.groups()
     bound = int(right) if right.isdecimal() else place[right]
-    return (lt if sign == "<" else gt)(place[left], bound)
+    return place[left] < bound if sign == "<" else place[left] > bound
