@@ -65,7 +65,6 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
         (20, "e^-1450 and its factor, which is below the smallest number of float64"),
         (4, "e^-202 beside 1, which is below rounding"),
     ),
-    "averaging-query": ((2, "a number to the power 0"),),
     "noisy-keys": (
         (2, "k_a + k_b for k_a − k_b in a norm of orthogonal vectors, and in a variance"),
         (2, "k_a for k_b, whose products have one variance"),
@@ -86,7 +85,7 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
         (2, "a sum to i for a sum to N of terms with m_ij, which is 0 beyond i"),
         (1, "the name of an index that its terms don't contain"),
     ),
-    "positive-features": ((2, "the name of an index that its terms don't contain"),),
+    "positive-features": ((1, "the name of an index that its terms don't contain"),),
     "favor-errors": ((1, "E[e^(2 w·z)] is e^(2 z·z)"),),
     "orthogonal-features": (
         (2, "s_2 for s_1, which have one distribution"),

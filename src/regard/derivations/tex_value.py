@@ -39,7 +39,10 @@ def tex_value(tex: str, scope: Scope) -> Tensor:
         Unsupported: the line has notation or a letter that can't be read.
     """
     found = dict(tex_values(tex, scope))
-    values = torch.stack(torch.broadcast_tensors(*found.values()))
+    try:
+        values = torch.stack(torch.broadcast_tensors(*found.values()))
+    except RuntimeError as error:
+        raise Unsupported(f"{tex}: {error}") from None
     axes = dict(next(iter(found)))
     shape = (-1,) if _condition(tex, scope) else tuple(len(scope.indices[name]) for name in axes)
     return values.view((*shape, *values.shape[1:]))
