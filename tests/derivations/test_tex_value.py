@@ -104,6 +104,7 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
         (r"\sum_{k=0}^{1} (k + 1) \omega_k", 5.0),
         (r"= \lVert \mu - x_1 \rVert^2, \quad a > 0", 9.0),
         (r"\mu \cdot x_1", -1.0),
+        (r"2 \|\mu\|^2 - \|x_1\|^2", 8.0),
         (r"e^{-a} \sqrt a", 3**0.5 * math.exp(-3)),
         (r"\sin 2 a \cos a + \ln(a)", math.sin(6) * math.cos(3) + math.log(3)),
         (r"M^\top \mu", [4.0, 1.0]),

@@ -58,6 +58,7 @@ PRODUCT_MEAN = Derivation(
     title="Mean of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    indices=lambda x: {"i": range(1, int(x.h) + 1)},
     laws=_laws,
     steps=(
         Step(
@@ -123,6 +124,7 @@ PRODUCT_VARIANCE = Derivation(
     title="Variance of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    indices=lambda x: {"i": range(1, int(x.h) + 1)},
     laws=_laws,
     steps=(
         Step(

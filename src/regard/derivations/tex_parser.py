@@ -8,6 +8,7 @@ functions; `\sum`, `\prod`, `\max` and softmax over indices; `\mathbb{E}`, `\mat
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -39,8 +40,10 @@ _TERMS = 40
 
 
 def tokens(tex: str) -> list[str]:
-    """Return the tokens of TeX, without spaces and the size of parentheses."""
-    return [token for token in TOKEN.findall(tex) if token not in _SPACES]
+    r"""Return the tokens of TeX, without spaces and the size of parentheses; `\|` by its side."""
+    sides = cycle((r"\lVert", r"\rVert"))
+    found = (next(sides) if token == r"\|" else token for token in TOKEN.findall(tex))
+    return [token for token in found if token not in _SPACES]
 
 
 def parsed(tex: str, scope: Scope, bound: Sequence[str] = ()) -> tuple[Node, set[str]]:
