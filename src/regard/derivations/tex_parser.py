@@ -34,6 +34,7 @@ TOKEN = re.compile(
 """A token of TeX; white space is none."""
 _SPACES = {r"\,", r"\;", r"\:", r"\!", r"\ ", r"\left", r"\right"}
 _ENDS = {")", "}", "]", "+", "-", r"\rVert", r"\cdot", "/", ",", "&", r"\\", r"\end{pmatrix}"}
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
 _ACCENTS = {r"\hat", r"\bar", r"\tilde"}
 _TERMS = 40
 """Terms of a series without end; all others are below rounding."""
@@ -121,10 +122,11 @@ class Parser:
         return node
 
     def base(self) -> Node:
+        inside = {"(": self.parentheses, "[": self.concatenation}
+        if self.next() in inside:
+            return inside[self.next()]()
         token = self.take()
         rules: dict[str, Callable[[], Node]] = {
-            "(": self.parentheses,
-            "[": self.concatenation,
             r"\lVert": self.norm,
             r"\frac": self.fraction,
             r"\sqrt": lambda: _applied(torch.sqrt, self.group()),
@@ -151,29 +153,27 @@ class Parser:
         """What stands in braces, or the next token."""
         if self.next() != "{":
             return self.base()
-        return self.enclosed("{", "}")[0]
+        return self.enclosed("{")[0]
 
-    def enclosed(self, start: str, end: str) -> list[Node]:
-        """What stands between two tokens, separated by commas."""
+    def enclosed(self, start: str) -> list[Node]:
+        """What stands between a token and the one that closes it, separated by commas."""
         self.take(start)
         nodes = [self.sum()]
         while self.next() == ",":
             self.take()
             nodes.append(self.sum())
-        self.take(end)
+        self.take(_PAIRS[start])
         return nodes
 
     def parentheses(self) -> Node:
         """A sum in parentheses, or some columns."""
-        self.left.insert(0, "(")
-        nodes = self.enclosed("(", ")")
+        nodes = self.enclosed("(")
         if len(nodes) == 1:
             return nodes[0]
         return lambda frame: algebra.columns([node(frame) for node in nodes])
 
     def concatenation(self) -> Node:
-        self.left.insert(0, "[")
-        nodes = self.enclosed("[", "]")
+        nodes = self.enclosed("[")
         return lambda frame: torch.cat([algebra.entries(node(frame)).view(-1) for node in nodes])
 
     def norm(self) -> Node:
@@ -273,7 +273,7 @@ class Parser:
             raise Unsupported(f"{index}: no values")
         place = self.index(index)
         with self.binding(index):
-            (body,) = self.enclosed("(", ")")
+            (body,) = self.enclosed("(")
         return lambda frame: softmax(
             {i: body(frame.bind(index, algebra.number(i))) for i in every},
             algebra.integer(place(frame)),
@@ -281,7 +281,7 @@ class Parser:
 
     def moment(self, rule: Callable[[Scope, list[Node], Frame], Value]) -> Node:
         """An expectation, variance or covariance."""
-        nodes = self.enclosed("[", "]")
+        nodes = self.enclosed("[")
         return lambda frame: rule(self.scope, nodes, frame)
 
     def letter(self) -> tuple[str, list[list[str]]]:
@@ -319,7 +319,7 @@ class Parser:
 
     def call(self, name: str, index: list[Node]) -> Node:
         """A function of its arguments, by code or by its definition."""
-        arguments = [*index, *self.enclosed("(", ")")]
+        arguments = [*index, *self.enclosed("(")]
         function = self.scope.letters.get(name)
         if callable(function):
             return lambda frame: function(*(node(frame) for node in arguments))
