@@ -32,9 +32,6 @@ SCOPE = Scope(
 OUTSIDE = {
     "operations counted in code, of what the line describes in words": {
         "attention-complexity": {1},
-        "attention-from-svd": {4, 6},
-        "attention-by-two-projections": {7},
-        "feature-products": {2, 5, 8},
     },
     "members of a set, counted": {"relative-bias": {6, 8}, "receptive-field": {8, 11}},
     "the quadrature of an event or of a density": {
@@ -50,7 +47,11 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
         (2, "minus 0"),
         (4, "a sum from 2, because h_0 = 0: the term of 1 is 0"),
     ),
-    "attention-by-two-projections": ((2, "the norm of u wᵀ, with w for u or u for w: both are 1"),),
+    "attention-from-svd": ((2, "the cost with W for U, which has its shape"),),
+    "attention-by-two-projections": (
+        (8, "the cost with another of Q, K, V or of C, D, which have one shape"),
+        (2, "the norm of u wᵀ, with w for u or u for w: both are 1"),
+    ),
     "product-mean": (
         (2, "E[q_i] for E[k_i], which have one distribution"),
         (1, "the name of an index that its terms don't contain"),
@@ -87,6 +88,10 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
     ),
     "positive-features": ((1, "the name of an index that its terms don't contain"),),
     "favor-errors": ((1, "E[e^(2 w·z)] is e^(2 z·z)"),),
+    "feature-products": (
+        (20, "the cost with another of Q, K, V or of Q', K', which have one shape"),
+        (1, "the cost with another divisor"),
+    ),
     "orthogonal-features": (
         (2, "s_2 for s_1, which have one distribution"),
         (2, "a sum from k = 2, because the term of 1 is 0"),
@@ -132,6 +137,8 @@ HARMLESS: dict[str, tuple[tuple[int, str], ...]] = {
         (r"\mathbb{E}[u_1^2]", 5.0),
         (r"\mathbb{E}\left[ u^\top x_1 \right]", 2.0),
         (r"\mathrm{Var}[p]", 4.0),
+        (r"\mathrm{cost}(M M)", 4.0),
+        (r"\mathrm{cost}(M / a)", 4.0),
         (r"\mathrm{Cov}[u_1, u_i]", [4.0, 0.0]),
     ],
 )  # fmt: skip

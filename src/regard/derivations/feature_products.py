@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import Letter
 
 
 def _draw(generator: Generator) -> Inputs:
@@ -25,9 +26,11 @@ def _features(c: Counter, x: Float64[Tensor, "n d"], w: Tensor) -> Float64[Tenso
     return (c.product(x, w.T) - halves[:, None]).exp()
 
 
-def _letters(x: Inputs) -> dict[str, Tensor]:
-    """Q' and K'."""
-    return {f"{name}'": _features(Counter(), x[name], x.W) for name in "QK"}
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """Q' and K', and F, the operations that they take."""
+    counter = Counter()
+    made = {f"{name}'": _features(counter, x[name], x.W) for name in "QK"}
+    return {**made, "F": x.L.new_tensor(counter.count)}
 
 
 def _weights_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
@@ -80,9 +83,9 @@ FEATURE_PRODUCTS = Derivation(
         ),
         Step(r"= L^2 (2 d + 1)", lambda x: x.L**2 * (2 * x.d + 1), "Collect terms."),
         Step(
-            r"\mathrm{cost}\left( Q' (K'^\top V) \right)",
+            r"F + \mathrm{cost}\left( Q' (K'^\top V) \right)",
             lambda x: operations(lambda c: _features_first(c, x)),
-            "With features, theirs included, counted.",
+            "With features, counted; $F$ of these operations make the features.",
         ),
         Step(
             r"= 2 \left( L m d + L (d + 1) \right) + L m d + L m d",
@@ -96,7 +99,7 @@ FEATURE_PRODUCTS = Derivation(
         ),
         Step(
             r"\frac{\mathrm{cost}\left( \exp(Q K^\top / \sqrt d) \, V \right)}"
-            r"{\mathrm{cost}\left( Q' (K'^\top V) \right)}",
+            r"{F + \mathrm{cost}\left( Q' (K'^\top V) \right)}",
             _ratio,
             "The speed-up.",
         ),

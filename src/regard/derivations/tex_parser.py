@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.derivations import tex_algebra as algebra
+from regard.derivations.counting import OfMatrices
 from regard.derivations.tex_algebra import FUNCTIONS, Row, Unsupported, Value
 from regard.derivations.tex_names import (
     Frame,
@@ -135,6 +136,7 @@ class Parser:
             r"\max": lambda: self.over_index(_largest),
             r"\begin{pmatrix}": self.matrix,
             r"\mathrm{softmax}": self.softmax,
+            r"\mathrm{cost}": self.cost,
             r"\mathbb{E}": lambda: self.moment(_mean),
             r"\mathrm{Var}": lambda: self.moment(_variance),
             r"\mathrm{Cov}": lambda: self.moment(_covariance),
@@ -263,6 +265,19 @@ class Parser:
         return lambda frame: [
             i for i in every if i not in {algebra.integer(node(frame)) for node in without}
         ]
+
+    def cost(self) -> Node:
+        """A cost by name, or the operations of what stands in parentheses."""
+        if any(name.startswith("cost") for name in self.scope.letters):
+            return self.named("cost")
+        (node,) = self.enclosed("(")
+
+        def value(frame: Frame) -> Value:
+            with OfMatrices() as counter:
+                node(frame)
+            return algebra.number(counter.count)
+
+        return value
 
     def softmax(self) -> Node:
         """An entry of a softmax over an index."""
