@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
@@ -59,10 +59,9 @@ def missing_line(derivation: Derivation, key: str) -> MissingLine | None:
     """Return an exercise, chosen by a key; none if no line has enough alterations."""
     rng = random.Random(key)
     for chain, place in _places(derivation, rng):
-        wrong = _alterations(derivation, chain[place])
-        if len(wrong) >= CHOICES - 1:
-            lines = [_right(derivation, chain, place)]
-            lines += map(_wrong, rng.sample(wrong, CHOICES - 1))
+        wrong = _alterations(derivation, chain[place], CHOICES - 1, rng)
+        if len(wrong) == CHOICES - 1:
+            lines = [_right(derivation, chain, place), *map(_wrong, wrong)]
             before = tuple(step.tex for step in chain[:place])
             return MissingLine(before, tuple(rng.sample(lines, len(lines))))
     return None
@@ -72,10 +71,10 @@ def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
     """Return an exercise, chosen by a key; none if no chain of three lines has an alteration."""
     rng = random.Random(f"{key}, wrong line")
     for chain, place in _places(derivation, rng):
-        wrong = _alterations(derivation, chain[place])
-        if len(chain) > 2 and wrong:
+        wrong = _alterations(derivation, chain[place], 1, rng) if len(chain) > 2 else []
+        if wrong:
+            ((tex, apart),) = wrong
             lines = [_equal(derivation, chain, i) for i in range(1, len(chain))]
-            tex, apart = rng.choice(wrong)
             right = f"The right line is ${_body(chain[place].tex)}$."
             reason = f"It isn't equal to the first line: {_apart(apart)}. {right}"
             lines[place - 1] = Line(tex, True, reason)
@@ -140,19 +139,23 @@ def _scopes(derivation: Derivation) -> tuple[Scope, ...]:
     return tuple(map(derivation.scope, _inputs(derivation)))
 
 
-@cache
-def _alterations(derivation: Derivation, step: Step) -> list[tuple[str, float]]:
-    """Return altered lines with their difference from the right one, where it shows."""
+def _alterations(
+    derivation: Derivation, step: Step, count: int, rng: random.Random
+) -> list[tuple[str, float]]:
+    """Return so many altered lines, or fewer, with their difference from the right one."""
     right = [step.value(x).double() for x in _inputs(derivation)]
-    found = []
-    for tex, values in _altered(derivation, step, right):
-        try:
-            apart = max(map(_difference, right, values))
-        except Unsupported:
-            continue
-        if DIFFERENT < apart < math.inf:
-            found.append((tex, apart))
-    return found
+    altered = list(_altered(derivation, step, right))
+    rng.shuffle(altered)
+    differences = ((tex, _largest_difference(right, values)) for tex, values in altered)
+    return list(islice((one for one in differences if DIFFERENT < one[1] < math.inf), count))
+
+
+def _largest_difference(right: Sequence[Tensor], values: Iterable[Tensor]) -> float:
+    """Return the difference on all inputs; 0 for a line that can't be read."""
+    try:
+        return max(map(_difference, right, values))
+    except Unsupported:
+        return 0.0
 
 
 def _difference(right: Tensor, other: Tensor) -> float:
