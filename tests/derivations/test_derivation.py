@@ -98,6 +98,12 @@ def test_the_share_of_a_bound_is_that_of_its_worst_entry(
     assert step.reached(first()) == pytest.approx(share)
 
 
+def test_the_text_of_a_bound_has_its_worst_case() -> None:
+    bound = Step(r"\leq b", lambda x: x.a, "More.", worst=WORST)
+    assert bound.text == "More. At least 90 % of the bound is reached for these."
+    assert first().text == "the first line"
+
+
 def test_each_chain_begins_without_a_sign() -> None:
     lines = (
         first(),

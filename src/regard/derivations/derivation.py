@@ -33,7 +33,7 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 @dataclass(frozen=True)
 class Worst:
-    """Inputs for which a bound is reached, but for a small share of it."""
+    """Inputs for which most of a bound is reached."""
 
     where: str
     """The inputs in words, with inline TeX between dollar signs."""
@@ -74,10 +74,11 @@ class Step:
 
     @property
     def text(self) -> str:
-        """The reason, and where a bound is reached."""
-        return (
-            self.reason if self.worst is None else f"{self.reason} Reached for {self.worst.where}."
-        )
+        """The reason, and how much of a bound is reached where."""
+        if self.worst is None:
+            return self.reason
+        share = f"{self.worst.share:.0%}".replace("%", " %")
+        return f"{self.reason} At least {share} of the bound is reached for {self.worst.where}."
 
     def error(self, before: "Step", x: Inputs) -> float:
         """Return by how much the relation to the line before is violated, relatively.
