@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from jaxtyping import Float64
@@ -60,12 +61,19 @@ def _directions(d: int) -> tuple[Float64[Tensor, "places 2"], Float64[Tensor, " 
 
 
 def _products(x: Inputs) -> Points:
-    """w_1·z and w_2·z for orthogonal w_1 and w_2, over both lengths and all directions."""
-    r, r_weights = _lengths(len(x.z))
-    places, weights = _directions(len(x.z))
+    """w_1·z and w_2·z for orthogonal w_1 and w_2."""
+    unit = _unit_products(len(x.z))
+    return Points(_a(x).sqrt() * unit.values, unit.weights)
+
+
+@cache
+def _unit_products(d: int) -> Points:
+    """The same for a z of norm 1 in d dimensions, over both lengths and all directions."""
+    r, r_weights = _lengths(d)
+    places, weights = _directions(d)
     grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
     first, second, at = (axis.flatten() for axis in grid)
-    along = _a(x).sqrt() * places[at] * torch.stack([r[first], r[second]], 1)
+    along = places[at] * torch.stack([r[first], r[second]], 1)
     return Points(along, r_weights[first] * r_weights[second] * weights[at])
 
 
