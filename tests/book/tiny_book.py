@@ -6,12 +6,13 @@ import torch
 
 from regard.book.contents import Book, Proof, Results, arrange
 from regard.courses import Option, Part, Shown
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.studies.kernels.fourier_features import fourier_features
 from regard.studies.single_head.masking import masking
 from regard.studies.single_head.one_query import averaging
 from regard.studies.single_head.products import products
 
+ONES = Worst("$a = b$", lambda: Inputs(a=torch.ones(1).double(), b=torch.ones(1).double()))
 SQUARE = Derivation(
     name="square",
     title="The square of a sum",
@@ -20,8 +21,13 @@ SQUARE = Derivation(
     steps=(
         Step(r"(a + b)^2", lambda x: (x.a + x.b) ** 2, "The square of a sum."),
         Step(r"= a^2 + 2ab + b^2", lambda x: x.a**2 + 2 * x.a * x.b + x.b**2, "$ab = ba$."),
-        Step(r"\leq 2 (a^2 + b^2)", lambda x: 2 * (x.a**2 + x.b**2), r"$(a - b)^2 \geq 0$."),
-        Step(r"\approx 2 a^2", lambda x: 2 * x.a**2, "$b$ is small.", lambda x: 3 * x.b**2),
+        Step(
+            r"\leq 2 (a^2 + b^2)",
+            lambda x: 2 * (x.a**2 + x.b**2),
+            r"$(a - b)^2 \geq 0$.",
+            worst=ONES,
+        ),
+        Step(r"\approx 2 a^2", lambda x: 2 * x.a**2, "$b$ is small.", lambda x: 2 * x.b**2, ONES),
     ),
 )
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.derivations import Derivation, Inputs, Step
+from regard.derivations import Derivation, Inputs, Step, Worst
 
 INPUTS = Inputs(a=torch.tensor([1.0, -2.0], dtype=torch.float64))
+WORST = Worst("these", lambda: INPUTS, share=0.9)
 
 
 def first(value: Callable[[Inputs], Tensor] = lambda x: x.a) -> Step:
@@ -17,7 +18,8 @@ def first(value: Callable[[Inputs], Tensor] = lambda x: x.a) -> Step:
 
 def error(tex: str, value: Callable[[Inputs], Tensor], remainder: float | None = None) -> float:
     bound = None if remainder is None else lambda x: torch.full_like(x.a, remainder)
-    return Step(tex, value, "because", remainder=bound).error(first(), INPUTS)
+    step = Step(tex, value, "because", remainder=bound, worst=None if tex[0] == "=" else WORST)
+    return step.error(first(), INPUTS)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,8 @@ def error(tex: str, value: Callable[[Inputs], Tensor], remainder: float | None =
     [("= a", "="), (r"\leq a", "≤"), (r"\geq a", "≥"), ("a = b", ""), (r"\left( a \right)", "")],
 )
 def test_the_sign_is_the_relation(tex: str, relation: str) -> None:
-    assert Step(tex, lambda x: x.a, "because").relation == relation
+    worst = None if relation in ("", "=") else WORST
+    assert Step(tex, lambda x: x.a, "because", worst=worst).relation == relation
 
 
 def test_equality_is_relative_to_the_largest_entry() -> None:
@@ -67,9 +70,38 @@ def test_zeros_are_equal() -> None:
 
 def test_a_remainder_belongs_to_an_approximation() -> None:
     with pytest.raises(ValueError, match="remainder"):
-        Step(r"\approx b", lambda x: x.a, "no bound")
+        Step(r"\approx b", lambda x: x.a, "no bound", worst=WORST)
     with pytest.raises(ValueError, match="remainder"):
         Step("= b", lambda x: x.a, "exact", remainder=lambda x: x.a)
+
+
+def test_a_worst_case_belongs_to_a_bound() -> None:
+    with pytest.raises(ValueError, match="worst case"):
+        Step(r"\leq b", lambda x: x.a, "none")
+    with pytest.raises(ValueError, match="worst case"):
+        Step("= b", lambda x: x.a, "exact", worst=WORST)
+
+
+@pytest.mark.parametrize(
+    ("tex", "value", "share"),
+    [
+        (r"\leq b", lambda x: 2 * x.a.abs(), 0.5),
+        (r"\geq b", lambda x: x.a / 4, 0.25),
+        (r"\approx b", lambda x: x.a + torch.tensor([0.0, 0.3]), 0.75),
+    ],
+)
+def test_the_share_of_a_bound_is_that_of_its_worst_entry(
+    tex: str, value: Callable[[Inputs], Tensor], share: float
+) -> None:
+    remainder = (lambda x: torch.full_like(x.a, 0.4)) if tex.startswith(r"\approx") else None
+    step = Step(tex, value, "because", remainder=remainder, worst=WORST)
+    assert step.reached(first()) == pytest.approx(share)
+
+
+def test_the_text_of_a_bound_has_its_worst_case() -> None:
+    bound = Step(r"\leq b", lambda x: x.a, "More.", worst=WORST)
+    assert bound.text == "More. At least 90 % of the bound is reached for these."
+    assert first().text == "the first line"
 
 
 def test_each_chain_begins_without_a_sign() -> None:

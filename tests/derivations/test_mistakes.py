@@ -229,7 +229,7 @@ MISTAKES: dict[str, tuple[str, str, Mistake]] = {
     ),
     "covariance of the course": (
         "random-features-cost",
-        r"= \mathbb{E}\left[ \cos\left( w^\top (q - k)",
+        r"= \mathbb{E}\left[ \cos\left( w_1^\top (q - k)",
         mean_with_the_variance_of_the_course,
     ),
     "the last Z for all": (

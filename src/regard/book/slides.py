@@ -114,7 +114,7 @@ def _part(book: Book, chapter: Chapter, entry: Entry) -> Iterator[Slide]:
         if not block.in_full:
             continue
         derivation = book.results.proofs[block.name].derivation
-        sizes = [1 + ceil(len(step.reason) / REASON_LINE) for step in derivation.steps]
+        sizes = [1 + ceil(len(step.text) / REASON_LINE) for step in derivation.steps]
         sizes[0] += ceil(len(derivation.given) / GIVEN_LINE)
         for group in balanced(sizes, LINES):
             id_ = f"{entry.id}--{block.name}-{group.start + 1}"

@@ -19,9 +19,9 @@ from regard.derivations import (
     recurrence,
     two_heads,
 )
-from regard.derivations.derivation import TOLERANCE, Derivation, Inputs, Relation, Step
+from regard.derivations.derivation import TOLERANCE, Derivation, Inputs, Relation, Step, Worst
 
-__all__ = ["DERIVATIONS", "TOLERANCE", "Derivation", "Inputs", "Relation", "Step"]
+__all__ = ["DERIVATIONS", "TOLERANCE", "Derivation", "Inputs", "Relation", "Step", "Worst"]
 
 DERIVATIONS: dict[str, Derivation] = {
     derivation.name: derivation

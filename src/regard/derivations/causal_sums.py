@@ -5,8 +5,9 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import FromZero, Letter
 
 
 def _draw(generator: Generator) -> Inputs:
@@ -77,6 +78,25 @@ def _causal_pairs(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     return torch.stack(rows)
 
 
+def _inputs(n: Tensor, e: Tensor, m: Tensor) -> Inputs:
+    """Ones of these sizes."""
+    shapes = {"Q": (n, e), "K": (n, e), "V": (n, m)}
+    return Inputs({name: torch.ones(int(a), int(b)) for name, (a, b) in shapes.items()})
+
+
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """The mask, features, S_i from S_0 on, Z_i, and counted costs."""
+    sums = _sums(x)
+    return {
+        "m": torch.ones(len(x.V), len(x.V)).double().tril(),
+        "phi": _elu,
+        "S": FromZero(torch.cat([torch.zeros_like(sums[:1]), sums])),
+        "Z": _elu(x.K).cumsum(0),
+        "cost": lambda *shape: operations(lambda c: recurrent_attention(c, _inputs(*shape))),
+        "costpairs": lambda *shape: operations(lambda c: _causal_pairs(c, _inputs(*shape))),
+    }
+
+
 CAUSAL_SUMS = Derivation(
     name="causal-sums",
     title="Causal masking of kernel attention by running sums",
@@ -85,6 +105,9 @@ CAUSAL_SUMS = Derivation(
     r"which are positive. $S_i = \sum_{j=1}^{i} \phi(K_j) V_j^\top$ and $Z_i = \sum_{j=1}^{i} "
     r"\phi(K_j)$. Outputs are written as rows $V_i'^\top$; the course leaves out the transpose.",
     draw=_draw,
+    letters=_letters,
+    indices=lambda x: dict.fromkeys("ij", range(1, int(x.N) + 1)),
+    defined={"sim(q,k)": r"\phi(q)^\top \phi(k)"},
     steps=(
         Step(
             r"V_i'^\top = \frac{\sum_{j=1}^{N} m_{ij} \, \mathrm{sim}(Q_i, K_j) \, V_j^\top}"
@@ -142,6 +165,7 @@ CAUSAL_SUMS = Derivation(
             r"\leq 4 N E M",
             lambda x: 4 * x.N * x.E * x.M,
             r"$E \leq E M$ and $M \leq E M$. So it is $O(N E M)$, linear in $N$.",
+            worst=Worst(r"$E = M = 1$", lambda: Inputs(sizes(N=4, E=1, M=1))),
         ),
         Step(
             r"\mathrm{cost}_{\mathrm{pairs}}(N, E, M)",

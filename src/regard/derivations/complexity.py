@@ -5,8 +5,9 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import Letter
 
 
 def _draw_layer(generator: Generator) -> Inputs:
@@ -66,6 +67,13 @@ def _growth(x: Inputs) -> Float64[Tensor, ""]:
     return _twice_as_long(x) / operations(lambda c: self_attention(c, x))
 
 
+def _cost(n: Tensor, h: Tensor) -> Float64[Tensor, ""]:
+    """Operations of a layer of these sizes, counted."""
+    sizes_of_layer = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
+    layer = {name: torch.ones(int(a), int(b)) for name, (a, b) in sizes_of_layer.items()}
+    return operations(lambda c: self_attention(c, Inputs(layer, h=h)))
+
+
 ATTENTION_COMPLEXITY = Derivation(
     name="attention-complexity",
     title="Complexity of a self-attention layer",
@@ -75,6 +83,7 @@ ATTENTION_COMPLEXITY = Derivation(
     r"explicit loops; the softmax also takes $n^2$ exponentials. There are $n$ weights "
     r"$\alpha_1, \ldots, \alpha_n$ per position; the course counts from 0 to $n$.",
     draw=_draw_layer,
+    letters=lambda _: {"cost": _cost},
     steps=(
         Step(
             r"\mathrm{cost}(n, h)",
@@ -103,17 +112,19 @@ ATTENTION_COMPLEXITY = Derivation(
             r"\leq 3 n h^2 + 4 n^2 h",
             lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
             r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
+            worst=Worst(r"$h = 1$", lambda: Inputs(sizes(n=9, h=1))),
         ),
         Step(
-            r"\mathrm{cost}(n, h)",
-            lambda x: operations(lambda c: self_attention(c, x)),
-            "From below:",
+            r"3 n h^2 + 2 n^2 (h + 1)",
+            lambda x: 3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1),
+            "The same cost from below:",
         ),
         Step(
             r"\geq 2 n^2 h",
             lambda x: 2 * x.n**2 * x.h,
             r"The other terms are positive. At test time $h$ is fixed, so that the cost is at "
             r"least quadratic in $n$; by the bound above, it is not more.",
+            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
         Step(
             r"4 - \frac{\mathrm{cost}(2n, h)}{\mathrm{cost}(n, h)}",
@@ -139,6 +150,7 @@ ATTENTION_COMPLEXITY = Derivation(
             lambda x: 3 * x.h / x.n,
             r"Drop $3 h^2$ from the denominator, and $\frac{h}{h + 1} \leq 1$. So twice the length "
             r"takes four times as long, once $n$ is well above $h$.",
+            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
     ),
 )
@@ -162,6 +174,15 @@ def _causal(c: Counter, sequence: Float64[Tensor, "n k"]) -> None:
         _scores_and_values(c, sequence[i : i + 1], sequence[: i + 1])
 
 
+def _counted(x: Inputs) -> dict[str, Letter]:
+    """The costs of the three."""
+    return {
+        "costencoder": operations(lambda c: _scores_and_values(c, x.source, x.source)),
+        "costcross": operations(lambda c: _scores_and_values(c, x.target, x.source)),
+        "costdecoder": operations(lambda c: _causal(c, x.target)),
+    }
+
+
 THREE_ATTENTIONS = Derivation(
     name="three-attentions",
     title="Complexity of encoder, cross- and decoder attention",
@@ -169,6 +190,7 @@ THREE_ATTENTIONS = Derivation(
     r"Counted are the multiplications of $Q K^\top$ and of the weights with $V$, in explicit "
     r"loops. Projections add $O((M + N) k^2)$, which the course leaves out.",
     draw=_draw_sequences,
+    letters=_counted,
     steps=(
         Step(
             r"\mathrm{cost}_{\mathrm{encoder}}",
@@ -212,6 +234,7 @@ THREE_ATTENTIONS = Derivation(
             r"\leq 2 N^2 k",
             lambda x: 2 * x.N**2 * x.k,
             r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",
+            worst=Worst(r"$N = 1$", lambda: Inputs(sizes(N=1, k=3))),
         ),
     ),
 )

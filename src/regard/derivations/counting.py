@@ -1,11 +1,12 @@
-"""Explicit loops that count their multiplications and divisions."""
+"""Multiplications and divisions, counted in explicit loops or by the shapes of matrices."""
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Counter:
@@ -53,3 +54,28 @@ def operations(program: Program) -> Float64[Tensor, ""]:
     counter = Counter()
     program(counter)
     return torch.tensor(float(counter.count), dtype=torch.float64)
+
+
+class OfMatrices(TorchDispatchMode):
+    """Count the multiplications of matrix products and the divisions of matrices.
+
+    Entries of the first matrix that are 0 aren't counted, as those of a diagonal matrix.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.mm.default:
+            self.count += int(args[0].count_nonzero()) * args[1].shape[1]
+        if func is torch.ops.aten.div.Tensor and args[0].ndim == 2:
+            self.count += args[0].numel()
+        return result

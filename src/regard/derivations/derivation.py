@@ -1,13 +1,15 @@
 """A derivation whose every line is evaluated on random inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
+
+from regard.derivations.tex_scope import Law, Letter, Scope
 
 TOLERANCE = 1e-9
 """Largest relative error of a line that holds."""
@@ -30,6 +32,17 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 
 @dataclass(frozen=True)
+class Worst:
+    """Inputs for which most of a bound is reached."""
+
+    where: str
+    """The inputs in words, with inline TeX between dollar signs."""
+    inputs: Callable[[], Inputs]
+    share: float = 0.97
+    """At least so much of the bound is reached."""
+
+
+@dataclass(frozen=True)
 class Step:
     r"""One line of a derivation.
 
@@ -45,8 +58,12 @@ class Step:
     """Why the line follows, in prose with inline TeX between dollar signs."""
     remainder: Value | None = None
     """For a line that begins with `≈`: a bound on the difference, entry by entry."""
+    worst: Worst | None = None
+    """For a line that begins with `≤`, `≥` or `≈`: where its bound is reached."""
 
     def __post_init__(self) -> None:
+        if (self.relation in ("≤", "≥", "≈")) != (self.worst is not None):
+            raise ValueError(f"{self.tex}: a worst case belongs to ≤, ≥ and ≈, which need one")
         if (self.relation == "≈") != (self.remainder is not None):
             raise ValueError(f"{self.tex}: a remainder belongs to ≈, and ≈ needs one")
 
@@ -54,6 +71,14 @@ class Step:
     def relation(self) -> Relation:
         """Relation to the line before; empty where a new chain begins."""
         return _SIGNS.get(self.tex.split(maxsplit=1)[0], "")
+
+    @property
+    def text(self) -> str:
+        """The reason, and how much of a bound is reached where."""
+        if self.worst is None:
+            return self.reason
+        share = f"{self.worst.share:.0%}".replace("%", " %")
+        return f"{self.reason} At least {share} of the bound is reached for {self.worst.where}."
 
     def error(self, before: "Step", x: Inputs) -> float:
         """Return by how much the relation to the line before is violated, relatively.
@@ -66,6 +91,17 @@ class Step:
             return float("inf")
         scale = float(torch.stack([left.abs().max(), right.abs().max()]).max())
         return float(self._violation(left, right, x).max()) / scale if scale else 0.0
+
+    def reached(self, before: "Step") -> float:
+        """Return the share of the bound that is reached in the worst case, of all entries."""
+        if self.worst is None:
+            raise ValueError(f"{self.tex}: no bound")
+        x = self.worst.inputs()
+        left, right = before.value(x).double(), self.value(x).double()
+        if self.remainder is not None:
+            left, right = (left - right).abs(), self.remainder(x)
+        small, large = (right, left) if self.relation == "≥" else (left, right)
+        return float((small / large)[large != 0].max())
 
     def _violation(
         self, left: Float64[Tensor, "*shape"], right: Float64[Tensor, "*shape"], x: Inputs
@@ -89,8 +125,14 @@ class Derivation:
     draw: Callable[[torch.Generator], Inputs]
     """Random float64 inputs, of random sizes."""
     steps: tuple[Step, ...]
-    letters: Callable[[Inputs], Mapping[str, Tensor]] = lambda _: {}
+    letters: Callable[[Inputs], Mapping[str, Letter]] = lambda _: {}
     """What the lines call by a letter of its own beside the inputs, such as `v_a` (`va`)."""
+    indices: Callable[[Inputs], Mapping[str, range]] = lambda _: {}
+    """Indices for all of whose values lines hold, in the order of the axes of their values."""
+    laws: Callable[[Inputs], Mapping[str, Law]] = lambda _: {}
+    """Distributions of what is random inside of an expectation."""
+    defined: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Letters and functions by their definition in TeX."""
 
     def __post_init__(self) -> None:
         if self.steps[0].relation:
@@ -103,9 +145,11 @@ class Derivation:
         for start, stop in pairwise([*starts, len(self.steps)]):
             yield self.steps[start:stop]
 
-    def values(self, x: Inputs) -> dict[str, Tensor]:
-        """Return inputs and letters by their names in TeX, without underscores."""
-        return {name.replace("_", ""): value for name, value in {**x, **self.letters(x)}.items()}
+    def scope(self, x: Inputs) -> Scope:
+        """Return what the lines may name: inputs and letters without underscores, indices, laws."""
+        inputs = {name.replace("_", ""): value for name, value in x.items()}
+        letters = {**inputs, **self.letters(x)}
+        return Scope(letters, self.indices(x), self.laws(x), self.defined)
 
     def check(self, seed: int) -> tuple[float, ...]:
         """Evaluate every line on random inputs; return the relative error of each.

@@ -7,8 +7,9 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import Letter
 
 
 def _draw(generator: Generator) -> Inputs:
@@ -25,9 +26,11 @@ def _features(c: Counter, x: Float64[Tensor, "n d"], w: Tensor) -> Float64[Tenso
     return (c.product(x, w.T) - halves[:, None]).exp()
 
 
-def _letters(x: Inputs) -> dict[str, Tensor]:
-    """Q' and K'."""
-    return {f"{name}'": _features(Counter(), x[name], x.W) for name in "QK"}
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """Q' and K', and F, the operations that they take."""
+    counter = Counter()
+    made = {f"{name}'": _features(counter, x[name], x.W) for name in "QK"}
+    return {**made, "F": x.L.new_tensor(counter.count)}
 
 
 def _weights_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
@@ -80,9 +83,9 @@ FEATURE_PRODUCTS = Derivation(
         ),
         Step(r"= L^2 (2 d + 1)", lambda x: x.L**2 * (2 * x.d + 1), "Collect terms."),
         Step(
-            r"\mathrm{cost}\left( Q' (K'^\top V) \right)",
+            r"F + \mathrm{cost}\left( Q' (K'^\top V) \right)",
             lambda x: operations(lambda c: _features_first(c, x)),
-            "With features, theirs included, counted.",
+            "With features, counted; $F$ of these operations make the features.",
         ),
         Step(
             r"= 2 \left( L m d + L (d + 1) \right) + L m d + L m d",
@@ -96,7 +99,7 @@ FEATURE_PRODUCTS = Derivation(
         ),
         Step(
             r"\frac{\mathrm{cost}\left( \exp(Q K^\top / \sqrt d) \, V \right)}"
-            r"{\mathrm{cost}\left( Q' (K'^\top V) \right)}",
+            r"{F + \mathrm{cost}\left( Q' (K'^\top V) \right)}",
             _ratio,
             "The speed-up.",
         ),
@@ -106,9 +109,10 @@ FEATURE_PRODUCTS = Derivation(
             r"Divide by $L$. For large $m$ and $d$ it is about $\frac{L}{2 m}$.",
         ),
         Step(
-            r"\geq \frac{L}{4 m}",
-            lambda x: x.L / (4 * x.m),
-            r"$4 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $4 m (d + 1) \geq 2 (d + 1)$.",
+            r"\geq \frac{L}{3 m}",
+            lambda x: x.L / (3 * x.m),
+            r"$3 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $m (2 d + 3) \geq 2 d + 2$.",
+            worst=Worst(r"$m = 1$ and a large $d$", lambda: Inputs(sizes(L=9, d=100, m=1))),
         ),
     ),
 )

@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import number, orthonormal, size
 from regard.derivations.heads import attend
+from regard.derivations.tex_scope import Letter
 
 
 def _draw_parts(generator: Generator) -> Inputs:
@@ -39,11 +40,22 @@ def _power(x: Inputs) -> Float64[Tensor, ""]:
     return (x.beta**2).exp()
 
 
-def _letters(x: Inputs) -> dict[str, Tensor]:
-    """u_a to u_d, and x_1 to x_3."""
-    states = zip(("x1", "x2", "x3"), _states(x), strict=True)
-    return {**{f"u{name}": x[name] for name in "abcd"}, **dict(states)}
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """u_a to u_d, states, matrices, queries, keys and values, and the weights α_1j and α_2j."""
+    states, value, query = _states(x), _value_matrix(x), _query_matrix(x)
+    queries = states @ query.T
+    weights = (queries @ states.T).softmax(1)
+    parts = {f"u{name}": x[name] for name in "abcd"}
+    rows = {"x": states, "q": queries, "k": states, "v": states @ value.T, "alpha": weights}
+    return {**parts, **rows, "V": value, "Q": query}
 
+
+def _large() -> Inputs:
+    u = 3 * torch.eye(4).double()
+    return Inputs(a=u[0], b=u[1], c=u[2], d=u[3], beta=torch.tensor(3.0).double())
+
+
+_LARGE = Worst(r"a large $\beta$", _large)
 
 HEAD_DESIGN = Derivation(
     name="head-design",
@@ -54,6 +66,7 @@ HEAD_DESIGN = Derivation(
     r"$Q = \frac{1}{\beta^2} (u_d u_a^\top + u_c u_d^\top)$. Scores are not scaled.",
     draw=_draw_parts,
     letters=_letters,
+    indices=lambda _: {"j": range(1, 4)},
     steps=(
         Step(
             r"\sum_j \mathrm{softmax}_j (x_j^\top x_2) \, x_j",
@@ -73,6 +86,7 @@ HEAD_DESIGN = Derivation(
             remainder=lambda x: (
                 (-(x.beta**2)).exp() * (_states(x)[0] + _states(x)[2] - 2 * x.a).abs()
             ),
+            worst=_LARGE,
         ),
         Step(
             r"V \, (x_1, x_2, x_3)",
@@ -144,6 +158,7 @@ HEAD_DESIGN = Derivation(
             lambda x: x.b,
             r"The difference is at most $e^{-\beta^2} |u_b + u_c|$ in every entry.",
             remainder=lambda x: (-(x.beta**2)).exp() * (x.b + x.c).abs(),
+            worst=_LARGE,
         ),
         Step(
             r"\left( k_1^\top q_1, \; k_2^\top q_1, \; k_3^\top q_1 \right)",
@@ -167,6 +182,7 @@ HEAD_DESIGN = Derivation(
             r"The difference is at most $e^{-\beta^2} |u_b - 2 u_c|$ in every entry. As $\beta$ is "
             "very large, both are nearly 0.",
             remainder=lambda x: (-(x.beta**2)).exp() * (x.b - 2 * x.c).abs(),
+            worst=_LARGE,
         ),
     ),
 )

@@ -1,15 +1,15 @@
 """Queries of one head that average two values, with exact and with noisy keys."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, orthonormal, size, sizes, two_of
 from regard.derivations.expectation import expect
+from regard.derivations.tex_scope import Law, Letter, Normal, Points
 
 HALF = 0.5**0.5
 """Standard deviation of γ, the length of k_a."""
@@ -56,10 +56,18 @@ def _marks(x: Inputs) -> Float64[Tensor, " n"]:
     return torch.tensor([float(j in (int(x.a), int(x.b))) for j in range(len(x.mu))]).double()
 
 
-def _letters(*names: str) -> Callable[[Inputs], dict[str, Tensor]]:
-    """Return a function that gives the rows a and b of some inputs, such as v_a."""
-    return lambda x: {f"{name}{row}": x[name][x[row]] for name in names for row in "ab"}
+def indices_of_keys(x: Inputs) -> dict[str, range]:
+    """Return the indices i and j of all keys."""
+    return dict.fromkeys("ij", range(1, len(x.v) + 1))
 
+
+def _keys_of_query(**others: float) -> Inputs:
+    """Keys with values that differ, and a query of some length."""
+    x = draw_keys(Generator().manual_seed(0))
+    return Inputs(x | {name: torch.tensor(value).double() for name, value in others.items()})
+
+
+_LONG = Worst("a large $t$", lambda: _keys_of_query(t=8.0))
 
 AVERAGING_QUERY = Derivation(
     name="averaging-query",
@@ -68,7 +76,8 @@ AVERAGING_QUERY = Derivation(
     r"scores $k_j^\top q$, not scaled. The query is $q = t (k_a + k_b)$ with $a \neq b$ and $t > "
     "0$.",
     draw=draw_keys,
-    letters=_letters("v"),
+    letters=lambda x: {"k": x.mu, "q": _query(x), "alpha": (x.mu @ _query(x)).softmax(0)},
+    indices=indices_of_keys,
     steps=(
         Step(r"k_j^\top q", lambda x: x.mu @ _query(x), "The score of any key."),
         Step(
@@ -110,6 +119,7 @@ AVERAGING_QUERY = Derivation(
             r"\leq \frac{n - 2}{2} \, e^{-t}",
             lambda x: (x.n - 2) / 2 * (-x.t).exp(),
             r"Drop $n - 2$ from the denominator. It is small once $t$ is well above $\ln n$.",
+            worst=_LONG,
         ),
         Step(
             r"c = \sum_j \alpha_j v_j",
@@ -135,6 +145,7 @@ AVERAGING_QUERY = Derivation(
                 * (-x.t).exp()
                 * (others(x, x.a, x.b).mean(0) - (x.v[x.a] + x.v[x.b]) / 2).abs()
             ),
+            worst=_LONG,
         ),
     ),
 )
@@ -187,6 +198,23 @@ def _share(x: Inputs) -> Float64[Tensor, ""]:
     return 1 / (1 + (-x.t * (x.gamma - 1)).exp())
 
 
+def _noisy_letters(x: Inputs) -> dict[str, Letter]:
+    """The query, noisy keys and their weights; the weights β with a long k_a; and s."""
+    weights, identity = _noisy_weights(x), torch.eye(x.mu.shape[1]).double()
+    keys = {"k": x.mu + x.noise, "varepsilon": x.noise, "q": _query(x), "I": identity}
+    beta = (long_key(x, x.gamma) @ _query(x)).softmax(0)
+    shares = {"alphaa": weights[x.a], "alphab": weights[x.b], "beta": beta, "s": _share(x)}
+    return {**keys, **shares}
+
+
+def _noisy_laws(x: Inputs) -> dict[str, Law]:
+    """The distributions of keys, and of k_a with a length of its own (`\\tilde k_a`)."""
+    d, mu = x.mu.shape[1], x.mu[x.a]
+    z = Normal(torch.zeros(d + 1).double(), 1.0, 2).part(())
+    keys = mu + x.alpha.sqrt() * z.values[:, 1:] + HALF * z.values[:, :1] * mu
+    return {"k": Normal(x.mu, x.alpha.sqrt(), 2), "tilde ka": Points(keys, z.weights)}
+
+
 NOISY_KEYS = Derivation(
     name="noisy-keys",
     title="One head with noisy keys",
@@ -196,7 +224,9 @@ NOISY_KEYS = Derivation(
     r"\frac{1}{2} \mu_a \mu_a^\top$. $\alpha$ without an index is the variance, $\alpha_i$ a "
     "weight. Moments are evaluated by Gauss–Hermite quadrature, exact here.",
     draw=_draw_noisy_keys,
-    letters=_letters("v", "mu"),
+    letters=_noisy_letters,
+    indices=indices_of_keys,
+    laws=_noisy_laws,
     steps=(
         Step(
             r"\mathbb{E}\left[k_i^\top q\right]",
@@ -271,10 +301,11 @@ NOISY_KEYS = Derivation(
             "query of the means still averages.",
         ),
         Step(
-            r"\mathrm{Var}\left[\mu_a^\top k_a\right]",
+            r"\mathrm{Var}\left[\mu_a^\top \tilde k_a\right]",
             _length_variance,
-            r"Second part: the length of $k_a$ along its mean, if $\Sigma_a = \alpha I + "
-            r"\frac{1}{2} \mu_a \mu_a^\top$. Evaluated by quadrature.",
+            r"Second part: the length of a key $\tilde k_a$ along its mean $\mu_a$, if its "
+            r"covariance is $\Sigma_a = \alpha I + \frac{1}{2} \mu_a \mu_a^\top$. Evaluated by "
+            "quadrature.",
         ),
         Step(
             r"= \mu_a^\top \left( \alpha I + \frac{1}{2} \mu_a \mu_a^\top \right) \mu_a",
@@ -295,12 +326,12 @@ NOISY_KEYS = Derivation(
             r"\mathcal{N}(1, \frac{1}{2})$, and $k_i = \mu_i$ for all others.",
         ),
         Step(
-            r"s = \frac{\alpha_a}{\alpha_a + \alpha_b}",
+            r"s = \frac{\beta_a}{\beta_a + \beta_b}",
             lambda x: (
                 (long_key(x, x.gamma) @ _query(x)).softmax(0)[x.a]
                 / (long_key(x, x.gamma) @ _query(x)).softmax(0)[torch.stack([x.a, x.b])].sum()
             ),
-            r"The share of $v_a$ among the two.",
+            r"The share of $v_a$ among the two, where $\beta_j$ are the weights with these keys.",
         ),
         Step(
             r"= \frac{e^{t \gamma}}{e^{t \gamma} + e^t}",
@@ -315,7 +346,7 @@ NOISY_KEYS = Derivation(
             r"$\gamma$.",
         ),
         Step(
-            r"c = \sum_j \alpha_j v_j",
+            r"c = \sum_j \beta_j v_j",
             lambda x: attend(long_key(x, x.gamma), _query(x), x.v),
             "The output.",
         ),
@@ -345,6 +376,7 @@ NOISY_KEYS = Derivation(
                     others(x, x.a, x.b).mean(0) - _share(x) * x.v[x.a] - (1 - _share(x)) * x.v[x.b]
                 ).abs()
             ),
+            worst=Worst(r"a large $t$ and $\gamma < 0$", lambda: _keys_of_query(t=8.0, gamma=-1.0)),
         ),
     ),
 )

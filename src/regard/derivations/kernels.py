@@ -5,9 +5,10 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.expectation import expect
+from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 24
 
@@ -44,6 +45,16 @@ def _by_gauss(x: Inputs, query_factor: Tensor) -> Float64[Tensor, "n m"]:
     return (weighted @ x.V) / weighted.sum(1, keepdim=True)
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """σ."""
+    return {"sigma": x.s2.sqrt()}
+
+
+def _tokens(x: Inputs) -> dict[str, range]:
+    """Indices of tokens."""
+    return dict.fromkeys("ij", range(1, int(x.N) + 1))
+
+
 GAUSSIAN_KERNEL = Derivation(
     name="gaussian-kernel",
     title="Softmax similarity by a Gaussian kernel",
@@ -51,7 +62,9 @@ GAUSSIAN_KERNEL = Derivation(
     r"kernel $\mathcal{K}(q, k) = e^{-\lVert q - k \rVert^2 / 2 \sigma^2}$. In the last lines, "
     r"queries $Q_i$, keys $K_j$ and values $V_j$ of $N$ tokens.",
     draw=_draw_tokens,
-    letters=lambda x: {"sigma": x.s2.sqrt()},
+    letters=_letters,
+    indices=_tokens,
+    defined={"mathcal K(q,k)": r"e^{-\lVert q - k \rVert^2 / 2 \sigma^2}"},
     steps=(
         Step(
             r"\lVert q - k \rVert^2",
@@ -219,6 +232,21 @@ def linear_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     return c.scaled(top, bottom.expand_as(top))
 
 
+def _cost(n: Tensor, d: Tensor, m: Tensor, r: Tensor) -> Float64[Tensor, ""]:
+    """Operations of random features with these sizes, counted."""
+    shapes = {"Q": (n, d), "K": (n, d), "V": (n, m), "w": (r, d)}
+    inputs = {name: torch.ones(int(a), int(b)) for name, (a, b) in shapes.items()}
+    return operations(lambda c: linear_attention(c, Inputs(inputs, s2=torch.ones(()))))
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """All directions, and one with the covariance of the course (`\\tilde w`)."""
+    return {
+        "w": Normal(torch.zeros_like(x.w), x.s2.rsqrt(), _NODES),
+        "tilde w": Normal(torch.zeros_like(x.q), x.s2.sqrt(), 2 * _NODES),
+    }
+
+
 RANDOM_FEATURES_COST = Derivation(
     name="random-features-cost",
     title="Attention by random Fourier features, and its cost",
@@ -230,7 +258,10 @@ RANDOM_FEATURES_COST = Derivation(
     "another kernel, as shown. Expectations are evaluated by Gauss–Hermite quadrature; the cost "
     "is the number of multiplications and divisions, counted in explicit loops.",
     draw=_draw_waves,
-    letters=lambda x: {"sigma": x.s2.sqrt()},
+    letters=lambda x: {**_letters(x), "cost": _cost},
+    indices=_tokens,
+    laws=_laws,
+    defined={"phi(u)": r"\frac{1}{\sqrt R} \left[ \sin(w u), \cos(w u) \right]"},
     steps=(
         Step(
             r"\mathbb{E}\left[ \phi(q)^\top \phi(k) \right]",
@@ -244,14 +275,14 @@ RANDOM_FEATURES_COST = Derivation(
             "Insert the features; all directions have one distribution.",
         ),
         Step(
-            r"= \mathbb{E}\left[ \cos\left( w^\top (q - k) \right) \right]",
+            r"= \mathbb{E}\left[ \cos\left( w_1^\top (q - k) \right) \right]",
             lambda x: _mean_cosine(x, x.s2.rsqrt()),
             r"$\cos a \cos b + \sin a \sin b = \cos(a - b)$, the same for each $r$.",
         ),
         Step(
-            r"= \prod_{e=1}^{D} \mathbb{E}\left[ \cos\left( w_e (q_e - k_e) \right) \right]",
+            r"= \prod_{e=1}^{D} \mathbb{E}\left[ \cos\left( w_{1e} (q_e - k_e) \right) \right]",
             _product_of_cosines,
-            r"The real part of $\prod_e \mathbb{E}[e^{i w_e (q_e - k_e)}]$: entries are "
+            r"The real part of $\prod_e \mathbb{E}[e^{i w_{1e} (q_e - k_e)}]$: entries are "
             "independent, and the sine of a symmetric variable has mean 0.",
         ),
         Step(
@@ -266,10 +297,9 @@ RANDOM_FEATURES_COST = Derivation(
             r"The Gaussian kernel.",
         ),
         Step(
-            r"\mathbb{E}_{w \sim \mathcal{N}(0, \sigma^2 I)}\left[ \cos\left( w^\top (q - k) "
-            r"\right) \right]",
+            r"\mathbb{E}\left[ \cos\left( \tilde w^\top (q - k) \right) \right]",
             lambda x: _mean_cosine(x, x.s2.sqrt()),
-            "With the covariance of the course:",
+            r"With the covariance of the course, $\tilde w \sim \mathcal{N}(0, \sigma^2 I)$:",
         ),
         Step(
             r"= e^{-\sigma^2 \lVert q - k \rVert^2 / 2}",
@@ -319,6 +349,7 @@ RANDOM_FEATURES_COST = Derivation(
             lambda x: 8 * x.N * (x.M + x.D) * x.R,
             r"$4 R \leq 2 (M + D) R$, $D + M \leq (M + D) R$ and $1 \leq \frac{1}{2} (M + D) R$. "
             "So the cost is $O(N (M + D) R)$, linear in $N$; softmax takes $O(N^2 (M + D))$.",
+            worst=Worst(r"$D = M = R = 1$", lambda: Inputs(sizes(N=4, D=1, M=1, R=1)), 0.81),
         ),
     ),
 )

@@ -7,15 +7,16 @@ as a whole, by a sign or a factor. Values on random inputs alone decide which li
 import math
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Value
+from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.tex_scope import Scope
 from regard.derivations.tex_value import TOKEN, Unsupported, last_side, tex_value
 
 SEEDS = range(3)
@@ -58,10 +59,9 @@ def missing_line(derivation: Derivation, key: str) -> MissingLine | None:
     """Return an exercise, chosen by a key; none if no line has enough alterations."""
     rng = random.Random(key)
     for chain, place in _places(derivation, rng):
-        wrong = _alterations(derivation, chain[place])
-        if len(wrong) >= CHOICES - 1:
-            lines = [_right(derivation, chain, place)]
-            lines += map(_wrong, rng.sample(wrong, CHOICES - 1))
+        wrong = _alterations(derivation, chain[place], CHOICES - 1, rng)
+        if len(wrong) == CHOICES - 1:
+            lines = [_right(derivation, chain, place), *map(_wrong, wrong)]
             before = tuple(step.tex for step in chain[:place])
             return MissingLine(before, tuple(rng.sample(lines, len(lines))))
     return None
@@ -71,10 +71,10 @@ def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
     """Return an exercise, chosen by a key; none if no chain of three lines has an alteration."""
     rng = random.Random(f"{key}, wrong line")
     for chain, place in _places(derivation, rng):
-        wrong = _alterations(derivation, chain[place])
-        if len(chain) > 2 and wrong:
+        wrong = _alterations(derivation, chain[place], 1, rng) if len(chain) > 2 else []
+        if wrong:
+            ((tex, apart),) = wrong
             lines = [_equal(derivation, chain, i) for i in range(1, len(chain))]
-            tex, apart = rng.choice(wrong)
             right = f"The right line is ${_body(chain[place].tex)}$."
             reason = f"It isn't equal to the first line: {_apart(apart)}. {right}"
             lines[place - 1] = Line(tex, True, reason)
@@ -135,20 +135,27 @@ def _inputs(derivation: Derivation) -> tuple[Inputs, ...]:
 
 
 @cache
-def _alterations(derivation: Derivation, step: Step) -> list[tuple[str, float]]:
-    """Return altered lines with their difference from the right one, where it shows."""
-    inputs = _inputs(derivation)
-    right = [step.value(x).double() for x in inputs]
-    found = []
-    for tex, value in _altered(derivation, step):
-        try:
-            values = [value(x) for x in inputs]
-        except Unsupported:
-            continue
-        apart = max(map(_difference, right, values))
-        if DIFFERENT < apart < math.inf:
-            found.append((tex, apart))
-    return found
+def _scopes(derivation: Derivation) -> tuple[Scope, ...]:
+    return tuple(map(derivation.scope, _inputs(derivation)))
+
+
+def _alterations(
+    derivation: Derivation, step: Step, count: int, rng: random.Random
+) -> list[tuple[str, float]]:
+    """Return so many altered lines, or fewer, with their difference from the right one."""
+    right = [step.value(x).double() for x in _inputs(derivation)]
+    altered = list(_altered(derivation, step, right))
+    rng.shuffle(altered)
+    differences = ((tex, _largest_difference(right, values)) for tex, values in altered)
+    return list(islice((one for one in differences if DIFFERENT < one[1] < math.inf), count))
+
+
+def _largest_difference(right: Sequence[Tensor], values: Iterable[Tensor]) -> float:
+    """Return the difference on all inputs; 0 for a line that can't be read."""
+    try:
+        return max(map(_difference, right, values))
+    except Unsupported:
+        return 0.0
 
 
 def _difference(right: Tensor, other: Tensor) -> float:
@@ -159,31 +166,37 @@ def _difference(right: Tensor, other: Tensor) -> float:
     return float((right - other).abs().max()) / scale if scale else 0.0
 
 
-def _altered(derivation: Derivation, step: Step) -> Iterator[tuple[str, Value]]:
-    """Yield altered lines as TeX and as functions of the inputs."""
+def _altered(
+    derivation: Derivation, step: Step, right: Sequence[Tensor]
+) -> Iterator[tuple[str, Iterable[Tensor]]]:
+    """Yield altered lines as TeX, with their values on all inputs."""
     if readable(derivation, step):
         for tex in altered_tex(step.tex):
-            yield tex, partial(_read, derivation, tex)
+            yield tex, map(partial(tex_value, tex), _scopes(derivation))
     elif _is_product(step.tex):
         for factor, sign in ((-1.0, "-"), (2.0, r"2 \, "), (0.5, r"\frac{1}{2} \, ")):
-            yield f"= {sign}{_body(step.tex)}", partial(_times, factor, step)
+            yield f"= {sign}{_body(step.tex)}", [factor * value for value in right]
 
 
 @cache
 def readable(derivation: Derivation, step: Step) -> bool:
     """Return whether the value of a line can be read from its TeX."""
     try:
-        for x in _inputs(derivation):
-            _read(derivation, step.tex, x)
+        for scope in _scopes(derivation):
+            tex_value(step.tex, scope)
     except Unsupported:
         return False
     return True
 
 
 def altered_tex(tex: str) -> Iterator[str]:
-    """Yield a line with another sign, another number or another letter in one place."""
+    """Yield a line with another sign, another number or another letter, but e, in one place."""
     side = last_side(tex)
-    places = list(TOKEN.finditer(tex, side.start, side.stop))
+    places = [
+        found
+        for found in TOKEN.finditer(tex, side.start, side.stop)
+        if not (found[0] == "e" and tex.startswith("^", found.end()))
+    ]
     letters = sorted({found[0] for found in places if _LETTER.fullmatch(found[0])})
     for place in places:
         for other in _others(place[0], letters):
@@ -197,14 +210,6 @@ def _others(token: str, letters: Sequence[str]) -> list[str]:
     if token.isdecimal():
         return [str(int(token) + by) for by in (1, -1) if int(token) + by > 1]
     return [letter for letter in letters if letter != token] if token in letters else []
-
-
-def _read(derivation: Derivation, tex: str, x: Inputs) -> Tensor:
-    return tex_value(tex, derivation.values(x))
-
-
-def _times(factor: float, step: Step, x: Inputs) -> Tensor:
-    return factor * step.value(x)
 
 
 def _is_product(tex: str) -> bool:

@@ -5,8 +5,9 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
+from regard.derivations.tex_scope import Letter
 
 
 def _factors(p: Float64[Tensor, "n n"], k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,6 +39,12 @@ def _from_right(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
     return c.product(x.U, scaled)
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """Σ, its entries, and the columns of U and W, also of the last and of all before it."""
+    last = {"sigmak": x.S[-1], "uk": x.U[:, -1], "wk": x.W[:, -1], "Wk-1": x.W[:, :-1]}
+    return {"Sigma": x.S.diag(), "sigma": x.S, "u": x.U.T, "w": x.W.T, **last}
+
+
 ATTENTION_FROM_SVD = Derivation(
     name="attention-from-svd",
     title="Linear attention from a singular value decomposition",
@@ -48,7 +55,7 @@ ATTENTION_FROM_SVD = Derivation(
     r"cost is the number of multiplications, counted in explicit loops. Computing the "
     r"decomposition itself takes $O(n^3)$, which the question leaves out.",
     draw=_draw_softmax_map,
-    letters=lambda x: {"Sigma": x.S.diag()},
+    letters=_letters,
     steps=(
         Step(r"P V", lambda x: x.P @ x.V, "The output of attention."),
         Step(
@@ -96,6 +103,7 @@ ATTENTION_FROM_SVD = Derivation(
             r"\leq 3 n k h",
             lambda x: 3 * x.n * x.k * x.h,
             r"$1 \leq n$. So it is $O(nkh)$, linear in $n$ for a fixed rank.",
+            worst=Worst(r"$n = 1$", lambda: Inputs(sizes(n=1, k=1, h=3))),
         ),
     ),
 )
@@ -138,7 +146,7 @@ ATTENTION_BY_TWO_PROJECTIONS = Derivation(
     r"values above 0, with $U, W \in \mathbb{R}^{n \times k}$. Choose $C = \frac{1}{\sqrt h} "
     r"W^\top$ and $D = W^\top$.",
     draw=_draw_product_map,
-    letters=lambda x: {"Sigma": x.S.diag()},
+    letters=_letters,
     steps=(
         Step(
             r"Q \left( C K \right)^\top D V",

@@ -2,18 +2,22 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect, legendre
 from regard.derivations.random_features import kernel, letters, shrink
+from regard.derivations.tex_scope import Law, Letter, Points
 
 _TERMS = 40
 """Number of terms of the series; all others are below rounding."""
+_LENGTHS, _PHI, _THETA = 26, 32, 16
+"""Nodes for each length, and for both angles of a direction."""
 _FAR = 12.0
 """Bound above all lengths of directions with a probability in float64."""
 
@@ -34,7 +38,7 @@ def _a(x: Inputs) -> Float64[Tensor, ""]:
 
 def _lengths(d: int) -> tuple[Float64[Tensor, " lengths"], Float64[Tensor, " lengths"]]:
     """Lengths ‖w‖ of w ~ N(0, I) in d dimensions, with their probabilities."""
-    r, weights = legendre(0, _FAR, 32)
+    r, weights = legendre(0, _FAR, _LENGTHS)
     log = (d - 1) * r.log() - r**2 / 2 - (d / 2 - 1) * math.log(2) - math.lgamma(d / 2)
     return r, weights * log.exp()
 
@@ -45,26 +49,39 @@ def _directions(d: int) -> tuple[Float64[Tensor, "places 2"], Float64[Tensor, " 
     They are sin θ (cos φ, sin φ) with a uniform φ, where θ has the density
     (d − 2) sin θ cos^(d−3) θ on [0, π/2], or is π/2 for d = 2.
     """
-    phi = torch.arange(40, dtype=torch.float64) * (2 * math.pi / 40)
-    theta, weights = legendre(0, math.pi / 2, 20)
+    phi = torch.arange(_PHI, dtype=torch.float64) * (2 * math.pi / _PHI)
+    theta, weights = legendre(0, math.pi / 2, _THETA)
     if d == 2:
         theta, weights = theta.new_tensor([math.pi / 2]), weights.new_ones(1)
     else:
         weights = weights * (d - 2) * theta.sin() * theta.cos() ** (d - 3)
     circle = torch.stack([phi.cos(), phi.sin()], 1)
     places = theta.sin()[:, None, None] * circle
-    return places.flatten(0, 1), (weights[:, None] / 40).expand(-1, 40).flatten()
+    return places.flatten(0, 1), (weights[:, None] / _PHI).expand(-1, _PHI).flatten()
+
+
+def _products(x: Inputs) -> Points:
+    """w_1·z and w_2·z for orthogonal w_1 and w_2."""
+    unit = _unit_products(len(x.z))
+    return Points(_a(x).sqrt() * unit.values, unit.weights)
+
+
+@cache
+def _unit_products(d: int) -> Points:
+    """The same for a z of norm 1 in d dimensions, over both lengths and all directions."""
+    r, r_weights = _lengths(d)
+    places, weights = _directions(d)
+    grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
+    first, second, at = (axis.flatten() for axis in grid)
+    along = places[at] * torch.stack([r[first], r[second]], 1)
+    return Points(along, r_weights[first] * r_weights[second] * weights[at])
 
 
 def _over_two(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tensor, ""]:
-    """E[f(w_1·z, w_2·z)] for orthogonal w_1 and w_2, over both lengths and all directions."""
-    r, r_weight = _lengths(len(x.z))
-    places, weight = _directions(len(x.z))
-    along = _a(x).sqrt() * places
-    first = r[:, None, None] * along[:, 0]
-    second = r[None, :, None] * along[:, 1]
-    values: Tensor = f(first.expand(-1, len(r), -1), second.expand(len(r), -1, -1))
-    return torch.einsum("ijk,i,j,k->", values, r_weight, r_weight, weight)
+    """E[f(w_1·z, w_2·z)]."""
+    products = _products(x)
+    mean: Tensor = products.weights @ f(*products.values.T)
+    return mean
 
 
 def _variance(x: Inputs) -> Float64[Tensor, ""]:
@@ -146,22 +163,43 @@ def _gain(x: Inputs) -> Float64[Tensor, ""]:
     return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """The letters of features, and both errors."""
+    return {**letters(x), "MSE+": _independent_error(x), "MSEort": _error(x)}
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """The lengths r_i, an entry c of a uniform unit vector, and s_i = w_i·z."""
+    lengths, (places, weights) = Points(*_lengths(len(x.z))), _directions(len(x.z))
+    entry = Points(places[:, 0], weights)
+    return {"r1": lengths, "r2": lengths, "c": entry, "s": _products(x)}
+
+
+def _short() -> Inputs:
+    """x + y of length 0.2."""
+    z = torch.tensor([0.2, 0.0]).double()
+    return Inputs(x=z, y=torch.zeros_like(z), z=z, **sizes(d=2, m=2))
+
+
+_SHORT = Worst("a small $a$", _short)
+
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",
     title="Orthogonal directions reduce the error of positive features",
     given=r"Positive features as before: $\mathrm{SM} = e^{x \cdot y}$, $z = x + y$, $a = \lVert "
     r"z \rVert^2$, $\Lambda = e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}$, and "
-    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{w_i \cdot z}$ with the error $\mathrm{MSE}_{+} "
-    r"= \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. Now $w_i = r_i "
-    r"u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i \sim \chi_d$, "
-    r"$d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated with $m = 2$ by "
-    "quadrature over both lengths and all directions; series are cut where terms are below "
-    "rounding.",
+    r"the estimate $\Lambda \frac{1}{m} \sum_i e^{s_i}$ with $s_i = w_i \cdot z$. Its error is "
+    r"$\mathrm{MSE}_{+} = \frac{1}{m} e^a \mathrm{SM}^2 (1 - e^{-a})$ for independent directions. "
+    r"Now $w_i = r_i u_i$ with $m \leq d$ uniform orthonormal $u_i$ and independent lengths $r_i "
+    r"\sim \chi_d$, $d \geq 2$. The result is theorem 2 of Choromanski et al. (2021). Evaluated "
+    "with $m = 2$ by quadrature over both lengths and all directions; series are cut where terms "
+    "are below rounding.",
     draw=_draw,
-    letters=letters,
+    letters=_letters,
+    laws=_laws,
     steps=(
         Step(
-            r"\mathbb{E}\left[ e^{w_1 \cdot z} \right]",
+            r"\mathbb{E}\left[ e^{s_1} \right]",
             lambda x: _over_two(x, lambda first, second: first.exp() + 0 * second),
             "One direction by itself. Evaluated over its length and all directions.",
         ),
@@ -177,8 +215,8 @@ ORTHOGONAL_FEATURES = Derivation(
             r"Mean squared error of the estimate with orthogonal directions.",
         ),
         Step(
-            r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{w_1 \cdot z} \right] + \frac{m - "
-            r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{s_1} \right] + \frac{m - "
+            r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
             lambda x: (
                 shrink(x) ** 2 * _variance(x) / x.m
                 + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x)
@@ -187,14 +225,14 @@ ORTHOGONAL_FEATURES = Derivation(
             "$m^2$, all equal by symmetry.",
         ),
         Step(
-            r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{w_1 \cdot "
-            r"z}, e^{w_2 \cdot z} \right]",
+            r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, "
+            r"e^{s_2} \right]",
             lambda x: _independent_error(x) + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x),
             "The first term is the error of independent directions. It remains to show that the "
             "covariance is negative.",
         ),
         Step(
-            r"\mathbb{E}\left[ e^{w_1 \cdot z} e^{w_2 \cdot z} \right]",
+            r"\mathbb{E}\left[ e^{s_1} e^{s_2} \right]",
             _mean_product,
             r"For orthogonal directions, $w_1 + w_2$ has the length $\sqrt{r_1^2 + r_2^2}$ and a "
             "uniform direction.",
@@ -221,14 +259,14 @@ ORTHOGONAL_FEATURES = Derivation(
             "denominators.",
         ),
         Step(
-            r"-\mathrm{Cov}\left[ e^{w_1 \cdot z}, e^{w_2 \cdot z} \right]",
+            r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
             lambda x: -_covariance(x),
             "What orthogonal directions gain.",
         ),
         Step(
             r"= e^{a} - \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
             lambda x: _a(x).exp() - _series(lambda k: _power(x, k) * _ratio(x, k)),
-            r"$\mathbb{E}[e^{w_1 \cdot z}]^2 = e^a$.",
+            r"$\mathbb{E}[e^{s_1}]^2 = e^a$.",
         ),
         Step(
             r"= \sum_{k \geq 1} \frac{a^k}{k!} \left( 1 - \prod_{j=0}^{k-1} \frac{d + j}{d + 2j} "
@@ -243,6 +281,7 @@ ORTHOGONAL_FEATURES = Derivation(
             r"Term by term. For $k = 1$ both are 0, and for $k = 2$ both are $\frac{1}{d + 2}$. "
             r"For $k \geq 3$ the product is at most $\frac{d + 1}{d + 2} \cdot \frac{d + 2}{d + "
             r"4}$, so that the left-hand term has at least $\frac{3}{d + 4} \geq \frac{2}{d + 2}$.",
+            worst=_SHORT,
         ),
         Step(
             r"= \frac{2}{d + 2} \left( e^{a} - 2 e^{a/2} + 1 \right)",
@@ -256,23 +295,21 @@ ORTHOGONAL_FEATURES = Derivation(
             "A square.",
         ),
         Step(
-            r"\mathrm{MSE}_{\mathrm{ort}}",
-            _error,
-            "Together:",
+            r"\mathrm{MSE}_{+} - \mathrm{MSE}_{\mathrm{ort}}",
+            lambda x: _independent_error(x) - _error(x),
+            "Together, what orthogonal directions gain:",
         ),
         Step(
-            r"\leq \mathrm{MSE}_{+} - \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( "
-            r"e^{a/2} - 1 \right)^2",
+            r"\geq \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
             lambda x: (
-                _independent_error(x)
-                - (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
+                (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
             ),
             "Insert the bound on the covariance.",
+            worst=_SHORT,
         ),
         Step(
-            r"= \mathrm{MSE}_{+} - \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda "
-            r"\right)^2",
-            lambda x: _independent_error(x) - _gain(x),
+            r"= \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda \right)^2",
+            _gain,
             r"$\Lambda e^{a/2} = \mathrm{SM}$. Orthogonal directions have a smaller error for "
             r"every $x$ and $y$ with $x + y \neq 0$, at no cost.",
         ),

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.expectation import expect
+from regard.derivations.tex_scope import FromZero, Letter, Normal
 
 _BASE = 10_000.0
 
@@ -25,6 +26,7 @@ CONCATENATION = Derivation(
     given=r"Word embeddings $x_1, x_2 \in \mathbb{R}^d$ and position embeddings $p_1, p_2 \in "
     r"\mathbb{R}^d$. Queries and keys are $z$ itself: $z_i = x_i + p_i$ or $z_i = [x_i, p_i]$.",
     draw=_draw_embeddings,
+    laws=lambda x: {"x1": Normal(torch.zeros_like(x.x1), 1.0, 3)},
     steps=(
         Step(
             r"(x_1 + p_1) \cdot (x_2 + p_2)",
@@ -125,6 +127,13 @@ def _clipped(x: Inputs, distance: int) -> int:
     return max(-int(x.clip), min(int(x.clip), distance))
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """The bias, the weights of attention, and k: keys `k_j`, and the largest distance."""
+    bias = x.q_pos @ x.k_pos.T
+    weights = (x.q @ x.k.T + bias).softmax(1)
+    return {"pi": bias, "alpha": weights, "k": lambda *j: x.k[j[0] - 1] if j else x.clip}
+
+
 RELATIVE_BIAS = Derivation(
     name="relative-bias",
     title="A bias that equals concatenated positions",
@@ -133,7 +142,8 @@ RELATIVE_BIAS = Derivation(
     r"last formula there has $v_i$ for $v_j$ and leaves out the normalization; both are corrected "
     r"here. For the count, $T$ is the context length and $m$ the number of heads.",
     draw=_draw_relative,
-    letters=lambda x: {"k": x.clip},
+    letters=_letters,
+    indices=lambda x: dict.fromkeys("ijl", range(1, len(x.q) + 1)),
     steps=(
         Step(
             r"\alpha_{ij} = \mathrm{softmax}_j \left( [q_i, q_i^{\mathrm{pos}}] \cdot "
@@ -253,6 +263,15 @@ def _by_repetition(x: Inputs) -> Float64[Tensor, " d"]:
     return p
 
 
+def _position_letters(x: Inputs) -> dict[str, Letter]:
+    """Frequencies and their rotations from k = 0, M, and positions from p_0 to p_(t+s)."""
+    positions = torch.stack(
+        [_pair(x, place).flatten() for place in torch.arange(int(x.t + x.s) + 2)]
+    )
+    rotations = {"omega": FromZero(x.omega), "m": FromZero(_rotation(x.omega))}
+    return {**rotations, "M": _shift_matrix(x), "p": FromZero(positions)}
+
+
 SHIFT_MATRIX = Derivation(
     name="shift-matrix",
     title="The matrix that shifts a sinusoidal position",
@@ -261,6 +280,8 @@ SHIFT_MATRIX = Derivation(
     "Frequencies vary with $k$, not with the position as one of the courses writes. Lines with "
     "$k$ are checked for every pair.",
     draw=_draw_position,
+    letters=_position_letters,
+    indices=lambda x: {"k": range(len(x.omega))},
     steps=(
         Step(
             r"\begin{pmatrix} \sin \omega_k (t + 1) \\ \cos \omega_k (t + 1) \end{pmatrix}",
@@ -330,9 +351,9 @@ SHIFT_MATRIX = Derivation(
         ),
         Step(r"p_{t+s}", lambda x: _pair(x, x.t + x.s).flatten(), "The whole vector again."),
         Step(
-            r"= M (M \cdots (M p_t))",
+            r"= M \left( M^{s-1} p_t \right)",
             _by_repetition,
-            r"$s$ times one step.",
+            r"$s$ times one step: $M (M \cdots (M p_t))$.",
         ),
         Step(
             r"= M^s p_t",

@@ -1,14 +1,16 @@
 """The product of a query and a key: its mean, its variance, and an example by hand."""
 
+import math
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import expect
+from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 3
 """Nodes of the quadrature, which is exact: no entry occurs with a power above 4."""
@@ -18,6 +20,11 @@ def _draw_normal(generator: Generator) -> Inputs:
     h = size(generator, 1, 3)
     mu: Float64[Tensor, " h"] = normal(generator, h)
     return Inputs(mu=mu, sigma=number(generator, 0.3, 2), m=number(generator, 0.2, 2), **sizes(h=h))
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """The distribution of both vectors."""
+    return dict.fromkeys("qk", Normal(x.mu, x.sigma, _NODES))
 
 
 def _over_both(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -51,6 +58,8 @@ PRODUCT_MEAN = Derivation(
     title="Mean of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    indices=lambda x: {"i": range(1, int(x.h) + 1)},
+    laws=_laws,
     steps=(
         Step(
             r"\mathbb{E}\left[q \cdot k\right]",
@@ -78,8 +87,8 @@ PRODUCT_MEAN = Derivation(
             r"The squared norm of the mean. $\sigma$ has no part in it.",
         ),
         Step(
-            r"\lVert (m, \ldots, m) \rVert^2",
-            lambda x: torch.linalg.vector_norm(x.m.expand(int(x.h))) ** 2,
+            r"\sum_{i=1}^{h} m^2",
+            lambda x: (x.m.expand(int(x.h)) ** 2).sum(),
             r"If every entry of $\mu$ is one number $m$:",
         ),
         Step(r"= h m^2", lambda x: x.h * x.m**2, r"$h$ equal terms."),
@@ -115,6 +124,8 @@ PRODUCT_VARIANCE = Derivation(
     title="Variance of the product of a query and a key",
     given=_GIVEN,
     draw=_draw_normal,
+    indices=lambda x: {"i": range(1, int(x.h) + 1)},
+    laws=_laws,
     steps=(
         Step(
             r"\mathrm{Var}\left[q \cdot k\right]",
@@ -208,11 +219,19 @@ def _score(x: Inputs, h: Float64[Tensor, "2"]) -> Float64[Tensor, ""]:
     return score
 
 
-def _softmax_output(x: Inputs) -> Float64[Tensor, "2"]:
-    """Σ_j softmax_j(scores) W_v h_j."""
+def _softmax_difference(x: Inputs) -> Float64[Tensor, ""]:
+    """‖Σ_j softmax_j(scores) (v_j − v_1)‖."""
+    weights = torch.stack([_score(x, h) for h in (x.h1, x.h2, x.h3)]).softmax(0)
+    differences = torch.stack([x.W_v @ (h - x.h1) for h in (x.h1, x.h2, x.h3)])
+    norm: Tensor = torch.linalg.vector_norm(weights @ differences)
+    return norm
+
+
+def _named(x: Inputs) -> dict[str, Letter]:
+    """The values and scores of all states."""
     states = [x.h1, x.h2, x.h3]
-    weights = torch.stack([_score(x, h) for h in states]).softmax(0)
-    return torch.stack([w * (x.W_v @ h) for w, h in zip(weights, states, strict=True)]).sum(0)
+    scores = torch.stack([_score(x, h) for h in states])
+    return {"v": torch.stack([x.W_v @ h for h in states]), "hat alpha2": scores}
 
 
 def _sum(row: tuple[int, ...], column: tuple[int, ...]) -> tuple[str, int]:
@@ -238,7 +257,11 @@ def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple
     return (
         Step(f"{name}_{i} = W_{name} h_{i}", lambda x: x[f"W_{name}"] @ x[f"h{i}"], reason),
         *((insert,) if inserted else ()),
-        Step(f"= {_in_brackets(*sums)}", lambda x: _vector(*values), "Each row times the column."),
+        Step(
+            f"= {_in_brackets(*sums)}",
+            lambda x: (_matrix(*rows) * _vector(*column)).sum(1),
+            "Each row times the column.",
+        ),
         Step(f"= {_in_brackets(*values)}", lambda x: _vector(*values), "Add."),
     )
 
@@ -257,7 +280,11 @@ def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
             lambda x: _score(x, x[f"h{j}"]),
             reason,
         ),
-        Step(f"= {product}", lambda x: torch.tensor(score), rf"$q_2^\top k_{j}$, entry by entry."),
+        Step(
+            f"= {product}",
+            lambda x: _vector(*query) @ _vector(*key),
+            rf"$q_2^\top k_{j}$, entry by entry.",
+        ),
         Step(
             f"= {score}",
             lambda x: torch.tensor(score),
@@ -274,6 +301,8 @@ PRODUCTS_BY_HAND = Derivation(
     r"h_i$. The query is that of the second state; its scores $\hat\alpha_{2,j} = q_2^\top k_j$ "
     "are not scaled. These are the numbers of the course, so that nothing is drawn.",
     draw=_course_numbers,
+    letters=_named,
+    indices=lambda _: {"j": range(1, 4)},
     steps=(
         *_product("q", 2, "The query of the second state.", inserted=True),
         *_product("k", 1, "The keys. That of the first state:", inserted=True),
@@ -292,30 +321,32 @@ PRODUCTS_BY_HAND = Derivation(
         *_product("v", 2, "For comparison, softmax instead of argmax. It needs the other values:"),
         *_product("v", 3, "And the third:"),
         Step(
-            r"h_2' = \sum_{j=1}^{3} \mathrm{softmax}_j(1054, 852, -396) \, v_j",
-            _softmax_output,
-            "The output with softmax.",
+            r"\lVert h_2' - v_1 \rVert = \lVert \sum_{j=1}^{3} \mathrm{softmax}_j"
+            r"(\hat\alpha_{2,j}) \left( v_j - v_1 \right) \rVert",
+            _softmax_difference,
+            "How far the output with softmax is from that with argmax. Weights sum to 1.",
         ),
         Step(
-            r"= \frac{v_1 + e^{-202} \, v_2 + e^{-1450} \, v_3}{1 + e^{-202} + e^{-1450}}",
+            r"= \frac{\lVert e^{-202} \, (v_2 - v_1) + e^{-1450} \, (v_3 - v_1) \rVert}"
+            r"{1 + e^{-202} + e^{-1450}}",
             lambda x: (
-                (
-                    _vector(23, 46)
-                    + _vector(-202).exp() * _vector(25, 39)
-                    + _vector(-1450).exp() * _vector(10, -12)
+                torch.linalg.vector_norm(
+                    math.exp(-202) * _vector(2, -7) + math.exp(-1450) * _vector(-13, -58)
                 )
-                / (1 + _vector(-202).exp() + _vector(-1450).exp())
+                / (1 + math.exp(-202) + math.exp(-1450))
             ),
             r"Divide numerator and denominator by $e^{1054}$: $852 - 1054 = -202$ and "
             r"$-396 - 1054 = -1450$.",
         ),
         Step(
-            r"\approx \begin{pmatrix} 23 \\ 46 \end{pmatrix}",
-            lambda x: _vector(23, 46),
-            r"The others have weight $2 \cdot 10^{-88}$. Values differ by at most 58, so that the "
-            r"difference is at most $10^{-85}$: softmax and argmax agree, because scores are not "
-            r"scaled.",
-            remainder=lambda x: _vector(1e-85, 1e-85),
+            r"\leq e^{-202} \, \lVert v_2 - v_1 \rVert + e^{-1450} \, \lVert v_3 - v_1 \rVert",
+            lambda x: (
+                math.exp(-202) * torch.linalg.vector_norm(_vector(2, -7))
+                + math.exp(-1450) * torch.linalg.vector_norm(_vector(-13, -58))
+            ),
+            r"The denominator is above 1. The sum is below $2 \cdot 10^{-87}$: softmax and argmax "
+            "agree, because scores are not scaled.",
+            worst=Worst("these numbers", lambda: _course_numbers(Generator())),
         ),
     ),
 )

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, orthonormal, size, sizes
 from regard.derivations.expectation import density, expect, integrate
+from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 24
 _FAR = 14.0
@@ -81,12 +82,15 @@ def _after_square(x: Inputs) -> Float64[Tensor, ""]:
     return integrate(lambda w: density(w, _z(x)), -_FAR, _FAR, d=len(x.x), nodes=120)
 
 
-def letters(x: Inputs) -> dict[str, Tensor]:
-    """Return what derivations of features call z, a, b, SM, Λ, and MSE_+."""
-    a = _a(x)
-    error = a.exp() * kernel(x) ** 2 * (1 - (-a).exp()) / x.m
-    found = {"z": _z(x), "a": a, "b": _b(x), "SM": kernel(x), "Lambda": shrink(x)}
-    return {**found, "MSE+": error}
+def letters(x: Inputs) -> dict[str, Letter]:
+    """Return what derivations of features call z, a, b, SM and Λ."""
+    return {"z": _z(x), "a": _a(x), "b": _b(x), "SM": kernel(x), "Lambda": shrink(x)}
+
+
+def _laws(x: Inputs) -> dict[str, Law]:
+    """All directions, and one of them (w)."""
+    one, every = torch.zeros_like(x.x), torch.zeros(int(x.m), len(x.x)).double()
+    return {"w": Normal(one, 1.0, 2 * _NODES), "W": Normal(every, 1.0, _NODES)}
 
 
 POSITIVE_FEATURES = Derivation(
@@ -100,6 +104,8 @@ POSITIVE_FEATURES = Derivation(
     r"K'^\top$: the product of features is itself the estimate of the exponential.",
     draw=_draw_pair,
     letters=letters,
+    laws=_laws,
+    defined={"phi(u)": r"\frac{1}{\sqrt m} \exp(W u - \lVert u \rVert^2 / 2)"},
     steps=(
         Step(
             r"e^{q \cdot k / \sqrt d}",
@@ -117,8 +123,8 @@ POSITIVE_FEATURES = Derivation(
             "Mean of the estimate. Evaluated by quadrature over all directions at once.",
         ),
         Step(
-            r"= \frac{1}{m} \sum_{i=1}^{m} \mathbb{E}\left[ e^{w_i \cdot x - \lVert x \rVert^2 / "
-            r"2} \; e^{w_i \cdot y - \lVert y \rVert^2 / 2} \right]",
+            r"= \frac{1}{m} \sum_{i=1}^{m} \mathbb{E}\left[ e^{w \cdot x - \lVert x \rVert^2 / "
+            r"2} \; e^{w \cdot y - \lVert y \rVert^2 / 2} \right]",
             lambda x: torch.stack(
                 [
                     _over_one(
@@ -128,7 +134,7 @@ POSITIVE_FEATURES = Derivation(
                 ]
                 * int(x.m)
             ).mean(),
-            "Insert the features. All terms are equal, for directions have one distribution.",
+            "Insert the features. All terms are equal: directions have the distribution of $w$.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; \mathbb{E}\left[ "
@@ -224,6 +230,21 @@ def _grow(x: Inputs) -> Float64[Tensor, ""]:
     return (x.x @ x.x + x.y @ x.y).exp()
 
 
+def _errors(x: Inputs) -> dict[str, Letter]:
+    """The letters of features, and the three errors."""
+    estimates = {
+        "MSEtrig": _error(x, 1 / shrink(x), _cosine(x)),
+        "MSE+": _error(x, shrink(x), _exponential(x)),
+        "MSEhyp": _error(x, shrink(x), _cosh(x)),
+    }
+    return {**letters(x), **estimates}
+
+
+def _long() -> Inputs:
+    """x + y of length 2."""
+    return Inputs(x=torch.tensor([1.2]).double(), y=torch.tensor([0.8]).double(), **sizes(m=1))
+
+
 FAVOR_ERRORS = Derivation(
     name="favor-errors",
     title="Errors of the features of FAVOR+",
@@ -236,7 +257,8 @@ FAVOR_ERRORS = Derivation(
     "errors are lemma 2 of Choromanski et al. (2021). Orthogonal directions have a derivation of "
     "their own. Expectations are evaluated by Gauss–Hermite quadrature.",
     draw=_draw_short_pair,
-    letters=letters,
+    letters=_errors,
+    laws=_laws,
     steps=(
         Step(
             r"\mathrm{MSE}_{\mathrm{trig}}",
@@ -372,6 +394,7 @@ FAVOR_ERRORS = Derivation(
             lambda x: 0.5 * _error(x, shrink(x), _exponential(x)),
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "
             "positive features.",
+            worst=Worst("a large $a$", _long),
         ),
     ),
 )

@@ -1,5 +1,6 @@
 """Number of inputs that a node of argmax attention depends on, counted."""
 
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -7,8 +8,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import size, sizes
+from regard.derivations.tex_scope import Letter
 
 Fields = list[set[int]]
 
@@ -82,42 +84,80 @@ def _everywhere(x: Inputs, value: Tensor) -> Float64[Tensor, " nodes"]:
     return value.expand(int(x.N))
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """Sizes of fields for random and for planted pointers, the nodes a_r(i), and A_lr."""
+    nodes, identity = torch.arange(int(x.N)), torch.eye(int(x.N), dtype=torch.float64)
+    pointers = torch.cat([nodes[None], x.pointers[-1]])
+    counts = {
+        "fn": _counts(_fields(x.pointers)),
+        "fn-1": _counts(_fields(x.pointers[:-1])),
+        "tilde fn": _counts(_fields(_planted(x, int(x.k) + 1, 1))),
+        "hat fn": _counts(_fields(_planted(x, int(x.k), 0), residual=False)),
+    }
+    return {
+        **{name: partial(_entry, count) for name, count in counts.items()},
+        "a": lambda r, i: pointers[int(r), int(i) - 1] + 1.0,
+        "A": identity[x.pointers],
+        "I": identity,
+        "e": torch.ones_like(identity[0]),
+    }
+
+
+def _entry(counts: Float64[Tensor, " nodes"], i: Tensor) -> Float64[Tensor, ""]:
+    return counts[int(i) - 1]
+
+
+def _disjoint() -> Inputs:
+    """Two heads and two layers with planted pointers."""
+    x = Inputs(pointers=torch.zeros(2, 2, 9), **sizes(k=2, n=2, N=9))
+    return Inputs(x | {"pointers": _planted(x, 3, 1)})
+
+
+_PLANTED = Worst("pointers as planted below, whose fields are disjoint", _disjoint)
+
 RECEPTIVE_FIELD = Derivation(
     name="receptive-field",
     title="Receptive field of argmax attention",
     given=r"$N$ nodes a layer, $n$ layers, $k$ heads. With argmax, head $r$ of a layer passes on "
     r"the value of one node $a_r(i)$ to node $i$; with the residual connection, node $i$ also "
     r"keeps its own: $a_0(i) = i$. $R_n(i)$ is the set of inputs that arrive at node $i$ of layer "
-    r"$n$, and $R_0(i) = \{i\}$. The course states the number of paths as the size of the field; "
-    r"it is an upper bound, reached if no two paths begin at the same input. All sets are counted.",
+    r"$n$, $R_0(i) = \{i\}$, and $f_n(i) = |R_n(i)|$ the number of its members. The course states "
+    r"the number of paths as the size of the field; it is an upper bound, reached if no two paths "
+    r"begin at the same input. All sets are counted.",
     draw=_draw,
+    letters=_letters,
+    indices=lambda x: dict.fromkeys("ij", range(1, int(x.N) + 1)),
     steps=(
         Step(
-            r"\max_i \left| R_n(i) \right|",
+            r"\max_i f_n(i)",
             lambda x: _counts(_fields(x.pointers)).max(),
             "The largest field, for random pointers.",
         ),
         Step(
-            r"\leq \max_i \sum_{r=0}^{k} \left| R_{n-1}(a_r(i)) \right|",
+            r"\leq \max_i \sum_{r=0}^{k} f_{n-1}(a_r(i))",
             lambda x: _sum_of_parts(x).max(),
             r"$R_n(i)$ is the union of the fields of node $i$ and of the $k$ nodes that its heads "
             "point to; a union has at most as many members as its parts together.",
+            worst=_PLANTED,
         ),
         Step(
-            r"\leq (k + 1) \, \max_j \left| R_{n-1}(j) \right|",
+            r"\leq (k + 1) \, \max_j f_{n-1}(j)",
             lambda x: (x.k + 1) * _counts(_fields(x.pointers[:-1])).max(),
             r"$k + 1$ parts.",
+            worst=_PLANTED,
         ),
         Step(
             r"\leq (k + 1)^n",
             lambda x: (x.k + 1) ** x.n,
-            r"The same for each layer below; $|R_0(j)| = 1$. One head: $2^n$; two heads: $3^n$.",
+            r"The same for each layer below; $f_0(j) = 1$. One head: $2^n$; two heads: $3^n$.",
+            worst=_PLANTED,
         ),
         Step(
-            r"\sum_j \left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right)_{ij}",
+            r"\left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right) e",
             _paths,
             r"Paths that end in node $i$, for random pointers: $A_{l,r}$ has a 1 in row $i$, at "
-            r"column $a_r(i)$ of layer $l$. Counted by matrix products.",
+            r"column $a_r(i)$ of layer $l$, and $e$ is the vector of ones. Counted by matrix "
+            "products.",
         ),
         Step(
             r"= \prod_{l=1}^{n} (k + 1)",
@@ -130,10 +170,10 @@ RECEPTIVE_FIELD = Derivation(
             "So paths are as many as the bound, wherever heads point.",
         ),
         Step(
-            r"\left| R_n(i) \right|, \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
+            r"\tilde f_n(i), \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
             lambda x: _counts(_fields(_planted(x, int(x.k) + 1, 1))),
-            r"Pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of layer $l$ points "
-            "$r (k + 1)^{l-1}$ nodes on.",
+            r"$\tilde f_n$ for pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of "
+            "layer $l$ points $r (k + 1)^{l-1}$ nodes on.",
         ),
         Step(
             r"= \left| \left\{ i + \sum_{l=1}^{n} d_l (k + 1)^{l-1} \; \mathrm{mod} \; N : 0 \leq "
@@ -149,10 +189,10 @@ RECEPTIVE_FIELD = Derivation(
             "two paths begin at the same input.",
         ),
         Step(
-            r"\left| R_n(i) \right|, \quad a_r(i) = i + (r - 1) k^{l-1} \; \mathrm{mod} \; N, "
+            r"\hat f_n(i), \quad a_r(i) = i + (r - 1) k^{l-1} \; \mathrm{mod} \; N, "
             r"\quad 1 \leq r \leq k",
             lambda x: _counts(_fields(_planted(x, int(x.k), 0), residual=False)),
-            r"Without the residual connection, only the $k$ heads pass on values.",
+            r"$\hat f_n$ without the residual connection: only the $k$ heads pass on values.",
         ),
         Step(
             r"= \left| \left\{ i + \sum_{l=1}^{n} d_l k^{l-1} \; \mathrm{mod} \; N : 0 \leq d_l "

@@ -1,6 +1,7 @@
 """Gradients of softmax with cross-entropy, and of a recurrent network through time."""
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import torch
 from jaxtyping import Float64
@@ -9,6 +10,7 @@ from torch.autograd.functional import jacobian
 
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, size
+from regard.derivations.tex_scope import FromZero, Letter
 
 
 def _labels(generator: Generator, *shape: int) -> Float64[Tensor, "*shape"]:
@@ -56,6 +58,15 @@ def _without_fraction(x: Inputs) -> Float64[Tensor, " c"]:
     return -(x.y[:, None] * (identity - _softmax(x.o))).sum(0)
 
 
+def _logit_letters(x: Inputs) -> dict[str, Letter]:
+    """ŷ, and the derivatives by the logits, by autograd."""
+    return {
+        "hat y": _softmax(x.o),
+        "∂hat y_/∂o_": jacobian(_softmax, x.o),
+        "∂J/∂o_": jacobian(lambda o: _cross_entropy(x.y, o), x.o),
+    }
+
+
 SOFTMAX_CROSS_ENTROPY = Derivation(
     name="softmax-cross-entropy",
     title="Gradient of cross-entropy after a softmax",
@@ -64,6 +75,8 @@ SOFTMAX_CROSS_ENTROPY = Derivation(
     r"$J = -\sum_i y_i \log \hat y_i$. The course does not state that labels sum to 1; "
     r"without it, the result is $(\sum_i y_i) \hat y - y$.",
     draw=_draw_logits,
+    letters=_logit_letters,
+    indices=lambda x: dict.fromkeys("ijl", range(1, len(x.o) + 1)),
     steps=(
         Step(
             r"\frac{\partial \hat y_i}{\partial o_j}",
@@ -166,14 +179,14 @@ def _by_matrix(x: Inputs, t: int) -> Float64[Tensor, "d d"]:
     return gradient
 
 
-def _by_copies(x: Inputs, t: int) -> Float64[Tensor, "d d"]:
-    """Σ_(i ≤ t) ∂J_t/∂W_hh^(i) by autograd, with a copy of W_hh in each step."""
+def _by_copies(x: Inputs, t: int) -> Float64[Tensor, "steps d d"]:
+    """∂J_t/∂W_hh^(i) for each i by autograd, with a copy of W_hh in each step."""
 
     def loss(copies: Tensor) -> Tensor:
         return _loss(x, t, _states(x, list(copies))[t])
 
     gradients: Tensor = jacobian(loss, x.W_hh.repeat(len(x.x), 1, 1))
-    return gradients[:t].sum(0)
+    return gradients
 
 
 def _by_state(x: Inputs, t: int, i: int) -> Float64[Tensor, " d"]:
@@ -209,7 +222,7 @@ def _each_earlier(x: Inputs, value: Callable[[int, int], Tensor]) -> Tensor:
 
 def _each_later(x: Inputs, value: Callable[[int, int], Tensor]) -> Tensor:
     """A value for every pair i > t."""
-    return torch.stack([value(t, i) for i in _steps_of(x) for t in range(1, i)])
+    return torch.stack([value(t, i) for t in _steps_of(x) for i in range(t + 1, len(x.x) + 1)])
 
 
 def _sum_of_uses(x: Inputs, t: int, first: int, gradient: Callable[[int], Tensor]) -> Tensor:
@@ -219,14 +232,54 @@ def _sum_of_uses(x: Inputs, t: int, first: int, gradient: Callable[[int], Tensor
     return sum(terms, torch.zeros_like(x.W_hh))
 
 
-def _backward(x: Inputs) -> Float64[Tensor, "d d"]:
-    """Σ_i δ_i h_(i−1)ᵀ with δ_i = W_yhᵀ g_o_i + W_hhᵀ δ_(i+1), from the last step to the first."""
-    states, gradient = _states(x), torch.zeros_like(x.W_hh)
-    delta = x.W_hh.new_zeros(len(x.W_hh))
+def _deltas(x: Inputs) -> list[Float64[Tensor, " d"]]:
+    """δ_i = W_yhᵀ g_{o_i} + W_hhᵀ δ_(i+1) for each i, from the last step to the first."""
+    deltas = [x.W_hh.new_zeros(len(x.W_hh))]
     for i in reversed(_steps_of(x)):
-        delta = x.W_yh.T @ _g_o(x, i) + x.W_hh.T @ delta
-        gradient += torch.outer(delta, states[i - 1])
-    return gradient
+        deltas.insert(0, x.W_yh.T @ _g_o(x, i) + x.W_hh.T @ deltas[0])
+    return deltas[:-1]
+
+
+def _backward(x: Inputs) -> Float64[Tensor, "d d"]:
+    """Σ_i δ_i h_(i−1)ᵀ."""
+    pairs = zip(_deltas(x), _states(x), strict=False)
+    return torch.stack([torch.outer(delta, state) for delta, state in pairs]).sum(0)
+
+
+def _next_by_state(x: Inputs, i: int) -> Float64[Tensor, "d d"]:
+    """∂h_(i+1)/∂h_i by autograd."""
+    by_state: Tensor = jacobian(lambda h: x.W_hh @ h + x.W_hx @ x.x[i], _states(x)[i])
+    return by_state
+
+
+def _loss_by_output(x: Inputs, t: int) -> Float64[Tensor, " c"]:
+    """∂J_t/∂o_t by autograd."""
+    output = x.W_yh @ _states(x)[t]
+    by_output: Tensor = jacobian(lambda o: _cross_entropy(x.y[t - 1], o), output)
+    return by_output
+
+
+def _if(holds: bool, value: Tensor) -> Tensor:
+    """A value where it is defined; nan elsewhere."""
+    return value if holds else torch.full_like(value, torch.nan)
+
+
+def _network_letters(x: Inputs) -> dict[str, Letter]:
+    """T, states, g_{o_t}, δ_i, and derivatives by autograd."""
+    by_output = torch.stack([_loss_by_output(x, t) for t in _steps_of(x)])
+    return {
+        "T": x.x.new_tensor(len(x.x)),
+        "h": FromZero(torch.stack(_states(x))),
+        "go": torch.stack([_g_o(x, t) for t in _steps_of(x)]),
+        "delta": torch.stack(_deltas(x)),
+        "∂J_/∂o_": cache(lambda t, other: _if(t == other, by_output[t - 1])),
+        "∂o_/∂h_": cache(lambda t, other: _if(t == other, jacobian(x.W_yh.matmul, _states(x)[t]))),
+        "∂h_/∂h_": cache(lambda after, i: _if(after == i + 1, _next_by_state(x, i))),
+        "∂J_/∂h_": cache(partial(_by_state, x)),
+        "∂J_/∂Whh": cache(partial(_by_matrix, x)),
+        "∂J_/∂Whh_": cache(lambda t, i: _by_copies(x, t)[i - 1]),
+        "∂J/∂Whh": jacobian(lambda w: _whole_loss(x, w), x.W_hh),
+    }
 
 
 BACKPROPAGATION_THROUGH_TIME = Derivation(
@@ -239,6 +292,8 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
     r"of states are columns. Write $g_{o_t} = \frac{\partial J_t}{\partial o_t}$. Lines with $t$ "
     r"and $i$ are checked for all of them.",
     draw=_draw_network,
+    letters=_network_letters,
+    indices=lambda x: dict.fromkeys("ti", _steps_of(x)),
     steps=(
         Step(
             r"\frac{\partial J_t}{\partial h_t}",
@@ -264,13 +319,13 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
             "cross-entropy.",
         ),
         Step(
-            r"\frac{\partial J_t}{\partial h_i} \quad (i < t)",
+            r"\frac{\partial J_t}{\partial h_i}, \quad i < t",
             lambda x: _each_earlier(x, lambda t, i: _by_state(x, t, i)),
             "Earlier states. Evaluated by autograd through all steps between.",
         ),
         Step(
             r"= \left(\frac{\partial h_{i+1}}{\partial h_i}\right)^\top "
-            r"\frac{\partial J_t}{\partial h_{i+1}}",
+            r"\frac{\partial J_t}{\partial h_{i+1}}, \quad i < t",
             lambda x: _each_earlier(
                 x,
                 lambda t, i: (
@@ -281,29 +336,29 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
             r"Chain rule: $J_t$ depends on $h_i$ only through the next state $h_{i+1}$.",
         ),
         Step(
-            r"= W_{hh}^\top \, \frac{\partial J_t}{\partial h_{i+1}}",
+            r"= W_{hh}^\top \, \frac{\partial J_t}{\partial h_{i+1}}, \quad i < t",
             lambda x: _each_earlier(x, lambda t, i: x.W_hh.T @ _by_state(x, t, i + 1)),
             r"$h_{i+1} = W_{hh} h_i + W_{hx} x_{i+1}$ is linear in $h_i$. Note the transpose.",
         ),
         Step(
-            r"= (W_{hh}^\top)^{t-i} \, \frac{\partial J_t}{\partial h_t}",
+            r"= (W_{hh}^\top)^{t-i} \, \frac{\partial J_t}{\partial h_t}, \quad i < t",
             lambda x: _each_earlier(
                 x, lambda t, i: torch.linalg.matrix_power(x.W_hh.T, t - i) @ _by_state(x, t, t)
             ),
             r"The same $t - i$ times, from $h_i$ to $h_t$.",
         ),
         Step(
-            r"= (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t}",
+            r"= (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t}, \quad i < t",
             lambda x: _each_earlier(x, lambda t, i: _g_h(x, t, i)),
             r"Insert the gradient of $h_t$. For $i = t$ the power is the identity.",
         ),
         Step(
-            r"\frac{\partial J_t}{\partial h_i} \quad (i > t)",
+            r"\frac{\partial J_t}{\partial h_i}, \quad i > t",
             lambda x: _each_later(x, lambda t, i: _by_state(x, t, i)),
             "Later states. Evaluated by autograd.",
         ),
         Step(
-            r"= 0",
+            r"= 0, \quad i > t",
             lambda x: _each_later(x, lambda t, i: torch.zeros_like(_states(x)[i])),
             r"$J_t$ is computed before $h_i$ exists.",
         ),
@@ -314,7 +369,7 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
         ),
         Step(
             r"= \sum_{i=1}^{t} \frac{\partial J_t}{\partial W_{hh}^{(i)}}",
-            lambda x: _each_t(x, lambda t: _by_copies(x, t)),
+            lambda x: _each_t(x, lambda t: _by_copies(x, t)[:t].sum(0)),
             r"Give each step a copy $W_{hh}^{(i)} = W_{hh}$ of its own. All copies move together, "
             r"so that their gradients add up; those after $t$ have none.",
         ),

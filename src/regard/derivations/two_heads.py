@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
+from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import number
 from regard.derivations.expectation import density, expect, integrate, normal_cdf
-from regard.derivations.heads import HALF, draw_keys, long_key, others
+from regard.derivations.heads import HALF, draw_keys, indices_of_keys, long_key, others
+from regard.derivations.tex_scope import Letter, Normal
 
 _NODES = 64
 _FAR = 1 + 12 * HALF
@@ -82,6 +83,24 @@ def _spread(x: Inputs) -> Float64[Tensor, ""]:
     return (x.v[x.a] - others(x, x.a).mean(0)).square().sum()
 
 
+def _letters(x: Inputs) -> dict[str, Letter]:
+    """A key for a γ, and v̄ without v_a."""
+
+    def key(j: Tensor, gamma: Tensor) -> Float64[Tensor, " d"]:
+        place = int(j) - 1
+        return x.mu[place] * gamma if place == int(x.a) else x.mu[place]
+
+    return {"kappa": key, "bar v-a": others(x, x.a).mean(0)}
+
+
+def _even_odds() -> Inputs:
+    """e^t other keys of one value, here once: p is 0 for γ < 1, and 1 for γ > 1."""
+    t = torch.tensor(50.0).double()
+    row, v = torch.eye(3).double(), torch.tensor([[2.0], [0.5], [0.5]]).double()
+    places = {"a": torch.tensor(0), "b": torch.tensor(1)}
+    return Inputs(mu=row, v=v, t=t, n=t.exp() + 1, **places)
+
+
 _ROOT_2 = torch.tensor(2.0, dtype=torch.float64).sqrt()
 
 TWO_HEAD_OUTPUT = Derivation(
@@ -94,6 +113,15 @@ TWO_HEAD_OUTPUT = Derivation(
     r"The course ignores $\gamma < 0$; here it is part of the distribution. Expectations over "
     r"$\gamma$ are evaluated by Gauss–Hermite quadrature.",
     draw=_draw,
+    letters=_letters,
+    indices=indices_of_keys,
+    laws=lambda _: {"gamma": Normal(torch.ones(()).double(), HALF, _NODES)},
+    defined={
+        "p": r"\frac{e^{t \gamma}}{e^{t \gamma} + n - 1}",
+        "c1": r"\sum_j \mathrm{softmax}_j(t \, \mu_a^\top \kappa(j, \gamma)) \, v_j",
+        "c2": r"\sum_j \mathrm{softmax}_j(t \, \mu_b^\top \kappa(j, \gamma)) \, v_j",
+        "c": r"\frac{1}{2} (c_1 + c_2)",
+    },
     steps=(
         Step(r"c_1", lambda x: _output(x, x.a, x.gamma), "The first head, for one draw."),
         Step(
@@ -155,6 +183,9 @@ TWO_HEAD_OUTPUT = Derivation(
             r"\leq \frac{1}{16} \, \lVert v_a - \bar v_{-a} \rVert^2",
             lambda x: _spread(x) / 16,
             r"$0 \leq p \leq 1$, so that its variance is at most $\frac{1}{4}$.",
+            worst=Worst(
+                r"$n - 1 = e^t$ with a large $t$, all other values equal", _even_odds, 0.95
+            ),
         ),
         Step(
             r"\mathrm{Var}\left[ 1_{\gamma > 0} \right]",
