@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from regard import edits
+from regard import edits, sites
 from regard.decoding.generate import generate
 from regard.runs.run import Run
 from regard.serve.schemas import MAX_BYTES, MAX_CHARACTERS
@@ -99,6 +99,17 @@ def test_an_edited_run_writes_what_generate_writes(runs: list[Path], page: TestC
     ids = [line["token"] for line in tokens]
     seen = page.post("/look", json=request_body(generated=ids, edit=edit.to_toml()))
     assert seen.json()["panels"][0]["name"] == "decoder, edited"
+
+
+def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
+    """Each is the edit that sets its head to zero, as `sites` names it."""
+    layers = page.post("/heads", json={"model": 0}).json()
+    heads = [one.name for one in sites(Run.load(runs[0])) if one.part == "heads"]
+    assert [edit for layer in layers for edit in layer["edits"]] == [
+        edits.zero(name).to_toml() for name in heads
+    ]
+    assert [layer["layer"] for layer in layers] == ["decoder.0", "decoder.1"]
+    assert page.post("/heads", json={"model": 99}).status_code == 422
 
 
 # What is refused

@@ -264,6 +264,21 @@ def test_an_edit_is_shown_beside_the_same_model_without_it(page: "Page") -> None
     button(page, "open layer 1, head 0, difference").wait_for()
 
 
+def test_a_head_is_switched_off_and_on(page: "Page") -> None:
+    look(page)
+    unfold(page, "Edit: none")
+    text, switch = field(page, "Edits of the model, as TOML"), button(page, "decoder.1, head 0")
+    switch.click()
+    page.get_by_role("heading", name=f"decoder, edited: {TEXT}").wait_for()
+    assert text.input_value().strip() == edits.zero("decoder.1.heads.0").to_toml().strip()
+    button(page, "decoder.0, head 1").click()
+    assert text.input_value().count("[[edit]]") == 2
+    assert switch.get_attribute("aria-pressed") == "false"
+    switch.click()
+    assert switch.get_attribute("aria-pressed") == "true"
+    assert text.input_value().strip() == edits.zero("decoder.0.heads.1").to_toml().strip()
+
+
 def test_another_model_and_another_text_stand_beside_it(page: "Page") -> None:
     look(page)
     button(page, "Model").click()

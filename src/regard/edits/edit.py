@@ -109,7 +109,8 @@ class Edits:
 
     def to_toml(self) -> str:
         """Return the edits as TOML: a table `[[edit]]` for each."""
-        return tomli_w.dumps({"edit": without_none(msgspec.to_builtins(self.edits))})
+        plain = without_none(msgspec.to_builtins(self.edits))
+        return "\n".join(f"[[edit]]\n{tomli_w.dumps(one)}" for one in plain) or "edit = []\n"
 
     @property
     def fingerprint(self) -> str:

@@ -26,6 +26,7 @@ from regard.serve.schemas import (
     AskRequest,
     DetailRequest,
     GenerateRequest,
+    HeadsRequest,
     LookRequest,
     ModelInput,
     parse_request,
@@ -59,6 +60,15 @@ class Endpoints:
         body = await parse_request(request, LookRequest)
         with self._worker.slot():
             return await self._worker.run(lambda: _json(self._look(body)))
+
+    async def heads(self, request: Request) -> Response:
+        """Return the heads of each layer, with the edit that sets each to zero."""
+        body = await parse_request(request, HeadsRequest)
+        key = ModelKey(body.model, editable=True)
+        with self._worker.slot():
+            return await self._worker.run(
+                lambda: _json(self._cache.use(key, handlers.head_switches))
+            )
 
     async def detail(self, request: Request) -> Response:
         """Return exact values of one head."""
@@ -154,6 +164,7 @@ def make_app(
         Route("/look.css", _static(page.style(), "text/css")),
         Route("/models", endpoints.models),
         Route("/edit", _static(edit, "text/plain")),
+        Route("/heads", endpoints.heads, methods=["POST"]),
         Route("/look", endpoints.look, methods=["POST"]),
         Route("/detail", endpoints.detail, methods=["POST"]),
         Route("/ask", endpoints.ask, methods=["POST"]),

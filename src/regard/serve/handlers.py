@@ -10,7 +10,8 @@ from torch import Tensor
 from regard.decoding import Sampling, stream
 from regard.decoding.generate import Prompts
 from regard.edits.apply import edited
-from regard.edits.edit import Edits, parse_edit
+from regard.edits.edit import Edits, parse_edit, zero
+from regard.edits.sites import sites
 from regard.explorer.adapters import Adapter
 from regard.explorer.attention_maps import Panel, most_probable, parse_index_ranges
 from regard.explorer.look import adapter_of, editable, look
@@ -96,6 +97,19 @@ def _page_advice(advice: str) -> Iterator[None]:
         yield
     except TooLargeError as error:
         raise TooLargeError(error.fact, advice) from None
+
+
+def head_switches(model: Run | Adapter) -> list[dict[str, Any]]:
+    """Return the heads of each layer, with the edit that sets each to zero.
+
+    Raises:
+        UserError: the model has no sites.
+    """
+    layers: dict[str, list[str]] = {}
+    for site in sites(editable(model)):
+        if site.part == "heads":
+            layers.setdefault(site.layer, []).append(zero(site.name).to_toml())
+    return [{"layer": layer, "edits": of_heads} for layer, of_heads in layers.items()]
 
 
 def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:

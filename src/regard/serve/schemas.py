@@ -40,6 +40,12 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Edits of the model, as TOML."""
 
 
+class HeadsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The heads of a model that can be edited."""
+
+    model: Index
+
+
 class LookRequest(ModelInput, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Attention maps of a model, or of two side by side."""
 

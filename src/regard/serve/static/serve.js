@@ -5,8 +5,8 @@ import { render } from "./look.js";
 import { describe } from "./reply.js";
 
 const form = document.querySelector("form");
-const [description, secondLabel, comparison, generation, asItStands, asking, error, generatedSection, reply, status, view, editing, edits] =
-  ["description", "second-label", "comparison", "generation", "as-it-stands", "asking", "error", "generated", "reply", "status", "view-area", "editing", "edits"]
+const [description, secondLabel, comparison, generation, asItStands, asking, error, generatedSection, reply, status, view, editing, edits, switches] =
+  ["description", "second-label", "comparison", "generation", "as-it-stands", "asking", "error", "generated", "reply", "status", "view-area", "editing", "edits", "switches"]
     .map((name) => document.querySelector(`.${name}`));
 const { model, text, second, otherModel, otherText, otherSecond, word, layers, heads, look, generate, ask, expected, stop, maxNewTokens, temperature, raw, edit } = form.elements;
 const [SAME, UNTRAINED, UNEDITED] = ["the same", "the same, untrained", "the same, not edited"]; // all other options are indices
@@ -187,11 +187,48 @@ function updateComparison() {
 
 function updateEdits() {
   edits.textContent = toml() ? "in use" : "none";
+  for (const button of switches.querySelectorAll("button")) button.ariaPressed = String(!isOff(button.value));
+}
+
+// Switches of heads: each adds the edit that sets its head to zero to the text, or removes it.
+
+const blocks = () => edit.value.split(/(?=^\[\[edit\]\])/m).map((block) => block.trim()).filter(Boolean);
+const isOff = (block) => blocks().includes(block.trim());
+
+function toggle(block) {
+  const others = blocks().filter((other) => other !== block.trim());
+  edit.value = [...others, ...(isOff(block) ? [] : [block.trim()])].join("\n\n");
+  updateEdits();
+  if (text.value) lookAtText();
+}
+
+async function showSwitches() {
+  const current = model.value;
+  switches.replaceChildren();
+  try {
+    const layers = await postJson("heads", { model: Number(current) });
+    if (current !== model.value) return;
+    switches.replaceChildren(...layers.map(({ layer, edits }) => {
+      const row = document.createElement("p");
+      row.append(Object.assign(document.createElement("span"), { textContent: layer }));
+      for (const [head, block] of edits.entries()) {
+        const button = Object.assign(document.createElement("button"), { type: "button", value: block, textContent: head, ariaLabel: `${layer}, head ${head}` });
+        button.addEventListener("click", () => toggle(block));
+        row.append(button);
+      }
+      return row;
+    }));
+    updateEdits();
+  } catch (reason) {
+    if (current === model.value) switches.textContent = reason.message; // a model that can't be edited
+  }
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); lookAtText(); });
 form.addEventListener("input", updateComparison);
 edit.addEventListener("input", updateEdits);
+editing.addEventListener("toggle", () => { if (editing.open) showSwitches(); });
+model.addEventListener("change", () => { if (editing.open) showSwitches(); });
 generate.addEventListener("click", () => { if (form.reportValidity()) generateText(); });
 ask.addEventListener("click", () => { if (form.reportValidity()) askQuestion(); });
 expected.addEventListener("keydown", (event) => {
