@@ -1,5 +1,6 @@
 """regard birthplaces"""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,9 @@ from regard.cli import options
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
-    from regard.studies.birthplaces import Score
+    from regard.studies.birthplaces import Data, Score
+    from regard.studies.stages import Stages
+    from regard.training.loop import ExecutionOptions
 
 
 @click.command()
@@ -60,7 +63,7 @@ def birthplaces(
     json_file: Path | None,
     **execution: Any,
 ) -> None:
-    """Measure what pretraining adds: train on sentences about people, ask for birth places.
+    """Measure what pretraining adds: train on sentences about people, ask for birthplaces.
 
     Existing runs are resumed. To choose a recipe without the questions of birth_dev.tsv, hold out
     training questions. OVERRIDES are settings of the recipe, by default "modern", such as
@@ -72,10 +75,8 @@ def birthplaces(
     import msgspec
 
     from regard.studies.birthplaces import ARMS, Data
-    from regard.studies.birthplaces import birthplaces as study
-    from regard.studies.birthplaces_report import birthplaces_report
     from regard.studies.stages import choose_stages
-    from regard.training.loop import ExecutionOptions, InterruptedTraining
+    from regard.training.loop import ExecutionOptions
 
     if data is None:
         raise UserError("no data: pass their folder as --data or in REGARD_BIRTHPLACES")
@@ -90,16 +91,7 @@ def birthplaces(
         read, name = Data.read(data, stages.pretraining), f"seed-{stages.pretraining.seed}"
         if held_out is not None:
             read, name = read.held_out(held_out), f"{name}-held-out-{held_out}"
-        folder = out / name
-        try:
-            found = study(read, folder, stages, chosen, list(dict.fromkeys(arms or ARMS)))
-        except InterruptedTraining:
-            raise InterruptedTraining(
-                f"stopped and saved in {folder}; repeat the command to resume"
-            ) from None
-        birthplaces_report(found, read, chosen.environment).save(folder / "report.html")
-        click.echo(f"Report: {folder / 'report.html'}")
-        scores += [arm.score for arm in found.values()]
+        scores += _measure(read, out / name, stages, chosen, list(dict.fromkeys(arms or ARMS)))
     _print_table(scores)
     _print_aurocs(scores)
     facts = {
@@ -111,6 +103,29 @@ def birthplaces(
     }
     if json_file:
         options.write_json(json_file, facts)
+
+
+def _measure(
+    data: "Data",
+    folder: Path,
+    stages: "Stages",
+    execution: "ExecutionOptions",
+    arms: Sequence[str],
+) -> "list[Score]":
+    """Train and evaluate the arms of one seed, and write their report."""
+    from regard.studies.birthplaces import birthplaces as study
+    from regard.studies.birthplaces_report import birthplaces_report
+    from regard.training.loop import InterruptedTraining
+
+    try:
+        found = study(data, folder, stages, execution, arms)
+    except InterruptedTraining:
+        raise InterruptedTraining(
+            f"stopped and saved in {folder}; repeat the command to resume"
+        ) from None
+    birthplaces_report(found, data, execution.environment).save(folder / "report.html")
+    click.echo(f"Report: {folder / 'report.html'}")
+    return [arm.score for arm in found.values()]
 
 
 def _print_table(scores: "list[Score]") -> None:

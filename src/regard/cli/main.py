@@ -19,7 +19,7 @@ _COMMANDS = {
         "regard.cli.demo",
         "Pretraining and recall on a fictional world, in 1.5 to 4 minutes.",
     ),
-    "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birth places."),
+    "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birthplaces."),
     "world": ("regard.cli.data", "Write the fictional world to files."),
     "pack": ("regard.cli.pack", "Write a corpus as token files, for training on large texts."),
     "pretrain": ("regard.cli.train", "Train a model on text."),

@@ -98,7 +98,7 @@ _COURSE = Recipe(
     training=_course_training(epochs=650, batch=128, lr=6e-3),
     finetuning="course-finetune",
 )
-"""Assignment 5 of Stanford's CS224N (2021–23), on the birth places of people in Wikipedia."""
+"""Assignment 5 of Stanford's CS224N (2021–23), on the birthplaces of people in Wikipedia."""
 
 _MODERN = msgspec.structs.replace(
     _DEFAULT,
@@ -309,7 +309,7 @@ PURPOSES = {
     "course": "pretrain as CS224N's assignment 5 does",
     "course-finetune": "finetune a run of course on questions",
     "course-questions": "train questions as that assignment does without pretraining",
-    "modern": "pretrain on a text and questions: the birth places of real people",
+    "modern": "pretrain on a text and questions: the birthplaces of real people",
     "demo": "pretrain on the fictional world of regard world",
     "demo-finetune": "finetune a run of demo on questions",
     "demo-questions": "train questions of that world alone",
