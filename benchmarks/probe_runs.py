@@ -1,7 +1,6 @@
 """Runs of probes that the studies of circuits train, and rows to measure them on."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,8 +12,12 @@ import regard
 from regard.data import IGNORE
 from regard.edits.activations import activations
 from regard.models.builders import LanguageModel
-from regard.runs.run import Run, load
+from regard.runs.recipes import find_recipe
+from regard.runs.run import Run
+from regard.studies import model_cache
 from regard.tasks.probes import ProbeConfig, as_tokens, draw_probe
+from regard.training.plan import plan_training
+from regard.training.sources.choose import own_source
 
 OTHER_SEED = 1_000_000
 """Added to the seed of a run: measured rows are not those of its training."""
@@ -27,17 +30,22 @@ class Rows(NamedTuple):
     labels: Int[Tensor, "b n"]
 
 
-def trained(probe: str, folder: Path, settings: Sequence[str]) -> Run:
-    """Return a run of a probe, trained unless it is there."""
-    if folder.exists():
-        return load(folder)
-    return regard.train(probe, out=folder, settings=settings, precision="float32")
+def trained(probe: str, settings: Sequence[str]) -> Run:
+    """Return a run of a probe, trained on the first call."""
+    return model_cache.trained(find_recipe(probe, settings))
 
 
-def new_rows(run: Run, rows: int) -> Rows:
-    """Return rows of the run's probe that it wasn't trained on."""
-    assert isinstance(run.recipe.task, ProbeConfig)
-    drawn = draw_probe(run.recipe.task, run.recipe.seed + OTHER_SEED, rows)
+def checkpoints(probe: str, settings: Sequence[str]) -> dict[int, Run]:
+    """Return the run after each checkpoint of a training on a probe, by step."""
+    recipe = find_recipe(probe, settings)
+    return model_cache.cached_checkpoints(plan_training(own_source(recipe), recipe, "unused"))
+
+
+def new_rows(run: Run, rows: int, task: ProbeConfig | None = None) -> Rows:
+    """Return rows of a probe, by default the run's, that the run wasn't trained on."""
+    chosen = run.recipe.task if task is None else task
+    assert isinstance(chosen, ProbeConfig)
+    drawn = draw_probe(chosen, run.recipe.seed + OTHER_SEED, rows)
     return Rows(*(torch.from_numpy(ids) for ids in as_tokens(drawn, run.tokenizer)))
 
 

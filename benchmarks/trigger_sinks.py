@@ -1,9 +1,9 @@
 """Sinks that come with a trigger token, and go with ReLU attention or a gate.
 
-    python benchmarks/trigger_sinks.py [--seeds 3] [--out DIR]
+    python benchmarks/trigger_sinks.py [--seeds 3]
 
 Trains decoders of one layer and one head on `bigram-backcopy` (Guo et al., 2024, arXiv:2410.13835)
-with several mechanisms; trained runs in DIR are used again. Prints a table, a row for each seed.
+with several mechanisms, and prints a table, a row for each seed. Trained runs are cached.
 """
 
 import argparse
@@ -78,13 +78,12 @@ def main() -> None:
     """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("runs/trigger-sinks"))
     options = parser.parse_args()
     table = []
     for name, kind in MECHANISMS.items():
         for seed in range(options.seeds):
             settings = [*SETTINGS, f"seed={seed}", f"model.attention.kind={kind}"]
-            run = trained("bigram-backcopy", options.out / f"{name}-{seed}", settings)
+            run = trained("bigram-backcopy", settings)
             table.append([name, seed, *measure(run, new_rows(run, ROWS))])
     print_table(COLUMNS, table)
 
