@@ -22,9 +22,11 @@ from regard.runs.run import Run
 SHAPES = {"1 layer, 1 head": (1, 1), "1 layer, 2 heads": (1, 2), "2 layers, 1 head": (2, 1)}
 SETTINGS = [
     *("model.d_model=32", "model.d_ff=1", "model.context_length=8", "model.positions.kind=learned"),
-    *("training.steps=1500", "training.log_every=500"),
+    *("task.vocabulary=10", "training.steps=1500"),
 ]
 ROWS, PAIRS = 512, 64
+AGAIN = 3
+"""Position of the repeated name; the two names are before it."""
 
 
 def to_names(weights: Float[Tensor, "b n n"], rows: Rows) -> list[float]:
@@ -33,21 +35,21 @@ def to_names(weights: Float[Tensor, "b n n"], rows: Rows) -> list[float]:
     is_first = rows.tokens[:, 1] == labels
     answer = torch.where(is_first, last[:, 1], last[:, 2])
     other = torch.where(is_first, last[:, 2], last[:, 1])
-    return [float(answer.mean()), float(other.mean()), float(last[:, 3].mean())]
+    return [float(answer.mean()), float(other.mean()), float(last[:, AGAIN].mean())]
 
 
 def effects(run: Run, rows: Rows) -> dict[str, tuple[float, float]]:
     """Return the direct and total effect of each head, as shares of the logit difference."""
-    first_token = run.tokenizer.encode("0")[0]
-    ids = rows.tokens[:PAIRS] - first_token
+    ids = (rows.tokens - run.tokenizer.encode("0")[0])[:PAIRS]
     swapped = ids.clone()
-    swapped[:, 3] = ids[:, 1] + ids[:, 2] - ids[:, 3]
-    names = [[str(int(row[3])) for row in one] for one in (swapped, ids)]
-    texts = [[" ".join(str(int(x)) for x in row) for row in one] for one in (ids, swapped)]
-    metric = edits.logit_difference(right=names[0], wrong=names[1])
-    found = regard.paths(run, *texts, metric=metric, senders="heads")
-    print(found.table())
-    return {}
+    swapped[:, AGAIN] = ids[:, 1] + ids[:, 2] - ids[:, AGAIN]
+    clean, corrupt = ([" ".join(map(str, row)) for row in one.tolist()] for one in (ids, swapped))
+    metric = edits.logit_difference(
+        right=[str(int(name)) for name in swapped[:, AGAIN]],
+        wrong=[str(int(name)) for name in ids[:, AGAIN]],
+    )
+    found = regard.paths(run, clean, corrupt, metric=metric, senders="heads").rows()
+    return {row["site"]: (row["direct"], row["total"]) for row in found}
 
 
 def main() -> None:
@@ -62,20 +64,27 @@ def main() -> None:
             run = trained("indirect-object", [*settings, f"seed={seed}"])
             rows = new_rows(run, ROWS)
             _, accuracy = scored(run, rows)
-            feedforward = [edits.zero(f"decoder.{i}.feedforward") for i in range(layers)]
-            with regard.edited(run, sum(feedforward[1:], start=feedforward[0])):
+            feedforward = (edits.zero(f"decoder.{i}.feedforward") for i in range(layers))
+            with regard.edited(run, edits.Edits(tuple(feedforward))):
                 _, without = scored(run, rows)
             whole.append([shape, seed, accuracy, without])
-            print(whole[-1], flush=True)
             found = effects(run, rows)
             for name in (site.name for site in regard.sites(run) if site.part == "heads"):
                 (weights,) = tensors(run, rows, name.replace("heads", "weights"))
                 with regard.edited(run, edits.zero(name)):
                     _, accuracy = scored(run, rows)
                 by_head.append(
-                    [shape, seed, name, *to_names(weights, rows), *found.get(name, ()), accuracy]
+                    [shape, seed, name, *to_names(weights, rows), *found[name], accuracy]
                 )
-                print(by_head[-1], flush=True)
+    print_table(["model", "seed", "accuracy", "without feed-forward layers"], whole)
+    print()
+    print_table(
+        [
+            *("model", "seed", "head", "to the answer", "to the other, first"),
+            *("to the other, again", "direct effect", "total effect", "accuracy, head at zero"),
+        ],
+        by_head,
+    )
 
 
 if __name__ == "__main__":
