@@ -21,7 +21,7 @@ from regard.drawing import COLORS, panels, to_png
 from regard.explorer.head_scores import at_distance, repeated
 from regard.files import write_file
 from regard.runs.run import Run
-from regard.tasks.circuits import RepeatedConfig
+from regard.tasks.circuit_probes import RepeatedConfig
 
 SETTINGS = [
     *("model.n_heads=2", "model.d_model=32", "model.context_length=40"),

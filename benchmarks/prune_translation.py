@@ -2,9 +2,10 @@
 
     python benchmarks/prune_translation.py [--seeds 3]
 
-Trains encoder–decoders on `translation`, orders their heads by importance on training sentences, as
-`regard prune` does (Michel et al., 2019, arXiv:1905.10650), and at random, and scores the models
-without the first heads of either order on held-out sentences. Trained runs are cached.
+Trains encoder–decoders on `translation`, orders their heads by importance (Michel et al., 2019,
+arXiv:1905.10650) and by ablation on training sentences, as `regard prune` does, and at random. The
+models without the first heads of each order are scored on held-out sentences. Trained runs are
+cached.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SETTINGS = [
     *("training.steps=700", "training.batch=48"),
 ]
 SENTENCES = 200
-SHARES = (1.0, 0.8, 0.6, 0.4, 0.25)
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.4)
 ORDERS = 3
 """Random orders of a model's heads."""
 
@@ -54,10 +55,10 @@ def random_order(run: Run, seed: int) -> list[Unit]:
     return order_units({place: torch.rand(one.groups, generator=draw) for place, one in layers})
 
 
-def by_importance(run: Run, rows: Sequence[Example]) -> tuple[Unit, ...]:
-    """Return all units in the order in which `regard prune` removes them."""
+def pruning_order(run: Run, rows: Sequence[Example], by: str) -> tuple[Unit, ...]:
+    """Return all units in the order in which `regard prune --by BY` removes them."""
     with tempfile.TemporaryDirectory() as folder:
-        return regard.prune(run, rows, out=Path(folder) / "pruned", keep=SHARES[-1]).units
+        return regard.prune(run, rows, out=Path(folder) / "run", by=by, keep=SHARES[-1]).units
 
 
 def main() -> None:
@@ -71,13 +72,13 @@ def main() -> None:
         assert isinstance(run.recipe.task, TranslationConfig)
         split = run.recipe.task.make(seed)
         chosen, held_out = split.training[:SENTENCES], split.test[:SENTENCES]
-        orders = {"importance": by_importance(run, chosen)}
+        orders = {by: pruning_order(run, chosen, by) for by in ("importance", "ablation")}
         orders |= {f"random {i}": tuple(random_order(run, i)) for i in range(ORDERS)}
         for name, units in orders.items():
-            for share in SHARES if name == "importance" else SHARES[1:]:
-                table.append([seed, name, share, *score(run, units, share, held_out)])
-                print(*table[-1], flush=True)
-    print_table(["seed", "order", "share of heads", "exact match", "BLEU"], table)
+            scores = [score(run, units, share, held_out) for share in SHARES]
+            table += [[seed, name, "exact match", *(exact for exact, _ in scores)]]
+            table += [[seed, name, "BLEU", *(bleu for _, bleu in scores)]]
+    print_table(["seed", "order", "score", *(f"{share:.0%} of heads" for share in SHARES)], table)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from torch import Tensor
 import regard
 from regard import edits
 from regard.runs.run import Run
-from regard.tasks.circuits import BEGIN, BigramBackcopyConfig
+from regard.tasks.circuit_probes import BEGIN, BigramBackcopyConfig
 
 HERE = Path(__file__).parent
 MECHANISMS = {

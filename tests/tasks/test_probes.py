@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.data import IGNORE
-from regard.tasks.circuits import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
+from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
 from regard.tasks.mad import (
     FuzzyRecallConfig,
     InContextRecallConfig,

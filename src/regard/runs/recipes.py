@@ -34,7 +34,7 @@ from regard.runs.recipe import (
     read_recipe,
 )
 from regard.tasks.casing import CasingConfig
-from regard.tasks.circuits import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
+from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.mad import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.data import IGNORE
-from regard.tasks.circuits import (
+from regard.tasks.circuit_probes import (
     ASK,
     BEGIN,
     FIRST_NAME,
