@@ -61,6 +61,9 @@ RUNS: dict[str, list[str]] = {
     "fuzzy-recall": ["train", "fuzzy-recall"],
     "memorization": ["train", "memorization"],
     "compression": ["train", "compression"],
+    "repeated": ["train", "repeated"],
+    "indirect-object": ["train", "indirect-object"],
+    "bigram-backcopy": ["train", "bigram-backcopy"],
     "world": ["train", "world", "task.training=40", "task.test=20", "task.people=200"],
 }
 """A command for each recipe, on data that are made in a moment."""

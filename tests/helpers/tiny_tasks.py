@@ -102,6 +102,9 @@ PROBES = {
     "fuzzy-recall": ("task.vocabulary=9", "task.length=16"),
     "memorization": ("task.vocabulary=9", "task.length=8"),
     "compression": _TOKENS,
+    "repeated": ("task.vocabulary=8", "task.length=8", "task.shortest=2", "task.longest=4"),
+    "indirect-object": ("task.vocabulary=8",),
+    "bigram-backcopy": ("task.vocabulary=8", "task.length=8"),
 }
 _SHORT = (
     "tokenizer.kind=characters",

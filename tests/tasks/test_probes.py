@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from regard.data import IGNORE
+from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
 from regard.tasks.mad import (
     FuzzyRecallConfig,
     InContextRecallConfig,
@@ -238,6 +239,9 @@ PROBES: list[ProbeConfig] = [
     NoisyRecallConfig(),
     FuzzyRecallConfig(),
     MemorizationConfig(),
+    RepeatedConfig(),
+    IndirectObjectConfig(vocabulary=2000),
+    BigramBackcopyConfig(),
 ]
 
 

@@ -15,6 +15,7 @@ KINDS = [
     *("mqar", "copy", "selective-copy", "induction", "sort", "reverse"),
     *("needle", "parity", "state-tracking"),
     *("in-context-recall", "noisy-recall", "fuzzy-recall", "memorization", "compression"),
+    *("repeated", "indirect-object", "bigram-backcopy"),
 ]
 
 

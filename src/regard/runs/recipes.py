@@ -34,6 +34,7 @@ from regard.runs.recipe import (
     read_recipe,
 )
 from regard.tasks.casing import CasingConfig
+from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.entailment import EntailmentConfig
 from regard.tasks.mad import (
@@ -268,6 +269,9 @@ TASKS = {
     "compression": msgspec.structs.replace(
         _for_probe(CompressionConfig()), head=ReconstructionHeadConfig()
     ),
+    "repeated": _for_probe(RepeatedConfig()),
+    "indirect-object": _for_probe(IndirectObjectConfig()),
+    "bigram-backcopy": _for_probe(BigramBackcopyConfig()),
 }
 """By the kind of their task."""
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from regard.config import LONGEST, Count, Positive
 from regard.data import IGNORE
+from regard.tasks.circuit_probes import BigramBackcopyConfig, IndirectObjectConfig, RepeatedConfig
 from regard.tasks.mad import (
     CompressionConfig,
     FuzzyRecallConfig,
@@ -235,6 +236,9 @@ ProbeConfig: TypeAlias = (
     | FuzzyRecallConfig
     | MemorizationConfig
     | CompressionConfig
+    | RepeatedConfig
+    | IndirectObjectConfig
+    | BigramBackcopyConfig
 )
 
 
