@@ -400,7 +400,8 @@ def _masked_matrix(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
     problem=r"""With features $\phi$ of queries and keys, causal kernel attention is
 $c_i = \phi(q_i)^\top S_i / \phi(q_i)^\top Z_i$, where
 $S_i = \sum_{j \le i} \phi(k_j) v_j^\top$ and $Z_i = \sum_{j \le i} \phi(k_j)$. Return all
-$c_i$ in linear time: no tensor with $n^2$ or more entries may be made.""",
+$c_i$ in linear time: no tensor with $n^2$ or more entries may be made. Use torch only,
+where entries are counted.""",
     explanation="Running sums: add the token to S and Z, then read both.",
     draw=_features_and_values,
     max_entries=lambda phi_q, **_: len(phi_q) ** 2 - 1,

@@ -48,7 +48,8 @@ def _singular_vectors(rng: torch.Generator) -> Inputs:
     title="Attention from a singular value decomposition",
     problem=r"""The matrix of weights has rank $k$ and is given as $P = U \Sigma W^\top$, with
 $U, W \in \mathbb{R}^{n \times k}$ and $\Sigma = \mathrm{diag}(s)$. Return $PV$ in
-$O(nkh)$: no tensor with $n^2$ or more entries may be made.""",
+$O(nkh)$: no tensor with $n^2$ or more entries may be made. Use torch only, where entries
+are counted.""",
     explanation=r"$U (\Sigma (W^\top V))$, from right to left: $2nkh$ multiplications.",
     draw=_singular_vectors,
     max_entries=lambda u, **_: len(u) ** 2 - 1,

@@ -37,6 +37,7 @@ Return $\partial J / \partial o$ in closed form, without autograd.""",
     explanation=r"$\hat y - y$: the Jacobian of softmax is $\mathrm{diag}(\hat y) - \hat y"
     r" \hat y^\top$, and $y$ sums to 1.",
     draw=_logits_and_labels,
+    autograd=False,
     mistakes=[
         Mistake("The sign is reversed.", lambda o, y: y - o.softmax(-1)),
         Mistake(
@@ -178,6 +179,7 @@ formula, without autograd.""",
     explanation=r"$\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top$: one"
     r" matrix is used at every step, and each use multiplies the state before.",
     draw=_sequence,
+    autograd=False,
     points=2,
     mistakes=[
         Mistake(

@@ -15,7 +15,7 @@ import jaxtyping  # noqa: F401  (imported by the notebooks; here before processe
 import msgspec
 import torch
 
-from regard.exercises.exercise import count_entries
+from regard.exercises.restrictions import ExcludedError, Restrictions, call_restricted
 from regard.exercises.values import decode, encode
 
 OUTPUT = 2000
@@ -43,8 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     function: str
     inputs: list[dict[str, Any]]
     """As JSON values, see `values.encode`."""
-    count_entries: bool = False
-    """Whether tensors are counted, which takes torch a second to begin with."""
+    restrictions: Restrictions = Restrictions()
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -80,7 +79,7 @@ def run_job(job: Job) -> Answers:
             function = _define(job)
             for inputs in job.inputs:
                 call = partial(function, **{name: decode(x) for name, x in inputs.items()})
-                value, most = count_entries(call) if job.count_entries else (call(), 0)
+                value, most = call_restricted(call, job.restrictions)
                 if _size(value) > LARGEST:
                     reason = TOO_LARGE
                     break
@@ -128,6 +127,8 @@ def _explained(error: BaseException, labels: list[str]) -> str:
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
         error.args = (f"{error}; helpers belong above the first exercise",)
     where = f" (line {places[-1][0]} of {places[-1][1]})" if places else ""
+    if isinstance(error, ExcludedError):
+        return f"{error}{where}"
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     return f"{type(error).__name__}: {message[:300]}{where}"
 
