@@ -13,10 +13,6 @@ DIFFERENTIATED = {
     "parameter": f"o = torch.nn.Parameter(o)\ntorch.autograd.backward({TO_SCALAR})\nreturn o.grad",
     "enabled": f"with torch.enable_grad():\n    return torch.autograd.grad({TO_SCALAR}, o)[0]",
     "func.grad": f"return torch.func.grad(lambda o: {TO_SCALAR})(o)",
-    "forward": (
-        "import torch.autograd.forward_ad as fwd\n"
-        "with fwd.dual_level():\n    fwd.make_dual(o, torch.eye(len(o))[0])"
-    ),
     "jacobian": f"return torch.autograd.functional.jacobian(lambda o: {TO_SCALAR}, o)",
 }
 CONVERTED = ["np.asarray({})", "{}.numpy()", "np.exp({})", "{}.tolist()", "np.from_dlpack({})"]
@@ -28,7 +24,6 @@ def in_body(name: str, body: str) -> str:
     return head + "".join(f"    {line}\n" for line in body.splitlines())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's forward_ad
 @pytest.mark.parametrize("way", DIFFERENTIATED)
 def test_autograd_gets_no_points_where_the_problem_excludes_it(way: str) -> None:
     body = DIFFERENTIATED[way].format("o")
@@ -36,6 +31,14 @@ def test_autograd_gets_no_points_where_the_problem_excludes_it(way: str) -> None
     assert found.score == 0
     assert found.reason.startswith("uses autograd, which this exercise excludes")
     assert "of its cell)" in found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's forward_ad
+def test_forward_differentiation_is_excluded_too() -> None:
+    body = "return torch.func.jacfwd(lambda o: o)(o)"
+    found = graded(ALL["softmax_gradient"], in_body("softmax_gradient", body))
+    assert found.reason.startswith("uses autograd")
 
 
 def test_the_line_that_uses_autograd_is_named() -> None:
