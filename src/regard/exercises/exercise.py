@@ -121,8 +121,13 @@ class Exercise:
 
     def run(self, program: Program, inputs: Inputs) -> Result:
         """Return the result of a trusted program."""
+        value, entries = self.call(program, inputs)
+        return self.observed(decode(value), entries, inputs)
+
+    def call(self, program: Program, inputs: Inputs) -> tuple[Any, int]:
+        """Return what a program returns, as JSON, and the entries of its largest tensor."""
         value, entries = call_restricted(partial(program, **_copied(inputs)), self.restrictions)
-        return self.observed(decode(encode(value)), entries, inputs)
+        return encode(value), entries
 
     def observed(self, value: Any, entries: int, inputs: Inputs) -> Result:
         """Return what is compared of a returned value, and of the largest tensor that was made."""

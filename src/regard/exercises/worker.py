@@ -28,6 +28,8 @@ LARGEST = RETURNED // 2
 """Entries of a result that take as many characters."""
 TOO_LARGE = "returns more than can be graded"
 """Message for larger results."""
+NOT_WRITTEN = "not written yet"
+"""Message for a blank."""
 READY = b"ready"
 """Message of a process before it runs a student's code."""
 ANSWERS = "answers.json"
@@ -105,6 +107,11 @@ def _define(job: Job) -> Any:
     return names[job.function]
 
 
+def is_blank(error: BaseException) -> bool:
+    """Return whether an exception is that of a function that is still to be written."""
+    return isinstance(error, NotImplementedError) and not error.args
+
+
 def _reason(error: BaseException, labels: list[str]) -> str:
     try:
         return _explained(error, labels)
@@ -114,8 +121,8 @@ def _reason(error: BaseException, labels: list[str]) -> str:
 
 def _explained(error: BaseException, labels: list[str]) -> str:
     """Return one line: what was raised, and in which line of which cell."""
-    if isinstance(error, NotImplementedError) and not error.args:
-        return "not written yet"
+    if is_blank(error):
+        return NOT_WRITTEN
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "needs more memory than is allowed"
     if isinstance(error, SystemExit):
