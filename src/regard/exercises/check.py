@@ -45,8 +45,8 @@ class Checker:
             return
         self._wrong_tries[exercise.name] += 1
         hints = [f"hint: {hint}"] if hint else []
-        help_ = [f"wrong: {reason}", *hints, _explained(part_of(exercise))]
-        print("\n".join(help_[: self._wrong_tries[exercise.name]]))
+        stages = [f"wrong: {reason}", *hints, _explained(part_of(exercise))]
+        print("\n".join(stages[: self._wrong_tries[exercise.name]]))
 
     def _exercise(self, function: Callable[..., Any]) -> "Exercise":
         from regard.exercises.registry import exercises_of
