@@ -160,7 +160,7 @@ LIGHT = sorted(
     | {"regard.runs.code", "regard.comparison.summary"}
     | {module for module in MODULES if module.rpartition(".")[2].startswith("config")}
     | {"regard.runs.recipe", "regard.runs.recipes", "regard.text.corpus"}
-    | {"regard.text.tokenizer", "regard.text.template"}
+    | {"regard.text.tokenizer", "regard.text.template", "regard.exercises.check"}
     | {
         name
         for name in MODULES

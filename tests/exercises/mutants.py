@@ -9,22 +9,22 @@ MUTANTS: dict[str, list[Mutant]] = {
         ("o.softmax(0) - y", "-y * (1 - torch.softmax(o, 0))", "diagonal"),
     ],
     "state_gradients": [
-        ("w_hh.T @ out", "w_hh @ out", "not transposed"),
+        ("w_hh.T @ out", "w_hh @ out", "by W_hh."),
         (
             "return out",
             "for i in range(t, steps):\n        out[i] = out[t - 1]\n    return out",
-            "nonzero for i > t",
+            "nonzero gradients for i > t",
         ),
         (
             "return out",
             "for i in range(t, steps):\n        out[i] = w_hh.T @ out[i - 1]\n    return out",
-            "nonzero for i > t",
+            "nonzero gradients for i > t",
         ),
     ],
     "recurrent_weight_gradient": [
-        ("h[i - 1])", "h[i])", "h_i"),
+        ("h[i - 1])", "h[i])", "by h_i."),
         ("range(t, 0, -1)", "[t]", "i = t"),
-        ("torch.outer(g, h[i - 1])", "torch.outer(h[i - 1], g)", "transposed"),
+        ("torch.outer(g, h[i - 1])", "torch.outer(h[i - 1], g)", "transpose"),
     ],
     "greedy_translation": [
         ("    token, result", "    h = 0 * h\n    token, result", "never sees the source"),
@@ -32,16 +32,16 @@ MUTANTS: dict[str, list[Mutant]] = {
         (
             "        if token == stop:\n            break\n        result.append(token)",
             "        result.append(token)\n        if token == stop:\n            break",
-            "stop token is part",
+            "included the stop token",
         ),
     ],
     "attention_from_svd": [
         ("u @ (s[:, None] * (w.T @ v))", "u @ torch.diag(s) @ w.T @ v", "n × n"),
-        ("s[:, None] * ", "", "singular values are lost"),
+        ("s[:, None] * ", "", "left out the singular values"),
     ],
     "linear_projections": [
         ("c = wt[:rank]", "c = u[:, :rank].T", "left singular vectors"),
-        ("return c, c / root", "return c, c", "√h is lost"),
+        ("return c, c / root", "return c, c", "left out √h"),
     ],
     "masked_attention": [
         (
@@ -53,11 +53,11 @@ MUTANTS: dict[str, list[Mutant]] = {
         (
             "    scores[:, hidden] = -math.inf\n    return scores.softmax(-1) @ v",
             "    out = scores.softmax(-1) @ v\n    out[hidden] = 0\n    return out",
-            "Queries are hidden",
+            "hid queries",
         ),
     ],
     "product_moments": [
-        (" + 2 * sigma**2 * square", "", "no term with μ"),
+        (" + 2 * sigma**2 * square", "", "term with μ"),
         ("sigma**4", "sigma**2", "hσ² for hσ⁴"),
         ("sigma**4 + 2 * sigma**2", "sigma**2 + 2 * sigma", "standard deviation"),
     ],
@@ -65,61 +65,65 @@ MUTANTS: dict[str, list[Mutant]] = {
         (
             "k[b, :l].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b, :l]",
             "k[b].T / math.sqrt(q.shape[2])\n        out = scores.softmax(-1) @ v[b]",
-            "Pads are attended",
+            "look at pads:",
         ),
-        ("out[:l].mean(0)", "out.mean(0)", "Pads are averaged"),
-        ("l = int(lengths[b])", "l = q.shape[1]", "both"),
+        ("out[:l].mean(0)", "out.mean(0)", "in the mean: leave"),
+        ("l = int(lengths[b])", "l = q.shape[1]", "look at pads and"),
     ],
     "transformer_block": [
-        ("x = x + layer(norm(x))", "x = layer(norm(x))", "connections are missing"),
-        (".triu(1)", ".triu(n)", "not causal"),
+        ("x = x + layer(norm(x))", "x = layer(norm(x))", "residual connections"),
+        (".triu(1)", ".triu(n)", "later ones"),
         ("x = x + layer(norm(x))", "x = norm(x + layer(x))", "after the residual sum"),
-        ("z.view(n, heads, -1).transpose(0, 1)", "z.view(heads, n, -1)", "Heads are rows"),
+        ("z.view(n, heads, -1).transpose(0, 1)", "z.view(heads, n, -1)", "split the rows"),
     ],
     "weighted_query": [
         ("t = 40.0", "t = 1.0", "large t"),
-        (" + math.log(share / (1 - share)) * keys[a]", "", "equal"),
+        (" + math.log(share / (1 - share)) * keys[a]", "", "equal weights"),
     ],
     "found_probability": [
-        ("math.sqrt(variance)", "variance", "variance is used"),
-        ("math.log(n - 1) / t", "0", "forgotten"),
-        ("math.log(n - 1)", "math.log(n)", "not n"),
+        ("math.sqrt(variance)", "variance", "take its root"),
+        ("math.log(n - 1) / t", "0", "forgot the other"),
+        ("math.log(n - 1)", "math.log(n)", "counted n other"),
     ],
     "head_matrices": [
-        ("/ beta**2", "", "β² is missing"),
-        ("torch.outer(d, a) + torch.outer(c, d)", "torch.outer(a, d) + torch.outer(d, c)", "trans"),
+        ("/ beta**2", "", "left out β²"),
+        (
+            "torch.outer(d, a) + torch.outer(c, d)",
+            "torch.outer(a, d) + torch.outer(d, c)",
+            "transposed the outer products",
+        ),
     ],
     "span_corruption": [
         ("len(text) // 4", "len(document) // 4", "whole document"),
-        ("corrupted[1:]", "corrupted[:-1]", "shifted"),
+        ("corrupted[1:]", "corrupted[:-1]", "shift"),
         ("text[end:] + [mask] +", "text[end:] +", "second mask"),
     ],
     "linformer_attention": [
         (
             "(q @ keys.T / math.sqrt(q.shape[1])).softmax(-1) @ values",
             "(q @ e.T @ e @ k.T / math.sqrt(q.shape[1])).softmax(-1) @ v",
-            "width is projected",
+            "projected the width",
         ),
         (
             "    keys = e[:, :length] @ k[:length]\n    values = f[:, :length] @ v[:length]",
             "    keys = e @ k\n    values = f @ v",
-            "Pads are kept",
+            "beyond `length`",
         ),
-        ("f[:, :length]", "e[:, :length]", "by E"),
+        ("f[:, :length]", "e[:, :length]", "by E:"),
     ],
     "big_bird_mask": [
-        ("i < n_global or ", "", "rows are full"),
-        ("j < n_global or ", "", "columns are full"),
+        ("i < n_global or ", "", "fill the rows"),
+        ("j < n_global or ", "", "fill the columns"),
         ("abs(i - j) <= window", "0 <= i - j <= window", "one side"),
     ],
     "positive_features": [
-        (" - (z**2).sum(-1, keepdim=True) / 2", "", "‖x‖²/2"),
-        ("** 0.25", "** 0.5", "share the root"),
-        ("x / x.shape[1] ** 0.25", "x", "isn't divided"),
+        (" - (z**2).sum(-1, keepdim=True) / 2", "", "−‖x‖²/2"),
+        ("** 0.25", "** 0.5", "share this root"),
+        ("x / x.shape[1] ** 0.25", "x", "didn't divide x"),
         (" / math.sqrt(len(w))", "", "1/√m"),
     ],
     "cross_terms": [
-        (" + p @ x.T", "", "cross terms is missing"),
+        (" + p @ x.T", "", "add the other one"),
         ("x @ p.T + p @ x.T", "(x + p) @ (x + p).T - x @ x.T", "cancel"),
         ("x @ p.T + p @ x.T", "-x @ p.T - p @ x.T", "sign"),
     ],
@@ -130,12 +134,12 @@ MUTANTS: dict[str, list[Mutant]] = {
     ],
     "bias_parameters": [
         ("(2 * (length - 1) + 1) * heads", "2 * length * heads", "2T"),
-        (" * heads", "", "own biases"),
+        (" * heads", "", "left out the heads"),
         ("(2 * (length - 1) + 1)", "length", "negative"),
         ("(2 * (length - 1) + 1)", "length**2", "pair of positions"),
     ],
     "receptive_fields": [
-        ("set(before[i])", "set()", "connection is missing"),
+        ("set(before[i])", "set()", "left out the residual connection"),
         (
             "return torch.tensor([len(field) for field in fields])",
             "return torch.tensor([heads**layers] * n)",
@@ -151,7 +155,7 @@ MUTANTS: dict[str, list[Mutant]] = {
         (
             "2 * m * m * k, 2 * m * n * k, 2 * n * n * k",
             "m * m * k, m * n * k, n * n * k",
-            "Only QKᵀ",
+            "only QKᵀ",
         ),
         ("2 * m * n * k", "2 * m * m * k", "cross-attention"),
         (
@@ -162,11 +166,11 @@ MUTANTS: dict[str, list[Mutant]] = {
     ],
     "attention_map": [
         ("math.sqrt(q.shape[1]), -1)", "math.sqrt(q.shape[1]), 0)", "over queries"),
-        (" / math.sqrt(q.shape[1])", "", "aren't divided"),
-        ("math.sqrt(q.shape[1])", "q.shape[1]", "divided by h"),
+        (" / math.sqrt(q.shape[1])", "", "didn't divide"),
+        ("math.sqrt(q.shape[1])", "q.shape[1]", "by h:"),
     ],
     "shift_by": [
-        ("return matrix", "return matrix.T", "transposed"),
+        ("return matrix", "return matrix.T", "transpose"),
         ("10000 ** (-2 * k / d)", "10000 ** (-2 * (k + 1) / d)", "k = 1"),
         ("angle = s * 10000", "angle = 10000", "one position"),
     ],
@@ -179,7 +183,7 @@ MUTANTS: dict[str, list[Mutant]] = {
             "                decoder[b, i, j] = j <= i and i < targets[b]\n"
             "            for j in range(n):\n"
             "                cross[b, i, j] = i < targets[b]",
-            "Queries of padding",
+            "queries of padding",
         ),
         ("j <= i and ", "", "causal"),
     ],
@@ -187,7 +191,7 @@ MUTANTS: dict[str, list[Mutant]] = {
         (
             "            ended = ids[-1] == stop or step == max_tokens - 1",
             "            ended = step == max_tokens - 1",
-            "Finished beams are extended",
+            "extended finished beams",
         ),
         (" / (len(ids) - 1) ** penalty", "", "length penalty"),
         ("    live, finished", "    beams = 1\n    live, finished", "greedy"),
@@ -195,12 +199,12 @@ MUTANTS: dict[str, list[Mutant]] = {
     "softmax_similarity": [
         (" * of_keys", "", "factor of the keys"),
         ("two_variances).exp()", "-two_variances).exp()", "sign"),
-        ("2 * math.sqrt(d)", "2 * d", "not d"),
+        ("2 * math.sqrt(d)", "2 * d", "σ² = d"),
     ],
     "fourier_features": [
         ("g / sigma", "g * sigma", "1/σ²"),
         ("math.sqrt(len(g))", "math.sqrt(2 * len(g))", "1/√(2m)"),
-        (" / math.sqrt(len(g))", "", "1/√m is missing"),
+        (" / math.sqrt(len(g))", "", "left out the factor"),
     ],
     "causal_kernel_attention": [
         ("phi_q[i] @ z)", "phi_q[i] @ phi_k.sum(0))", "last Z"),
@@ -209,7 +213,7 @@ MUTANTS: dict[str, list[Mutant]] = {
             "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))",
             "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))\n"
             "        s = s + torch.outer(phi_k[i], v[i])\n        z = z + phi_k[i]",
-            "before they are updated",
+            "before you updated them",
         ),
         (
             "    rows = []",
@@ -238,9 +242,9 @@ MUTANTS: dict[str, list[Mutant]] = {
             "            vectors[t, 2 * k + 1] = math.cos(angle)",
             "            vectors[t, k] = math.sin(angle)\n"
             "            vectors[t, d // 2 + k] = math.cos(angle)",
-            "All sines",
+            "all sines",
         ),
-        ("-2 * k / d", "-k / d", "k/d"),
+        ("-2 * k / d", "-k / d", "exponent k/d"),
         ("angle = t *", "angle = (t + 1) *", "from 1"),
     ],
     "self_attention": [
@@ -251,10 +255,10 @@ MUTANTS: dict[str, list[Mutant]] = {
             "transposed",
         ),
         ("softmax(1)", "softmax(0)", "over queries"),
-        ("scores.softmax", "(scores / math.sqrt(2)).softmax", "divided by √d"),
+        ("scores.softmax", "(scores / math.sqrt(2)).softmax", "by √d"),
     ],
     "argmax_attention": [
-        ("v[scores.argmax(1)]", "scores.softmax(1) @ v", "those of softmax"),
+        ("v[scores.argmax(1)]", "scores.softmax(1) @ v", "softmax weights"),
         ("argmax(1)", "argmax(0)", "over queries"),
         (
             "    q = [w_q @ state for state in h]\n    k = [w_k @ state for state in h]\n"
@@ -270,7 +274,7 @@ MUTANTS: dict[str, list[Mutant]] = {
             "    n = len(q)\n    q, k, v = (x.reshape(heads, n, -1) for x in (q, k, v))\n"
             "    scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[2])\n"
             "    return (scores.softmax(-1) @ v).reshape(n, -1)\n    width =",
-            "groups of rows",
+            "split the rows",
         ),
         ("    width =", "    heads = 1\n    width =", "one head"),
     ],

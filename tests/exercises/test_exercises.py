@@ -80,6 +80,13 @@ def test_every_hint_has_a_mutant(name: str) -> None:
 
 
 @EACH
+def test_a_hint_says_in_one_or_two_sentences_what_the_student_did_and_should_do(name: str) -> None:
+    for mistake in ALL[name].mistakes:
+        assert re.fullmatch(r"You .+?(\. .+)?: .+\.", mistake.hint), mistake.hint
+        assert len(re.findall(r"\. |\.$", mistake.hint)) <= 2, mistake.hint
+
+
+@EACH
 def test_an_unknown_mistake_gets_a_reason(name: str) -> None:
     exercise = ALL[name]
     right = exercise.expected(exercise.inputs(SEED, 0)).value
@@ -148,7 +155,7 @@ def _make(*mistakes: Mistake) -> Exercise:
 
 
 def test_inputs_that_hide_a_mistake_are_drawn_again() -> None:
-    square = _make(Mistake("Squared.", lambda x: x**2))
+    square = _make(Mistake("You squared x: double it.", lambda x: x**2))
     for index in range(20):
         x = float(square.inputs(SEED, index)["x"])
         assert difference(x**2, 2 * x, 1e-2)
@@ -162,9 +169,9 @@ def test_the_exercise_of_the_docs_works() -> None:
     softmax: Exercise = names["softmax"]
     assert graded(softmax, "def softmax(s):\n    return s.softmax(0)").score == 1
     hint = graded(softmax, "def softmax(s):\n    return s.exp()").hint
-    assert hint == "The result isn't divided by its sum."
+    assert hint == "You left out the denominator: divide by the sum of the exponentials."
 
 
 def test_a_mistake_that_is_none_is_found() -> None:
     with pytest.raises(RuntimeError, match="_double: no inputs"):
-        _make(Mistake("Added.", lambda x: x + x)).inputs(SEED, 0)
+        _make(Mistake("You added x: double it.", lambda x: x + x)).inputs(SEED, 0)

@@ -54,7 +54,7 @@ def test_a_hint_needs_the_mistake_on_all_inputs_that_are_wrong() -> None:
     scores = [case["q"] @ case["k"].T for case in CASES]
     unscaled = [encode(x.softmax(-1)) for x in scores]
     hint, reason = judged([*unscaled[:2], *RIGHT[2:]], [0] * INSTANCES)
-    assert "aren't divided" in hint
+    assert "didn't divide" in hint
     assert "for 2 of 5 inputs" in reason
     assert judged([unscaled[0], encode(scores[1]), *RIGHT[2:]], [0] * INSTANCES)[0] == ""
 

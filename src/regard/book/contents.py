@@ -204,7 +204,7 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
         whole = [item.name for item in items if item.kind in ("study", "figure")
                  and item.measurement is None]  # fmt: skip
         entry = Entry(
-            id=part_id(part),
+            id=part.anchor,
             part=part,
             items=items,
             studies=_blocks(whole, studies),
@@ -238,11 +238,6 @@ def _line_exercise(
     return make(results.proofs[part.derivation].derivation, part.place)
 
 
-def part_id(part: Part) -> str:
-    """Return the id of a part's element."""
-    return f"{part.course}-{part.number}"
-
-
 def derivations_of(part: Part) -> tuple[str, ...]:
     """Return the names of the derivations of a part."""
     return tuple(dict.fromkeys([*filter(None, [part.derivation]), *_named(part, "derivation")]))
@@ -261,7 +256,7 @@ def _named(part: Part, kind: str) -> list[str]:
 
 def _item(part: Part, shown: Shown, results: Results) -> Item:
     kind, _, name = shown.by.partition(":")
-    id_ = f"{part_id(part)}-{shown.id}"
+    id_ = f"{part.anchor}-{shown.id}"
     if kind != "study":
         return Item(id_, shown, kind, name)
     study, _, number = name.partition("/")

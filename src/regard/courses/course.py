@@ -91,6 +91,11 @@ class Part(Config, frozen=True):
         """Course and number, such as "practical-4 2.c.1"."""
         return f"{self.course} {self.number}"
 
+    @property
+    def anchor(self) -> str:
+        """The id of its element in the book."""
+        return f"{self.course}-{self.number}"
+
 
 class Correction(Config, frozen=True):
     """An error in a course."""

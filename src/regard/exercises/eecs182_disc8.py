@@ -44,7 +44,9 @@ def _by_hand(
     return program
 
 
-_TRANSPOSED = "The matrices are transposed: with states in rows, W h is h Wᵀ."
+_TRANSPOSED = (
+    "You multiplied by the transposed matrices. With states in rows, W h is h Wᵀ: transpose them."
+)
 _HEAD = r"""States $h_1, \dots, h_n$ are columns: $q_i = W_q h_i$, $k_i = W_k h_i$,
 $v_i = W_v h_i$. The score of query $i$ and key $j$ is $q_i \cdot k_j$, without a scale."""
 
@@ -61,10 +63,11 @@ $v_i = W_v h_i$. The score of query $i$ and key $j$ is $q_i \cdot k_j$, without 
     mistakes=[
         Mistake(_TRANSPOSED, _by_hand(transpose=True)),
         Mistake(
-            "The softmax runs over queries: a query's weights over the keys sum to 1.",
+            "You took the softmax over queries: take it over keys, so that the weights of each"
+            " query sum to 1.",
             _by_hand(axis=0),
         ),
-        Mistake("The scores are divided by √d: here they have no scale.", _by_hand(scale=2**0.5)),
+        Mistake("You divided the scores by √d: leave out this scale.", _by_hand(scale=2**0.5)),
     ],
 )
 def self_attention(
@@ -109,8 +112,11 @@ key with the largest score.""",
     explanation=r"$h'_i = v_j$ with $j = \arg\max_j q_i \cdot k_j$.",
     draw=_untied,
     mistakes=[
-        Mistake("The weights are those of softmax.", _by_hand()),
-        Mistake("The argmax runs over queries, not over keys.", _hard(axis=0)),
+        Mistake(
+            "You used softmax weights: give all weight to the key with the largest score.",
+            _by_hand(),
+        ),
+        Mistake("You took the argmax over queries: take it over keys.", _hard(axis=0)),
         Mistake(_TRANSPOSED, _hard(transpose=True)),
     ],
 )
@@ -159,14 +165,17 @@ $W_{out} [s_t; c_t]$, for every step.""",
     explanation=r"`softmax(S Hᵀ, dim=-1) H`, beside $S$, times $W_{out}^\top$.",
     draw=_encoder_and_decoder,
     mistakes=[
-        Mistake("The decoder's own states are attended.", _read_out(attended="decoder")),
         Mistake(
-            "The softmax runs over the decoder's steps: the weights of a step sum to 1 over the"
-            " encoder's states.",
+            "You attended to the decoder's own states: attend to the encoder's.",
+            _read_out(attended="decoder"),
+        ),
+        Mistake(
+            "You took the softmax over the decoder's steps: take it over the encoder's states,"
+            " for each step.",
             _read_out(axis=0),
         ),
         Mistake(
-            "Context and state are exchanged: the state comes first.", _read_out(state_first=False)
+            "You exchanged context and state: put the state first.", _read_out(state_first=False)
         ),
     ],
 )
@@ -208,15 +217,15 @@ $k = 0, \dots, d/2 - 1$.""",
     draw=_length_and_width,
     mistakes=[
         Mistake(
-            "All sines come before all cosines: they alternate.",
+            "You put all sines before all cosines: alternate them.",
             lambda length, d: torch.cat([_angles(length, d).sin(), _angles(length, d).cos()], -1),
         ),
         Mistake(
-            "The exponent is k/d: with k up to d/2 − 1 it is 2k/d.",
+            "You used the exponent k/d. k ends at d/2 − 1: use 2k/d.",
             lambda length, d: _interleaved(_angles(length, d, 1.0)),
         ),
         Mistake(
-            "Positions count from 1: the first is t = 0.",
+            "You counted positions from 1: begin at t = 0.",
             lambda length, d: _interleaved(_angles(length + 1, d))[1:],
         ),
     ],
@@ -261,17 +270,18 @@ outputs side by side.""",
     draw=_two_heads,
     mistakes=[
         Mistake(
-            "The scale is the root of the whole width: a head's scores are divided by the root of"
+            "You divided by the root of the whole width: divide a head's scores by the root of"
             " its own.",
             _multi_head(width="model"),
         ),
         Mistake(
-            "Heads are groups of rows, not of columns: split the last axis, then transpose.",
+            "You split the rows into heads. Heads are groups of columns: split the last axis,"
+            " then transpose.",
             _multi_head(split=False, merge=False),
             _multi_head(split=False),
         ),
         Mistake(
-            "All columns are one head.",
+            "You computed one head of all columns: split the columns into heads.",
             lambda q, k, v, heads: _multi_head()(q, k, v, heads=1),
         ),
     ],

@@ -33,12 +33,14 @@ looks at each key.""",
     draw=_queries_and_keys,
     mistakes=[
         Mistake(
-            "The softmax runs over queries: the weights of a query sum to 1 over the keys.",
+            "You took the softmax over queries: take it over keys, the last axis.",
             lambda q, k: (q @ k.T / math.sqrt(q.shape[1])).softmax(0),
         ),
-        Mistake("The scores aren't divided by √h.", lambda q, k: (q @ k.T).softmax(-1)),
         Mistake(
-            "The scores are divided by h, not by its root.",
+            "You didn't divide the scores: divide them by √h.", lambda q, k: (q @ k.T).softmax(-1)
+        ),
+        Mistake(
+            "You divided the scores by h: divide them by its root.",
             lambda q, k: (q @ k.T / q.shape[1]).softmax(-1),
         ),
     ],
@@ -71,9 +73,16 @@ the matrix $M^s$ with $p_{t+s} = M^s p_t$ for every $t$.""",
     r" \cos s\omega_k \end{pmatrix}$ on the diagonal.",
     draw=_width_and_steps,
     mistakes=[
-        Mistake("The matrix is transposed: it shifts backward.", lambda d, s: shift_matrix(d, s).T),
-        Mistake("The frequencies begin at k = 1: the first one is ω₀ = 1.", _shift_from_one),
-        Mistake("The matrix shifts by one position only: return Mˢ.", lambda d, s: shift_matrix(d)),
+        Mistake(
+            "You returned the transpose, which shifts backward: swap rows and columns.",
+            lambda d, s: shift_matrix(d, s).T,
+        ),
+        Mistake(
+            "You began the frequencies at k = 1: begin at k = 0, with ω₀ = 1.", _shift_from_one
+        ),
+        Mistake(
+            "You shifted by one position only: return the power Mˢ.", lambda d, s: shift_matrix(d)
+        ),
     ],
 )
 def shift_by(d: int, s: int) -> Float[Tensor, "d d"]:
@@ -118,15 +127,14 @@ may look at the real source tokens. Rows of padding follow the same rule as the 
     explanation=r"`(j <= i) & (j < targets[b])`, and `j < sources[b]` for every row.",
     draw=_two_lengths,
     mistakes=[
+        Mistake("You hid the diagonal: let each token look at itself.", _masks(diagonal=False)),
         Mistake(
-            "The diagonal is hidden: a token may look at itself.",
-            _masks(diagonal=False),
-        ),
-        Mistake(
-            "Queries of padding are hidden, not keys: padding is what may not be looked at.",
+            "You hid the queries of padding: hide the keys of padding instead.",
             _masks(keys=False),
         ),
-        Mistake("The decoder's mask isn't causal.", _masks(causal=False)),
+        Mistake(
+            "You let the decoder look at later tokens: make its mask causal.", _masks(causal=False)
+        ),
     ],
 )
 def attention_masks(
@@ -221,15 +229,19 @@ counts the stop token. Leave start and stop token out of the result.""",
     points=2,
     mistakes=[
         Mistake(
-            "Finished beams are extended: after the stop token a beam is out of the search.",
+            "You extended finished beams: take a beam out of the search after its stop token.",
             _searched(finish=False),
             _searched(finish=False, cut=False),
         ),
         Mistake(
-            "The length penalty is missing: log-probabilities favor short results.",
+            "You left out the length penalty, and log-probabilities favor short results: divide"
+            " by the length to the power `penalty`.",
             _searched(by_length=False),
         ),
-        Mistake("The search is greedy: it keeps one beam.", _searched(width=1)),
+        Mistake(
+            "You kept one beam, which is greedy search: keep as many as `beams`.",
+            _searched(width=1),
+        ),
     ],
 )
 def best_continuation(
@@ -293,9 +305,16 @@ similarities $e^{q_i \cdot k_j / \sqrt d}$.""",
     r" $e^{\|q\|^2 / 2\sigma^2} e^{\|k\|^2 / 2\sigma^2}$.",
     draw=_gaussian,
     mistakes=[
-        Mistake("The factor of the keys is missing.", lambda **x: _similarity(**x, keys=False)),
-        Mistake("The sign of the exponents is reversed.", lambda **x: _similarity(**x, sign=-1)),
-        Mistake("σ² = d is used: it is √d, not d.", lambda **x: _similarity(**x, power=1.0)),
+        Mistake(
+            "You left out the factor of the keys: multiply by both, that of the queries and that"
+            " of the keys.",
+            lambda **x: _similarity(**x, keys=False),
+        ),
+        Mistake(
+            "You reversed the sign of the exponents: make them positive.",
+            lambda **x: _similarity(**x, sign=-1),
+        ),
+        Mistake("You used σ² = d: use √d.", lambda **x: _similarity(**x, power=1.0)),
     ],
 )
 def softmax_similarity(
@@ -341,15 +360,15 @@ products $\phi(x_i) \cdot \phi(x_j)$, so the order of the features is free.""",
     observe=lambda found, **_: found @ found.T,
     mistakes=[
         Mistake(
-            "The directions have variance σ²: it has to be 1/σ².",
+            "You made directions with variance σ², but it has to be 1/σ²: divide by σ.",
             lambda x, g, sigma: _fourier(x, g, sigma, inverse=False),
         ),
         Mistake(
-            "The factor is 1/√(2m): sine and cosine of one direction add up to 1.",
+            "You used the factor 1/√(2m). Sine and cosine of one direction add up to 1: use 1/√m.",
             lambda x, g, sigma: _fourier(x, g, sigma, m=2),
         ),
         Mistake(
-            "The factor 1/√m is missing.",
+            "You left out the factor of the mean over m directions: multiply by 1/√m.",
             lambda x, g, sigma: _fourier(x, g, sigma) * math.sqrt(len(g)),
         ),
     ],
@@ -400,18 +419,22 @@ def _masked_matrix(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
     problem=r"""With features $\phi$ of queries and keys, causal kernel attention is
 $c_i = \phi(q_i)^\top S_i / \phi(q_i)^\top Z_i$, where
 $S_i = \sum_{j \le i} \phi(k_j) v_j^\top$ and $Z_i = \sum_{j \le i} \phi(k_j)$. Return all
-$c_i$ in linear time: no tensor with $n^2$ or more entries may be made.""",
+$c_i$ in linear time: no tensor with $n^2$ or more entries may be made. Use torch only,
+where entries are counted.""",
     explanation="Running sums: add the token to S and Z, then read both.",
     draw=_features_and_values,
     max_entries=lambda phi_q, **_: len(phi_q) ** 2 - 1,
     points=2,
     mistakes=[
-        Mistake("The last Z is used for all tokens: Z_i ends at j = i.", _sums(z="last")),
+        Mistake("You used the last Z for all tokens: end Z_i at j = i.", _sums(z="last")),
         Mistake(
-            "S and Z are read before they are updated: token i looks at itself too.",
+            "You read S and Z before you updated them. Token i looks at itself too: update first.",
             _sums(late=True),
         ),
-        Mistake("An n × n matrix is made, so that the cost is quadratic in n.", _masked_matrix),
+        Mistake(
+            "You made an n × n matrix, so that the cost is quadratic in n: keep running sums.",
+            _masked_matrix,
+        ),
     ],
 )
 def causal_kernel_attention(

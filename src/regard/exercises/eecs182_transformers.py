@@ -29,13 +29,19 @@ of the two matrices of scores: added minus concatenated.""",
     draw=_words_and_positions,
     mistakes=[
         Mistake(
-            "One of the two cross terms is missing.", lambda x, p: x @ p.T, lambda x, p: p @ x.T
+            "You included one of the two cross terms: add the other one.",
+            lambda x, p: x @ p.T,
+            lambda x, p: p @ x.T,
         ),
         Mistake(
-            "The products of positions are in both matrices: they cancel.",
+            "You included the products of positions. They are in both matrices and cancel: leave"
+            " them out.",
             lambda x, p: x @ p.T + p @ x.T + p @ p.T,
         ),
-        Mistake("The sign is reversed.", lambda x, p: -(x @ p.T + p @ x.T)),
+        Mistake(
+            "You reversed the sign: subtract the concatenated scores from the added ones.",
+            lambda x, p: -(x @ p.T + p @ x.T),
+        ),
     ],
 )
 def cross_terms(x: Float[Tensor, "n d"], p: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
@@ -74,11 +80,11 @@ sequence of $n \le T$ tokens as a matrix a head.""",
     draw=_table,
     mistakes=[
         Mistake(
-            "The difference is j − i: the table is in the order of i − j.",
+            "You looked up j − i, but the table is in the order of i − j: swap the two.",
             _looked_up(lambda i, j, length: j - i + length - 1),
         ),
         Mistake(
-            "The index is off by one: π₀ stands at T − 1.",
+            "You are off by one in the table: look up π₀ at index T − 1.",
             _looked_up(lambda i, j, length: i - j + length),
             _looked_up(lambda i, j, length: i - j + length - 2),
         ),
@@ -110,19 +116,20 @@ sequences have at most $T$ tokens and every head has its own?""",
     draw=_sizes,
     mistakes=[
         Mistake(
-            "2T differences are one too many: they run from −(T − 1) to T − 1.",
+            "You counted 2T differences, one too many: count those from −(T − 1) to T − 1.",
             lambda length, heads: 2 * length * heads,
         ),
         Mistake(
-            "The number of heads is missing: every head has its own biases.",
+            "You left out the heads. Every head has its own biases: multiply by their number.",
             lambda length, heads: 2 * length - 1,
         ),
         Mistake(
-            "Only one sign is counted: differences are negative too.",
+            "You counted differences of one sign only: count the negative ones too.",
             lambda length, heads: length * heads,
         ),
         Mistake(
-            "Every pair of positions is counted: pairs of one difference share a bias.",
+            "You counted every pair of positions. Pairs with the same difference share a bias:"
+            " count differences.",
             lambda length, heads: length**2 * heads,
         ),
     ],
@@ -164,15 +171,18 @@ that its state depends on after all layers.""",
     points=2,
     mistakes=[
         Mistake(
-            "The residual connection is missing: a node keeps what it held.",
+            "You left out the residual connection. A node keeps what it held: include its own"
+            " field.",
             lambda pointers: _fields(pointers, residual=False),
         ),
         Mistake(
-            "kⁿ counts paths without the residual.",
+            "You returned kⁿ, which counts paths without the residual connection: count the"
+            " inputs that a node reaches.",
             lambda pointers: torch.full(pointers.shape[2:], pointers.shape[1] ** pointers.shape[0]),
         ),
         Mistake(
-            "(k + 1)ⁿ counts paths: where paths meet there are fewer inputs.",
+            "You returned (k + 1)ⁿ, which counts paths. Where paths meet there are fewer inputs:"
+            " count different inputs.",
             lambda pointers: torch.full(
                 pointers.shape[2:], (pointers.shape[1] + 1) ** pointers.shape[0]
             ),
@@ -211,16 +221,16 @@ self-attention, cross-attention and decoder self-attention (without a mask).""",
     draw=_lengths,
     mistakes=[
         Mistake(
-            "Only QKᵀ is counted: the product with V takes as many.",
+            "You counted only QKᵀ: add the product with V, which takes as many.",
             lambda m, n, k: (m * m * k, m * n * k, n * n * k),
         ),
         Mistake(
-            "The cross-attention is wrong: in it, N queries meet M keys.",
+            "You miscounted the cross-attention: count N queries and M keys.",
             lambda m, n, k: (2 * m * m * k, 2 * m * m * k, 2 * n * n * k),
             lambda m, n, k: (2 * m * m * k, 2 * n * n * k, 2 * n * n * k),
         ),
         Mistake(
-            "Encoder and decoder are exchanged.",
+            "You exchanged encoder and decoder: give the encoder M tokens and the decoder N.",
             lambda m, n, k: (2 * n * n * k, 2 * m * n * k, 2 * m * m * k),
         ),
     ],

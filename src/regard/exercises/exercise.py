@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from regard.exercises.restrictions import Restrictions, call_restricted
 from regard.exercises.values import SEPARATE, decode, difference, encode, wrong_form
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -62,6 +62,8 @@ class Exercise:
     """Function of result and inputs whose value is compared, if many results are right."""
     max_entries: Callable[..., int] | None = None
     """Entries of the largest tensor that may be made, a function of the inputs."""
+    autograd: bool = True
+    """Whether a solution may use autograd; `reference` may."""
     tolerance: float | None = None
     """Relative error allowed, where the problem states one; default: √ε of the precision."""
 
@@ -69,6 +71,11 @@ class Exercise:
     def name(self) -> str:
         """The name of the function."""
         return self.reference.__name__
+
+    @property
+    def restrictions(self) -> Restrictions:
+        """The restrictions on a solution."""
+        return Restrictions(self.autograd, count_entries=self.max_entries is not None)
 
     @cached_property
     def stub(self) -> str:
@@ -114,9 +121,13 @@ class Exercise:
 
     def run(self, program: Program, inputs: Inputs) -> Result:
         """Return the result of a trusted program."""
-        call = partial(program, **_copied(inputs))
-        value, entries = count_entries(call) if self.max_entries else (call(), 0)
-        return self.observed(decode(encode(value)), entries, inputs)
+        value, entries = self.call(program, inputs)
+        return self.observed(decode(value), entries, inputs)
+
+    def call(self, program: Program, inputs: Inputs) -> tuple[Any, int]:
+        """Return what a program returns, as JSON, and the entries of its largest tensor."""
+        value, entries = call_restricted(partial(program, **_copied(inputs)), self.restrictions)
+        return encode(value), entries
 
     def observed(self, value: Any, entries: int, inputs: Inputs) -> Result:
         """Return what is compared of a returned value, and of the largest tensor that was made."""
@@ -148,27 +159,6 @@ def _near(first: Result, second: Result) -> bool:
 def exercise(course: str, part: str, **parts: Any) -> Callable[[Program], Exercise]:
     """Make an exercise of a function that returns the right result."""
     return lambda reference: Exercise(course=course, part=part, reference=reference, **parts)
-
-
-def count_entries(call: Callable[[], Any]) -> tuple[Any, int]:
-    """Return the result of a call, and the entries of the largest tensor that it makes."""
-    with _LargestTensor() as largest:
-        result = call()
-    return result, largest.entries
-
-
-class _LargestTensor(TorchDispatchMode):
-    """Counts the entries of the largest tensor that operations of torch return."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.entries = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
-        self.entries = max([self.entries, *sizes])
-        return made
 
 
 def _copied(inputs: Inputs) -> dict[str, Any]:

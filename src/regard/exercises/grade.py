@@ -93,7 +93,7 @@ def grade(exercise: Exercise, program: list[tuple[str, str]], run: Run, seed: in
     cases = [exercise.inputs(seed, index) for index in range(INSTANCES)]
     if program:
         inputs = [{name: encode(x) for name, x in case.items()} for case in cases]
-        answers = run(Job(program, exercise.name, inputs, exercise.max_entries is not None))
+        answers = run(Job(program, exercise.name, inputs, exercise.restrictions))
     else:
         answers = Answers(reason=f"no cell defines {exercise.name}")
     hint, reason = judge(exercise, cases, answers)

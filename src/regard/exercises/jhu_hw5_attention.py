@@ -48,17 +48,21 @@ def _singular_vectors(rng: torch.Generator) -> Inputs:
     title="Attention from a singular value decomposition",
     problem=r"""The matrix of weights has rank $k$ and is given as $P = U \Sigma W^\top$, with
 $U, W \in \mathbb{R}^{n \times k}$ and $\Sigma = \mathrm{diag}(s)$. Return $PV$ in
-$O(nkh)$: no tensor with $n^2$ or more entries may be made.""",
+$O(nkh)$: no tensor with $n^2$ or more entries may be made. Use torch only, where entries
+are counted.""",
     explanation=r"$U (\Sigma (W^\top V))$, from right to left: $2nkh$ multiplications.",
     draw=_singular_vectors,
     max_entries=lambda u, **_: len(u) ** 2 - 1,
     mistakes=[
         Mistake(
-            "An n × n matrix is made, so that the cost is quadratic in n: multiply from right to"
-            " left.",
+            "You made an n × n matrix, so that the cost is quadratic in n: multiply from right"
+            " to left.",
             lambda u, s, w, v: u * s @ w.T @ v,
         ),
-        Mistake("The singular values are lost.", lambda u, s, w, v: u @ (w.T @ v)),
+        Mistake(
+            "You left out the singular values: multiply WᵀV by them, row by row.",
+            lambda u, s, w, v: u @ (w.T @ v),
+        ),
     ],
 )
 def attention_from_svd(
@@ -94,15 +98,14 @@ are right; yours is graded by the product $Q (CK)^\top D$.""",
     observe=lambda found, q, k, rank: q @ (found[0] @ k).T @ found[1],
     mistakes=[
         Mistake(
-            "The left singular vectors U are used: keys and values are projected by the right"
-            " ones.",
+            "You used the left singular vectors, U: project keys and values by the right ones.",
             lambda q, k, rank: (
                 _singular(q, k, rank)[0],
                 _singular(q, k, rank)[0] / len(q.T) ** 0.5,
             ),
         ),
         Mistake(
-            "√h is lost: P is QKᵀ divided by √h.",
+            "You left out √h. P is QKᵀ divided by √h: divide C or D by it.",
             lambda q, k, rank: (_singular(q, k, rank)[1], _singular(q, k, rank)[1]),
         ),
     ],
@@ -135,15 +138,16 @@ positions. The weights over the other positions sum to 1.""",
     draw=_with_hidden,
     mistakes=[
         Mistake(
-            "The mask comes after the softmax: the remaining weights no longer sum to 1.",
+            "You masked after the softmax, so that the remaining weights don't sum to 1: mask"
+            " the scores before it.",
             lambda q, k, v, hidden: scores(q, k).softmax(-1).masked_fill(hidden, 0) @ v,
         ),
         Mistake(
-            "Hidden keys have the score 0, and e⁰ = 1 is a weight: their score has to be −∞.",
+            "You gave hidden keys the score 0, and e⁰ = 1 is a weight: give them −∞.",
             lambda q, k, v, hidden: scores(q, k).masked_fill(hidden, 0).softmax(-1) @ v,
         ),
         Mistake(
-            "Queries are hidden, not keys.",
+            "You hid queries instead of keys: mask columns of the scores, not rows.",
             lambda q, k, v, hidden: scores(q, k).softmax(-1).masked_fill(hidden[:, None], 0) @ v,
         ),
     ],
@@ -176,18 +180,19 @@ $\mu \in \mathbb{R}^h$. Return the mean and the variance of $q \cdot k$, in clos
     draw=_moments,
     mistakes=[
         Mistake(
-            "The variance has no term with μ: a mean that isn't zero adds to it.",
+            "You left the mean out of the variance. A mean that isn't zero adds to it: include a"
+            " term with μ.",
             lambda mu, sigma: (float(mu @ mu), len(mu) * sigma**4),
         ),
         Mistake(
-            "The variance has hσ² for hσ⁴: the variances of two factors multiply.",
+            "You wrote hσ² for hσ⁴. The variances of the two factors multiply: square σ².",
             lambda mu, sigma: (
                 float(mu @ mu),
                 len(mu) * sigma**2 + 2 * sigma**2 * float(mu @ mu),
             ),
         ),
         Mistake(
-            "σ is the standard deviation, not the variance.",
+            "You took σ for the variance. It is the standard deviation: square it.",
             lambda mu, sigma: (float(mu @ mu), len(mu) * sigma**2 + 2 * sigma * float(mu @ mu)),
         ),
     ],
@@ -232,10 +237,13 @@ outputs over its real positions. The result of a sequence must not depend on its
     " mean.",
     draw=_padded,
     mistakes=[
-        Mistake("Pads are attended: hide their keys before the softmax.", _pads_attended),
-        Mistake("Pads are averaged: leave their rows out of the mean.", _pads_averaged),
         Mistake(
-            "Pads are both attended and averaged.",
+            "You let queries look at pads: hide the pads' keys before the softmax.", _pads_attended
+        ),
+        Mistake("You included pads in the mean: leave their rows out.", _pads_averaged),
+        Mistake(
+            "You let queries look at pads and included pads in the mean: hide their keys, and"
+            " leave their rows out.",
             lambda q, k, v, lengths: (scores(q, k).softmax(-1) @ v).mean(1),
         ),
     ],
@@ -307,15 +315,21 @@ side are multiplied by $W_o$. LN is `torch.nn.functional.layer_norm` without wei
     draw=_block_inputs,
     points=2,
     mistakes=[
-        Mistake("The residual connections are missing.", _block(residual=False)),
-        Mistake("The attention is not causal.", _block(causal=False)),
         Mistake(
-            "The normalization comes after the residual sum, not before the layer.",
+            "You left out the residual connections: add the input of each layer to its output.",
+            _block(residual=False),
+        ),
+        Mistake(
+            "You let tokens look at later ones: hide the keys after each query.",
+            _block(causal=False),
+        ),
+        Mistake(
+            "You normalized after the residual sum: normalize the input of each layer instead.",
             _block(norm_first=False),
         ),
         Mistake(
-            "Heads are rows of the input, not groups of columns: split the last axis, then"
-            " transpose.",
+            "You split the rows into heads. Heads are groups of columns: split the last axis,"
+            " then transpose.",
             _block(split=False, merge=False),
             _block(split=False),
         ),

@@ -37,11 +37,12 @@ Return $\partial J / \partial o$ in closed form, without autograd.""",
     explanation=r"$\hat y - y$: the Jacobian of softmax is $\mathrm{diag}(\hat y) - \hat y"
     r" \hat y^\top$, and $y$ sums to 1.",
     draw=_logits_and_labels,
+    autograd=False,
     mistakes=[
-        Mistake("The sign is reversed.", lambda o, y: y - o.softmax(-1)),
+        Mistake("You reversed the sign: subtract y from ŷ.", lambda o, y: y - o.softmax(-1)),
         Mistake(
-            "Only the diagonal of softmax's Jacobian is used: every probability depends on every"
-            " score.",
+            "You used only the diagonal of softmax's Jacobian. Every probability depends on"
+            " every score: use all entries.",
             lambda o, y: -y * (1 - o.softmax(-1)),
         ),
     ],
@@ -106,11 +107,13 @@ $i = 1, \dots, \text{steps}$.""",
     draw=_weights_and_step,
     mistakes=[
         Mistake(
-            "W_hh is not transposed: gradients go backward through the transpose.",
+            "You multiplied by W_hh. Gradients go backward through its transpose: multiply by"
+            " W_hhᵀ.",
             _without_transpose,
         ),
         Mistake(
-            "The gradient is nonzero for i > t, but a later state has no part in J_t.",
+            "You returned nonzero gradients for i > t. A later state has no part in J_t: return"
+            " 0 there.",
             _with_power(lambda t, i: abs(t - i)),
             _with_power(lambda t, i: max(t - i, 0)),
             _with_power(lambda t, i: t - i),
@@ -178,18 +181,21 @@ formula, without autograd.""",
     explanation=r"$\sum_t \sum_{i \le t} \frac{\partial J_t}{\partial h_i} h_{i-1}^\top$: one"
     r" matrix is used at every step, and each use multiplies the state before.",
     draw=_sequence,
+    autograd=False,
     points=2,
     mistakes=[
         Mistake(
-            "The product is with h_i: W_hh multiplies the state before, h_(i−1).", _by_hand(shift=0)
+            "You multiplied by h_i. W_hh multiplies the state before it: use h_(i−1).",
+            _by_hand(shift=0),
         ),
         Mistake(
-            "Only the use of W_hh at i = t is counted: J_t depends on W_hh at all earlier steps"
-            " too.",
+            "You counted only the use of W_hh at i = t. J_t depends on W_hh at all earlier steps"
+            " too: sum over them.",
             _by_hand(all_steps=False),
         ),
         Mistake(
-            "The result is transposed: rows belong to the new state, columns to the one before.",
+            "You returned the transpose: put the new state in the rows and the one before in the"
+            " columns.",
             lambda **inputs: _by_hand()(**inputs).T,
         ),
     ],
@@ -283,15 +289,17 @@ if it doesn't come.""",
     points=2,
     mistakes=[
         Mistake(
-            "The decoder starts from zero: it never sees the source.", _greedy(zero_state=True)
+            "You started the decoder from zero, so that it never sees the source: start from the"
+            " encoder's last state.",
+            _greedy(zero_state=True),
         ),
         Mistake(
-            "The decoder reads the start token at every step, not the token that it has just"
-            " predicted.",
+            "You gave the decoder the start token at every step: give it the token that it has"
+            " just predicted.",
             _greedy(feed_back=False),
         ),
         Mistake(
-            "The stop token is part of the result: return the tokens before it.",
+            "You included the stop token: return only the tokens before it.",
             _greedy(keep_stop=True),
         ),
     ],

@@ -21,6 +21,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float, Int
+from regard.exercises.check import Checker
 from torch import Tensor
 
 torch.set_default_dtype(torch.float64)"""
@@ -29,8 +30,9 @@ _INTRODUCTION = """\
 
 {count} exercises, {points} points. Replace `raise NotImplementedError` by your program; keep the
 names of functions and parameters. The cell below each function calls it with random numbers of your
-own (seed {seed}). `regard exercises check FOLDER` grades the functions on other random inputs too,
-and gives a hint for each mistake that it knows.
+own (seed {seed}), and `check` says whether the result is right: after a wrong try what is wrong,
+then a hint if it knows the mistake, then where to read. `regard exercises check FOLDER` grades the
+functions on other random inputs too.
 
 The grader runs the cells above the first exercise, such as imports and your own helpers, and then
 the cell of one exercise at a time. Other cells that you add aren't graded."""
@@ -48,7 +50,10 @@ def notebook(exercises: Sequence[Exercise], seed: int) -> dict[str, Any]:
         points=sum(exercise.points for exercise in exercises),
         seed=seed,
     )
-    cells = [_cell("introduction", introduction), _cell("imports", IMPORTS, code=True)]
+    cells = [
+        _cell("introduction", introduction),
+        _cell("imports", _imports(course, seed), code=True),
+    ]
     for exercise in exercises:
         name = exercise.name.replace("_", "-")
         cells += [
@@ -68,6 +73,10 @@ def notebook(exercises: Sequence[Exercise], seed: int) -> dict[str, Any]:
     }
 
 
+def _imports(course: str, seed: int) -> str:
+    return f'{IMPORTS}\ncheck = Checker("{course}", seed={seed})'
+
+
 def _cell(name: str, source: str, *, code: bool = False) -> dict[str, Any]:
     cell: dict[str, Any] = {"cell_type": "code" if code else "markdown", "id": name, "metadata": {}}
     more: dict[str, Any] = {"execution_count": None, "outputs": []} if code else {}
@@ -80,11 +89,12 @@ def _problem(exercise: Exercise) -> str:
 
 
 def _call(exercise: Exercise, seed: int) -> str:
-    """Return a call of the function with the student's numbers."""
+    """Return a call of the function with the student's numbers, and the check."""
     arguments = [
         f"    {name}={literal(value)}," for name, value in exercise.inputs(seed, 0).items()
     ]
-    return "\n".join(["# Your numbers.", f"{exercise.name}(", *arguments, ")"])
+    called = [f"result = {exercise.name}(", *arguments, ")"]
+    return "\n".join(["# Your numbers.", *called, "print(result)", f"check({exercise.name})"])
 
 
 # Read

@@ -53,13 +53,15 @@ together may get $10^{-6}$ at most.""",
     tolerance=1e-5,
     mistakes=[
         Mistake(
-            "The query isn't multiplied by a large t: the other keys keep too much weight.",
+            "You used too short a query, so that the other keys keep too much weight: multiply"
+            " it by a large t.",
             _query(t=1.0),
             _query(t=1.0, log_ratio=False),
             _query(t=0.0),
         ),
         Mistake(
-            "The two weights are equal: their ratio is e to the difference of the scores.",
+            "You gave the two keys equal weights. Their ratio is e to the difference of the"
+            " scores: make the scores differ.",
             _query(log_ratio=False),
         ),
     ],
@@ -99,15 +101,16 @@ $q = t \mu_a$. Return the probability that the softmax weight of $k_a$ is above 
     draw=_noise,
     mistakes=[
         Mistake(
-            "The variance is used as a standard deviation.",
+            "You used the variance as the standard deviation: take its root.",
             lambda n, t, variance: _phi((1 - math.log(n - 1) / t) / variance),
         ),
         Mistake(
-            "The other n − 1 keys are forgotten: each has the score 0, and e⁰ = 1.",
+            "You forgot the other n − 1 keys. Each has the score 0, and e⁰ = 1: count their"
+            " weights.",
             lambda n, t, variance: _phi(1 / math.sqrt(variance)),
         ),
         Mistake(
-            "n other keys are counted: they are n − 1, not n.",
+            "You counted n other keys: there are n − 1.",
             lambda n, t, variance: _phi((1 - math.log(n) / t) / math.sqrt(variance)),
         ),
     ],
@@ -165,12 +168,13 @@ $10^{-6} \beta$.""",
     points=2,
     mistakes=[
         Mistake(
-            "β² is missing: an outer product u uᵀ stretches u by β².",
+            "You left out β². An outer product u uᵀ stretches u by β²: divide by it.",
             _matrices(scale_query=False, scale_value=False),
             _matrices(scale_value=False),
         ),
         Mistake(
-            "The outer products of Q are transposed: u vᵀ answers u to what has a part v.",
+            "You transposed the outer products of Q. u vᵀ maps v to a multiple of u: put the"
+            " key's vector first.",
             _matrices(transpose=True),
         ),
     ],
@@ -229,14 +233,17 @@ before.""",
     draw=_document,
     mistakes=[
         Mistake(
-            "The span is a quarter of the whole document: take a quarter of the truncated one.",
+            "You took a quarter of the whole document as the span: take a quarter of the"
+            " truncated one.",
             _corrupted(of_truncated=False),
         ),
         Mistake(
-            "Input and labels are equal: labels are shifted by one token.",
+            "You returned labels that equal the input: shift them by one token.",
             _corrupted(shifted=False),
         ),
-        Mistake("The second mask token, before the span, is missing.", _corrupted(twice=False)),
+        Mistake(
+            "You left out the second mask token: put it before the span.", _corrupted(twice=False)
+        ),
     ],
 )
 def span_corruption(
@@ -287,16 +294,18 @@ result.""",
     draw=_projected_walk,
     mistakes=[
         Mistake(
-            "The width is projected: E and F shorten the sequence, they multiply from the left.",
+            "You projected the width. E and F shorten the sequence: multiply by them from the"
+            " left.",
             lambda **inputs: _linformer(**inputs, width=True),
             lambda q, k, v, e, f, length: _linformer(q, k, v, e, f, len(k), width=True),
         ),
         Mistake(
-            "Pads are kept: the rows beyond `length` enter the mixtures.",
+            "You let the rows beyond `length` enter the mixtures: set them to 0 before you"
+            " project.",
             lambda q, k, v, e, f, length: _linformer(q, k, v, e, f, len(k)),
         ),
         Mistake(
-            "Values are projected by E: they have a matrix of their own, F.",
+            "You projected the values by E: use their own matrix, F.",
             lambda q, k, v, e, f, length: _linformer(q, k, v, e, e, length),
         ),
     ],
@@ -356,15 +365,16 @@ keys `random[i]`. Return the mask.""",
     draw=_block_pattern,
     mistakes=[
         Mistake(
-            "Global tokens don't look at all keys: their rows are full too.",
+            "You left keys hidden from global queries: fill the rows of global tokens.",
             lambda **inputs: _big_bird(**inputs, wrong="global queries"),
         ),
         Mistake(
-            "Global tokens aren't seen by all queries: their columns are full too.",
+            "You hid global keys from some queries: fill the columns of global tokens.",
             lambda **inputs: _big_bird(**inputs, wrong="global keys"),
         ),
         Mistake(
-            "The window has one side only.", lambda **inputs: _big_bird(**inputs, wrong="one side")
+            "You gave the window one side only: include the keys on both sides of the query.",
+            lambda **inputs: _big_bird(**inputs, wrong="one side"),
         ),
     ],
 )
@@ -404,19 +414,21 @@ the rows of $w$ (Choromanski et al., 2021, lemma 1).""",
     draw=_vectors_and_directions,
     mistakes=[
         Mistake(
-            "The term −‖x‖²/2 is missing from the exponent: the estimate is biased without it.",
+            "You left −‖x‖²/2 out of the exponent. The estimate is biased without it: include"
+            " it, for the divided x.",
             lambda x, w: _exponentials(x, w, norm=False),
         ),
         Mistake(
-            "x is divided by √d: query and key share the root, each is divided by d^¼.",
+            "You divided x by √d. Query and key share this root: divide each by d^¼.",
             lambda x, w: _exponentials(x, w, power=0.5),
         ),
         Mistake(
-            "x isn't divided: the kernel is that of q·k/√d.",
+            "You didn't divide x, but the kernel is that of q·k/√d: divide it by d^¼.",
             lambda x, w: _exponentials(x, w, power=0.0),
         ),
         Mistake(
-            "The factor 1/√m is missing: the kernel is a mean over m directions.",
+            "You left out the factor 1/√m. The kernel is a mean over m directions: multiply the"
+            " features by it.",
             lambda x, w: _exponentials(x, w) * math.sqrt(len(w)),
         ),
     ],

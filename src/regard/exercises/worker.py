@@ -15,7 +15,7 @@ import jaxtyping  # noqa: F401  (imported by the notebooks; here before processe
 import msgspec
 import torch
 
-from regard.exercises.exercise import count_entries
+from regard.exercises.restrictions import ExcludedError, Restrictions, call_restricted
 from regard.exercises.values import decode, encode
 
 OUTPUT = 2000
@@ -28,6 +28,8 @@ LARGEST = RETURNED // 2
 """Entries of a result that take as many characters."""
 TOO_LARGE = "returns more than can be graded"
 """Message for larger results."""
+NOT_WRITTEN = "not written yet"
+"""Message for a blank."""
 READY = b"ready"
 """Message of a process before it runs a student's code."""
 ANSWERS = "answers.json"
@@ -43,8 +45,7 @@ class Job(msgspec.Struct, frozen=True):
     function: str
     inputs: list[dict[str, Any]]
     """As JSON values, see `values.encode`."""
-    count_entries: bool = False
-    """Whether tensors are counted, which takes torch a second to begin with."""
+    restrictions: Restrictions = Restrictions()
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ def run_job(job: Job) -> Answers:
             function = _define(job)
             for inputs in job.inputs:
                 call = partial(function, **{name: decode(x) for name, x in inputs.items()})
-                value, most = count_entries(call) if job.count_entries else (call(), 0)
+                value, most = call_restricted(call, job.restrictions)
                 if _size(value) > LARGEST:
                     reason = TOO_LARGE
                     break
@@ -106,6 +107,11 @@ def _define(job: Job) -> Any:
     return names[job.function]
 
 
+def is_blank(error: BaseException) -> bool:
+    """Return whether an exception is that of a function that is still to be written."""
+    return isinstance(error, NotImplementedError) and not error.args
+
+
 def _reason(error: BaseException, labels: list[str]) -> str:
     try:
         return _explained(error, labels)
@@ -115,8 +121,8 @@ def _reason(error: BaseException, labels: list[str]) -> str:
 
 def _explained(error: BaseException, labels: list[str]) -> str:
     """Return one line: what was raised, and in which line of which cell."""
-    if isinstance(error, NotImplementedError) and not error.args:
-        return "not written yet"
+    if is_blank(error):
+        return NOT_WRITTEN
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "needs more memory than is allowed"
     if isinstance(error, SystemExit):
@@ -128,6 +134,8 @@ def _explained(error: BaseException, labels: list[str]) -> str:
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
         error.args = (f"{error}; helpers belong above the first exercise",)
     where = f" (line {places[-1][0]} of {places[-1][1]})" if places else ""
+    if isinstance(error, ExcludedError):
+        return f"{error}{where}"
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     return f"{type(error).__name__}: {message[:300]}{where}"
 

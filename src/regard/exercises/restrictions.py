@@ -1,0 +1,108 @@
+"""What an exercise may exclude, autograd or large tensors, and calls of programs without it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_DERIVATIVES = {Tensor.backward, torch.autograd.grad, torch._make_dual}
+_SWITCHES = {
+    Tensor.requires_grad_,
+    Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
+    torch._C._set_grad_enabled,
+}
+"""Each turns autograd on by its last argument; `torch.func` calls them too."""
+_CONVERSIONS = {
+    Tensor.__array__,
+    Tensor.__dlpack__,
+    Tensor.__float__,
+    Tensor.item,
+    Tensor.numpy,
+    Tensor.tolist,
+}
+_AUTOGRAD = "uses autograd, which this exercise excludes: compute the gradient by its formula"
+_CONVERTED = "takes numbers out of a tensor, where entries can't be counted: use torch operations"
+
+
+class Restrictions(msgspec.Struct, frozen=True):
+    """Restrictions on a program."""
+
+    autograd: bool = True
+    """Whether it may use autograd."""
+    count_entries: bool = False
+    """Whether the entries of its tensors are counted, which therefore have to remain tensors."""
+
+
+class ExcludedError(Exception):
+    """A program uses what its exercise excludes."""
+
+
+def call_restricted(call: Callable[[], Any], restrictions: Restrictions) -> tuple[Any, int]:
+    """Return the result of a call, and the entries of the largest tensor that it makes.
+
+    The entries are 0 if they aren't counted.
+
+    Raises:
+        ExcludedError: by the operation that is excluded.
+    """
+    with ExitStack() as entered:
+        if not restrictions.autograd:
+            entered.enter_context(_no_autograd())
+        if not restrictions.count_entries:  # torch takes a second to begin with it
+            return call(), 0
+        entered.enter_context(_Excluded(lambda func, _: func in _CONVERSIONS, _CONVERTED))
+        largest = entered.enter_context(_LargestTensor())
+        result = call()
+    return result, largest.entries
+
+
+@contextmanager
+def _no_autograd() -> Iterator[None]:
+    """Raise where autograd is used; no operation records what it would need."""
+    try:
+        with torch.no_grad(), _Excluded(_differentiates, _AUTOGRAD):
+            yield
+    except RuntimeError as error:
+        # `torch.autograd.backward` asks no mode, but finds nothing recorded.
+        if "does not require grad" not in str(error):
+            raise
+        raise ExcludedError(_AUTOGRAD).with_traceback(error.__traceback__) from None
+
+
+def _differentiates(func: Any, args: tuple[Any, ...]) -> bool:
+    return func in _DERIVATIVES or (func in _SWITCHES and args[-1] is not False)
+
+
+class _Excluded(TorchFunctionMode):
+    """Raises an error before a call of torch that a condition excludes."""
+
+    def __init__(self, condition: Callable[[Any, tuple[Any, ...]], bool], message: str) -> None:
+        super().__init__()
+        self.condition, self.message = condition, message
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if self.condition(func, args):
+            raise ExcludedError(self.message)
+        return func(*args, **(kwargs or {}))
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Counts the entries of the largest tensor that operations of torch return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
+        self.entries = max([self.entries, *sizes])
+        return made
