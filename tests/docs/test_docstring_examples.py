@@ -16,7 +16,7 @@ from docstring_examples import example_run
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 public_api = import_module("public_api")
 
-COMPLETE = ("regard.attention", "regard.positions")
+COMPLETE = ("regard.attention", "regard.positions", "regard.decoding", "regard.edits")
 """Packages whose names all have an example."""
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

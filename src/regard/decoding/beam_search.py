@@ -121,7 +121,12 @@ def stay(parents: Int[Tensor, "rows n"]) -> Int[Tensor, "rows n"]:
 
 @dataclass(frozen=True)
 class Beam:
-    """A continuation that beam search found."""
+    """A continuation that beam search found.
+
+    >>> [[best]] = search_ids(run.model, [[5, 6, 7]], beams=2, max_new_tokens=3)
+    >>> len(best.ids), best.log_probability < 0, best.stopped
+    (3, True, False)
+    """
 
     ids: list[int]
     """Without the token that ended it."""
@@ -155,6 +160,10 @@ def search_ids(
         UserError: `beams`, `n_best`, `max_new_tokens`, `length_penalty` or `early_stopping` is
             impossible.
         NonFiniteError: a logit is NaN or infinite.
+
+    >>> [beams] = search_ids(run.model, [[5, 6, 7]], beams=4, max_new_tokens=3, n_best=2)
+    >>> beams[0].score >= beams[1].score
+    True
     """
     rules = _Rules(beams, max_new_tokens, stop_ids, length_penalty, early_stopping)
     if not 1 <= n_best <= beams:
@@ -297,6 +306,12 @@ def beam_search(
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+
+    >>> [found] = regard.beam_search(
+    ...     run, ["Where was Ada born?"], num_beams=3, num_return_sequences=2, max_new_tokens=4
+    ... )
+    >>> found[0].text
+    'Rome'
     """
     with run.environment(precision).autocast():
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)

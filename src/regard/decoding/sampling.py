@@ -12,7 +12,12 @@ from regard.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Temperature 0 is greedy; the filters then change nothing."""
+    """Temperature 0 is greedy; the filters then change nothing.
+
+    >>> logits = torch.tensor([[2.0, 1.0, 0.0]])
+    >>> Sampling(temperature=1.0, top_k=2).probabilities(logits).float()
+    tensor([[0.7311, 0.2689, 0.0000]])
+    """
 
     temperature: float = 0.0
     top_k: int | None = None
