@@ -24,9 +24,9 @@ A name is public if it is below, that is, in `__all__` of one of these packages.
 a site with the signature and the whole docstring of each. What their stability means:
 [use the parts](../use-the-parts.md#stability).
 
-Each docstring has an example, which a test runs. Examples assume `import torch`, `import regard` and
-`from PACKAGE import *`; `run` is a small run in the folder `tiny`, which answers where four people were
-born.
+Each docstring has an example, which a test runs. Examples assume `import torch`, `import regard`
+and `from PACKAGE import *`. In them, `run` is a small run in the folder `tiny`, which answers where
+four people were born; the folders `labels`, `tags`, `masked` and `target` have untrained runs.
 
 *Written by `make reference` from the packages themselves.*
 """

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import regard
-from docstring_examples import example_run
+from docstring_examples import write_runs
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 public_api = import_module("public_api")
 
-COMPLETE = ("regard.attention", "regard.positions", "regard.decoding", "regard.edits")
+COMPLETE = tuple(package for package in public_api.PACKAGES if package != "regard")
 """Packages whose names all have an example."""
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -44,9 +44,9 @@ def test_every_public_function_and_class_has_an_example(package: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the run of the examples."""
+    """A folder with the runs of the examples."""
     path = tmp_path_factory.mktemp("examples")
-    example_run(path / "tiny")
+    write_runs(path)
     return path
 
 
