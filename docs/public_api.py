@@ -26,7 +26,8 @@ a site with the signature and the whole docstring of each. What their stability 
 
 Each docstring has an example, which a test runs. Examples assume `import torch`, `import regard`
 and `from PACKAGE import *`. In them, `run` is a small run in the folder `tiny`, which answers where
-four people were born; the folders `labels`, `tags`, `masked` and `target` have untrained runs.
+four people were born. The folders `labels`, `tags`, `masked` and `target` have untrained runs, and
+`grid` has a comparison.
 
 *Written by `make reference` from the packages themselves.*
 """

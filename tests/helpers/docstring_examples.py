@@ -1,4 +1,4 @@
-"""The runs of the examples in docstrings."""
+"""The folders of the examples in docstrings."""
 
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from regard.models.head_config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
+from tiny_comparisons import finished, made_up, write_cells
 
 BORN = {"Ada": "Rome", "Bob": "Oslo", "Eve": "Rome", "Max": "Oslo"}
 SETTINGS = (
@@ -36,8 +37,8 @@ UNTRAINED: dict[str, tuple[ModelConfig, HeadConfig]] = {
 }
 
 
-def write_runs(folder: Path) -> None:
-    """Write a run that answers where four people were born, and untrained runs of other kinds."""
+def write_folders(folder: Path) -> None:
+    """Write a run that answers where four people were born, untrained runs, and a comparison."""
     run = regard.pretrain(
         [f"{name} was born in {place}." for name, place in BORN.items()],
         out=folder / "tiny",
@@ -53,3 +54,6 @@ def write_runs(folder: Path) -> None:
         other = regard.Run.new(folder / name, recipe, run.tokenizer, {})
         other.save_description()
         other.save_weights()
+    scores = {("softmax", 0.01, 0): finished(0.9, 0.9), ("elu", 0.01, 0): finished(0.6, 0.5)}
+    (folder / "grid").mkdir()
+    write_cells(made_up(scores, out=folder / "grid"))

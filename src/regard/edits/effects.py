@@ -63,6 +63,13 @@ def effects(
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't
             predict tokens, or a site doesn't exist.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.effects(run, clean, corrupt, metric=metric, sites="tokens", by=["patching"])
+    >>> {row["site"]: round(row["effect"], 3) for row in found.rows()[:1]}
+    {"decoder.embedding at 3 'Ada'": 1.0}
     """
     require_sites(sites)
     if controls and sites != "heads":
@@ -104,6 +111,13 @@ def trace(
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, or the run doesn't
             predict tokens.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.trace(run, clean, corrupt, metric=metric)
+    >>> found.rows()[0]["site"]  # restores the whole difference
+    "decoder.0.residual at 3 'Ada'"
     """
     return effects(run, clean, corrupt, metric=metric, sites="trace", by=("patching",))
 

@@ -165,6 +165,12 @@ def lens(
     Raises:
         UserError: the run doesn't predict tokens, or a text can't be read.
         UnsupportedError: the model has no residual stream, or no linear head for the metric.
+
+    >>> lens = regard.lens(run, "Where was Ada born?")
+    >>> lens.sites
+    ('decoder.embedding', 'decoder.0.residual.feedforward', 'decoder.1.residual.feedforward')
+    >>> lens.predictions[-1][-1]  # after the last layer and token
+    'Rome'
     """
     model = run.model
     if not isinstance(model, LensModel):

@@ -139,6 +139,13 @@ def paths(
     Raises:
         UserError: as `effects`; a receiver isn't after any sender.
         UnsupportedError: the model has no residual stream.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.paths(run, clean, corrupt, metric=metric, receivers="decoder.1.keys.0")
+    >>> list(found.rows()[0])
+    ['site', 'total', 'direct', 'difference', 'decoder.1.keys.0']
     """
     last_stack(run.model)
     require_sites(senders)

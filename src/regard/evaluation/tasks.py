@@ -237,6 +237,10 @@ def label(
 
     Raises:
         UserError: the run gives no labels; or a text is empty, too long, or can't be encoded.
+
+    >>> texts = ["Ada was born in Rome.", "Bob was born in Oslo."]
+    >>> [one.text in ("good", "bad") for one in regard.label(regard.load("labels"), texts)]
+    [True, True]
     """
     if not isinstance(run.model, Classifier | TokenClassifier):
         raise UserError(
