@@ -131,7 +131,7 @@ class Beam:
     ids: list[int]
     """Without the token that ended it."""
     log_probability: float
-    """Of all new tokens together, that of the token that ended it included."""
+    """Of all new tokens together, that of the token that ended it included; in nats."""
     score: float
     """The log-probability / length**penalty."""
     stopped: bool
@@ -151,7 +151,7 @@ def search_ids(
     n_best: int = 1,
     device: torch.device | None = None,
 ) -> list[list[Beam]]:
-    """The `n_best` continuations of each prompt, the best first; fewer if there aren't so many.
+    """Return the `n_best` continuations of each prompt, the best first; fewer if there are fewer.
 
     Prompts may differ in length, and none may be empty; what is found for one doesn't depend on
     the others. A higher `length_penalty` favors longer continuations.
@@ -299,7 +299,7 @@ def beam_search(
     raw: bool = False,
     precision: Precision = "float32",
 ) -> list[list[Continuation]]:
-    """The `num_return_sequences` most probable texts of each prompt, the best first.
+    """Return the `num_return_sequences` most probable texts of each prompt, the best first.
 
     They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
     search. `max_new_tokens` defaults to what fits the context.

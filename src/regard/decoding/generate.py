@@ -151,7 +151,7 @@ class Generated:
     ids: list[int]
     """Without the token that ended it."""
     log_probabilities: list[float]
-    """Of each new token under the model, that of the token that ended it last."""
+    """Of each new token under the model, that of the token that ended it last; in nats."""
     stopped: bool
     """Whether one of the stop ids was reached."""
 

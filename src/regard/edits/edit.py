@@ -24,6 +24,10 @@ LAST, EACH_NEW = "last", "each-new"
 class Edit(Config, frozen=True):
     """Base of the edits of one site.
 
+    Its positions (`at`, `query`, `key`) are a word of the prompt, at each occurrence; an index from
+    0, or several; or "last"; "each-new" is all tokens after the prompt. By default, an edit applies
+    to all tokens. An edit that doesn't fit the model or the prompt raises when it is applied.
+
     >>> edit: Edit = zero("decoder.0.heads.1")
     >>> print(edit.to_toml())
     edit = [
@@ -186,8 +190,11 @@ def parse_edit(text: str, *, where: str) -> Edits:
 def zero(site: str, *, at: Any = None) -> Zero:
     """Return an edit that sets a site to zero.
 
+    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
+    tokens.
+
     >>> edit = zero("decoder.1.heads.1")
-    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # doesn't need this head
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
     ['Rome']
     """
     return Zero(site=site, at=_at(at))
@@ -196,8 +203,11 @@ def zero(site: str, *, at: Any = None) -> Zero:
 def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
     """Return an edit that sets a site to its mean over all tokens of some texts.
 
+    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
+    tokens.
+
     >>> edit = mean("decoder.1.heads.1", ["Where was Ada born?", "Where was Bob born?"])
-    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # doesn't need this head
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
     ['Rome']
     """
     if isinstance(texts, str) or not texts:
@@ -208,8 +218,12 @@ def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
 def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = None) -> Cut:
     """Return an edit that removes what the queries of a head read from keys.
 
+    `query` and `key` are a word of the prompt, an index from 0, several or "last"; by default, all
+    tokens. `how` chooses between a key that is masked, a weight that is set to 0, an output without
+    the key's part ("edge"), and a state without its writing ("write").
+
     >>> edit = cut("decoder.1.heads.1", query="last", key="Ada")
-    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # needs no such attention
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this attention isn't needed
     ['Rome']
     """
     return Cut(site=site, query=_at(query), key=_at(key), how=how)
@@ -217,6 +231,10 @@ def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = 
 
 def patch(site: str, source: str, *, second: str | None = None, at: Any = None) -> Patch:
     """Return an edit that sets a site to its value in a run on another text.
+
+    `source` has as many tokens as the prompt; `second` is the second text of a pair, or the target
+    of an encoder–decoder. `at` is a word of the prompt, an index from 0, several or "last"; by
+    default, all tokens.
 
     >>> edit = patch("decoder.0.residual", "Where was Bob born?", at="Ada")
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)
@@ -227,6 +245,9 @@ def patch(site: str, source: str, *, second: str | None = None, at: Any = None) 
 
 def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = None) -> Steer:
     """Return an edit that adds a vector, times a scale, to a site.
+
+    `vector` has as many numbers as the site has channels. `at` is a word of the prompt, an index
+    from 0, several, "last" or "each-new"; by default, all tokens.
 
     >>> rome, oslo = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
     >>> vector = run.model.head.weight[oslo] - run.model.head.weight[rome]

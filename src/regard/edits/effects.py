@@ -59,6 +59,9 @@ def effects(
     (the residual stream or the embedding of each token), "trace" (the residual stream, attention
     and feed-forward at each token), or names of `regard.sites`. Controls are random sets of as many
     channels as a head has, patched alike; 20 by default, for heads alone.
+    Patching (Zhang & Nanda, 2024, arXiv:2309.16042) runs the model once for each site; attribution
+    (Kramár et al., 2024, arXiv:2403.00745) estimates all effects by one backward pass. An effect is
+    the share of the difference of clean and corrupt that the site's clean value restores.
 
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't

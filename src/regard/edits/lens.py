@@ -161,6 +161,8 @@ def lens(
 
     A second text is the target of an encoder–decoder, whose decoder is read, or the second of a
     pair. Without a metric, contributions are to the logits of the two most likely next tokens.
+    Norms are held at the scale of the run (Elhage et al., 2021, "A mathematical framework for
+    transformer circuits").
 
     Raises:
         UserError: the run doesn't predict tokens, or a text can't be read.

@@ -135,6 +135,8 @@ def paths(
 
     `senders` are as the sites of `effects`. Receivers are names of sites, such as the keys of a
     head; the value of a sender that isn't before a receiver has no effect through it.
+    Path patching: Wang et al., 2022, arXiv:2211.00593, appendix B; Goldowsky-Dill et al., 2023,
+    arXiv:2304.05969.
 
     Raises:
         UserError: as `effects`; a receiver isn't after any sender.
