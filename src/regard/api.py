@@ -211,8 +211,8 @@ def train(
         NonFiniteError: a loss or gradient is NaN or infinite.
 
     >>> tiny = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "training.steps=1"]
-    >>> regard.train("copy", out="copying", settings=tiny).recipe.task
-    CopyConfig(vocabulary=64, length=16)
+    >>> regard.train("copy", out="copying", settings=[*tiny, "task.length=4"]).recipe.task
+    CopyConfig(vocabulary=64, length=4)
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
     source = choose_source(task, data, test=test, mix=mix)

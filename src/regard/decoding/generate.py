@@ -354,7 +354,7 @@ def generate(
     >>> regard.generate(run, ["Where was Ada born?", "Where was Bob born?"])
     ['Rome', 'Oslo']
     >>> regard.generate(run, ["Where was Ada born?"], temperature=0.8, top_k=5, seed=1)
-    ['...']
+    ['Rome']
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with run.environment(precision).autocast(), edited(run, edit):
