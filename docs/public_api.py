@@ -24,6 +24,11 @@ A name is public if it is below, that is, in `__all__` of one of these packages.
 a site with the signature and the whole docstring of each. What their stability means:
 [use the parts](../use-the-parts.md#stability).
 
+Each docstring has an example, which a test runs. Examples assume `import torch`, `import regard`
+and `from PACKAGE import *`. In them, `run` is a small run in the folder `tiny`, which answers where
+four people were born. The folders `labels`, `tags`, `masked` and `target` have untrained runs, and
+`grid` has a comparison.
+
 *Written by `make reference` from the packages themselves.*
 """
 
@@ -59,6 +64,11 @@ def summaries(package: str) -> dict[str, str]:
 
 def summary(value: object) -> str:
     """Return the first line of a docstring; of plain values, what they are."""
-    if inspect.isclass(value) or inspect.isroutine(value):
+    if has_docstring(value):
         return (inspect.getdoc(value) or "").partition("\n")[0]
     return "type alias" if get_origin(value) else f"constant ({type(value).__name__})"
+
+
+def has_docstring(value: object) -> bool:
+    """Whether a public name is a class or function, neither a constant nor a type alias."""
+    return inspect.isclass(value) or inspect.isroutine(value)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from regard.errors import UserError as UserError
     from regard.evaluation.answers import Answer as Answer
     from regard.evaluation.evaluate import Evaluation as Evaluation
+    from regard.explorer.from_tensors import look_at_attention as look_at_attention
     from regard.explorer.huggingface.adapter import HuggingFaceModel as HuggingFaceModel
     from regard.explorer.look import look as look
     from regard.explorer.page import View as View
-    from regard.explorer.page import look_at_attention as look_at_attention
     from regard.runs.recipe import Recipe as Recipe
     from regard.runs.run import Run as Run
     from regard.tasks.examples import Example as Example
@@ -59,9 +59,10 @@ _NAMES = {
     "errors": "UserError",
     "evaluation.answers": "Answer",
     "evaluation.evaluate": "Evaluation",
+    "explorer.from_tensors": "look_at_attention",
     "explorer.huggingface.adapter": "HuggingFaceModel",
     "explorer.look": "look",
-    "explorer.page": "View look_at_attention",
+    "explorer.page": "View",
     "runs.recipe": "Recipe",
     "runs.run": "Run",
     "tasks.examples": "Example",

@@ -56,6 +56,14 @@ def load(
     """Load the run in a folder; with `trust_code`, custom code in it may come from elsewhere.
 
     With the prefix "hf:", the folder is that of a Hugging Face model, and nothing is saved.
+    `threads` is the number of threads on a CPU; the default is torch's.
+
+    Raises:
+        UserError: the folder has no run, or a damaged one; its code isn't trusted; or there is no
+            such device.
+
+    >>> regard.load("tiny").recipe.model.n_layers
+    2
     """
     environment = ExecutionEnvironment.choose(device, threads=threads)
     run = load_start(path, trust_code=trust_code)
@@ -84,6 +92,12 @@ def pack(
     Raises:
         UserError: a file can't be read or encoded, an option is impossible, or `out` holds
             something else.
+
+    >>> from pathlib import Path
+    >>> _ = Path("people.txt").write_text("Ada was born in Rome.")
+    >>> packed = regard.pack("people.txt", out="packed", tokenizer="words", validation=0, jobs=1)
+    >>> packed.tokenizer.decode(packed.training.ids.tolist())
+    'Ada was born in Rome.'
     """
     settings, known = (
         ([], tokenizer)
@@ -122,6 +136,16 @@ def pretrain(
     `recipe` is a name, a TOML file or a `Recipe`; `settings` override it: "model.n_layers=6". With
     `index`, the text is indexed in the run's folder, if pydivsufsort is installed. `mix` is the
     weights of packed corpora: "web=0.7,code=0.3".
+
+    Raises:
+        UserError: the text, the questions or a setting can't be used, or `out` holds something
+            else; with `resume`, other than the same recipe and data.
+        NonFiniteError: a loss or gradient is NaN or infinite.
+
+    >>> texts = ["Ada was born in Rome.", "Bob was born in Oslo."]
+    >>> tiny = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "training.steps=1"]
+    >>> regard.pretrain(texts, out="people", settings=tiny).path.name
+    'people'
     """
     source = choose_text(corpus, questions, index=index, mix=mix)
     plan = plan_training(source, recipe, out, settings=settings)
@@ -143,6 +167,15 @@ def finetune(
     """Train a pretrained model on questions; `run` isn't changed.
 
     By default, the recipe is that of `run` with the training of the one it names in `finetuning`.
+
+    Raises:
+        UserError: as `pretrain`; or a setting changes the model of `run`.
+        NonFiniteError: a loss or gradient is NaN or infinite.
+
+    >>> questions = [regard.Example(text="Where was Ada born?", answer="Rome")]
+    >>> tuned = regard.finetune(run, questions, out="tuned", settings=["training.steps=1"])
+    >>> tuned.answers_questions
+    True
     """
     source = QuestionSource(questions, "finetuning")
     plan = plan_training(source, recipe, out, run, settings=settings)
@@ -172,6 +205,14 @@ def train(
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
     With `more_steps`, the training of `start`, a finished run, continues on the same data. `mix` is
     the weights of packed corpora.
+
+    Raises:
+        UserError: as `pretrain`; or there is no such task, or `start` doesn't fit it.
+        NonFiniteError: a loss or gradient is NaN or infinite.
+
+    >>> tiny = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "training.steps=1"]
+    >>> regard.train("copy", out="copying", settings=[*tiny, "task.length=4"]).recipe.task
+    CopyConfig(vocabulary=64, length=4)
     """
     begun = start if isinstance(start, Run) or start is None else load_start(start)
     source = choose_source(task, data, test=test, mix=mix)
@@ -201,6 +242,12 @@ def answer(
 
     Raises:
         UserError: the run doesn't write text, or a paraphrase has no {}.
+
+    >>> [known, unknown] = regard.answer(run, ["Where was Ada born?", "Where was Zoe born?"])
+    >>> known.answer, known.confidence > 0.5
+    ('Rome', True)
+    >>> unknown.answer, unknown.reason
+    (None, "question 2: the vocabulary has no 'Zoe'; ...")
     """
     require_list(questions, "questions")
     require_wordings(paraphrases)
@@ -242,6 +289,13 @@ def compare(
     Raises:
         UserError: an axis or value is impossible, the folder holds something else, or there is no
             such cluster.
+
+    A test doesn't run this example, which trains in worker processes:
+
+    >>> axis = {"model.attention.kind": ["softmax", "elu"]}
+    >>> found = regard.compare("mqar", over=axis, out="grid", seeds=3)  # doctest: +SKIP
+    >>> found.best()["model.attention.kind"]  # doctest: +SKIP
+    'softmax'
     """
     grid = Grid(
         task=task,
@@ -279,6 +333,11 @@ def compare_suite(
 
     Raises:
         UserError: there is no such suite, or what `compare` raises.
+
+    A test doesn't run this example, which trains in worker processes:
+
+    >>> found = regard.compare_suite("recall", out="suite", seeds=3)  # doctest: +SKIP
+    >>> best = {task: one.best() for task, one in found.items()}  # doctest: +SKIP
     """
     changes: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
     changes |= {"seeds": seeds} if seeds else {}

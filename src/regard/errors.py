@@ -11,7 +11,13 @@ class RegardError(Exception):
 
 
 class UserError(RegardError):
-    """Invalid input: the message says what is wrong, where, and how to fix it."""
+    """Invalid input: the message says what is wrong, where, and how to fix it.
+
+    >>> regard.load("nowhere")
+    Traceback (most recent call last):
+        ...
+    regard.errors.UserError: nowhere: ...
+    """
 
     exit_code = 2
 

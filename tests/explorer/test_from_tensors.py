@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu
+from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.intercept import MismatchError
-from regard.explorer.page import look_at_attention
 
 
 @given(st.integers(1, 5), st.integers(1, 7), st.integers(1, 3), st.booleans())

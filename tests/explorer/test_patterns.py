@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.explorer.attention_maps import value_lengths
+from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.head_scores import (
     TokenInfo,
     after_same_token,
@@ -23,7 +24,6 @@ from regard.explorer.head_scores import (
     same_token,
     sink,
 )
-from regard.explorer.page import look_at_attention
 
 N = 6
 TEXT = TokenInfo(

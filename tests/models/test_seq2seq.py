@@ -12,7 +12,6 @@ from regard.attention.config import (
     BUILT_IN,
     ArgmaxConfig,
     AttentionConfig,
-    LinformerConfig,
     SoftmaxConfig,
     config_type,
     supporting,
@@ -27,6 +26,7 @@ from regard.attention.kernel_config import (
 )
 from regard.attention.score_config import (
     GatedSoftmaxConfig,
+    LinformerConfig,
     SigmoidConfig,
     SoftmaxOneConfig,
     TopKConfig,

@@ -71,6 +71,14 @@ class Attention(nn.Module, ABC):
     validated. A method `reference(query, key, mask, bias)`, if it has one, makes the matrix of
     `weights` in float64, straight from the formula; `bias` is a tensor there. All of these methods
     but those of the memory receive the declared `gates` by name.
+
+    >>> query = torch.randn(1, 4, 5, 8)  # batch, heads, tokens, width
+    >>> key, value = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 16)
+    >>> attention: Attention = Softmax()
+    >>> attention(query, key, value, mask=Mask.causal()).shape
+    torch.Size([1, 4, 5, 16])
+    >>> attention.weights(query, key).shape
+    torch.Size([1, 4, 5, 5])
     """
 
     name: ClassVar[str]

@@ -207,6 +207,11 @@ class BigBird(BlockSparse):
     The random blocks are a function of the seed, the head, the block of queries and the block of
     keys, drawn for `max_keys`: the pattern of n tokens is a corner of that of more tokens. With a
     causal mask, they are drawn among the preceding blocks.
+
+    >>> x = torch.zeros(1, 1, 4, 8)  # equal tokens
+    >>> attention = BigBird(block_size=1, window=1, random=1, global_blocks=1, max_keys=4)
+    >>> attention.weights(x, x, mask=Mask.causal())[0, 0, 3]  # global, random, none, own
+    tensor([0.3333, 0.3333, 0.0000, 0.3333])
     """
 
     name = "bigbird"
@@ -225,6 +230,9 @@ class BigBird(BlockSparse):
 
         All queries attend to the first `global_blocks` blocks. Without a causal mask, these attend
         to all keys.
+
+        Raises:
+            ValueError: the window isn't an odd number of blocks, or a number is negative.
         """
         super().__init__(block_size=block_size, full_rows=global_blocks)
         if window < 1 or window % 2 == 0 or min(random, global_blocks) < 0:
@@ -270,12 +278,24 @@ class BigBird(BlockSparse):
 
 
 class SlidingWindow(BlockSparse):
-    """Softmax attention to the keys at most `size` positions away (Beltagy et al., 2020, 3.1)."""
+    """Softmax attention to the keys at most `size` positions away (Beltagy et al., 2020, 3.1).
+
+    >>> x = torch.zeros(1, 1, 4, 8)  # equal tokens
+    >>> SlidingWindow(size=1).weights(x, x, mask=Mask.causal())[0, 0]
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000, 0.0000],
+            [0.0000, 0.5000, 0.5000, 0.0000],
+            [0.0000, 0.0000, 0.5000, 0.5000]])
+    """
 
     name = "sliding-window"
 
     def __init__(self, *, size: int, block_size: int = 64) -> None:
-        """`size` positions to either side, or back where attention is causal."""
+        """`size` positions to either side, or back where attention is causal.
+
+        Raises:
+            ValueError: the size is negative.
+        """
         if size < 0:
             raise ValueError(f"a window has size ≥ 0, not {size}")
         super().__init__(block_size=block_size, reach=size)

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerShape:
-    """Sizes of the layer that a mechanism is built for."""
+    """Sizes of the layer that a mechanism is built for.
+
+    >>> from regard.attention.config import SlidingWindowConfig
+    >>> sizes = dict(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=64)
+    >>> SlidingWindowConfig(size=4).build(LayerShape(**sizes)).size
+    4
+    """
 
     n_heads: int
     n_kv_heads: int
@@ -70,6 +76,10 @@ class AttentionConfig(OpenConfig):
     """Base of the configurations of attention mechanisms, which are structs.
 
     The summary of a mechanism is the first line of its configuration's docstring.
+
+    >>> from regard.attention.config import SlidingWindowConfig
+    >>> SlidingWindowConfig(size=4).supported.has("cross")
+    False
     """
 
     __slots__ = ()
@@ -214,26 +224,6 @@ class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="
         return Argmax(scaled=self.scaled)
 
 
-class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="linformer"):
-    """Keys and values projected to k rows by learned matrices; not causal."""
-
-    supports: ClassVar = Support(masks=frozenset({"key_lengths"}), cross=True)
-    time: ClassVar = "n·k·d"
-    paper: ClassVar = "Wang et al., 2020"
-    check_options: ClassVar[Mapping[str, Any]] = {"k": 3}
-
-    k: Positive = 64
-    """Rows of the projected keys and values."""
-    shared: bool = True
-    """Whether all heads share the projections."""
-
-    def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.linformer import Linformer
-
-        length, heads = shape.context_length, None if self.shared else shape.n_kv_heads
-        return Linformer(length=length, k=min(self.k, length), heads=heads)
-
-
 BLOCK_SPARSE = Support(masks=LINEAR_MASKS, bias=True, decoding=True)
 """Features of block-sparse attention."""
 
@@ -308,7 +298,7 @@ BUILT_IN = {
     "stick-breaking": "regard.attention.score_config:StickBreakingConfig",
     "sigmoid": "regard.attention.score_config:SigmoidConfig",
     "synthesizer": "regard.attention.score_config:SynthesizerConfig",
-    "linformer": "regard.attention.config:LinformerConfig",
+    "linformer": "regard.attention.score_config:LinformerConfig",
     "bigbird": "regard.attention.config:BigBirdConfig",
     "sliding-window": "regard.attention.config:SlidingWindowConfig",
     "elu": "regard.attention.kernel_config:EluConfig",

@@ -10,7 +10,12 @@ Mode = Literal["forward", "training", "step"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The sizes of one call of an attention mechanism."""
+    """The sizes of one call of an attention mechanism.
+
+    >>> shape = Shape(batch=1, heads=8, kv_heads=2, queries=9, keys=9, d=64, e=64, causal=True)
+    >>> shape.pairs
+    45
+    """
 
     batch: int
     heads: int
@@ -57,7 +62,13 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Minimum cost of a call with the algorithm of the mechanism."""
+    """Minimum cost of a call with the algorithm of the mechanism.
+
+    >>> shape = Shape(batch=1, heads=8, kv_heads=2, queries=1, keys=1000, d=64, e=64, mode="step")
+    >>> cost = Softmax().cost(shape)
+    >>> cost.operations, cost.state_bytes
+    (2048000, 1024000)
+    """
 
     operations: int
     """Floating-point operations of its matrix products, two for a multiplication and addition."""

@@ -152,6 +152,12 @@ class Differential(MapDifference):
     """A₁ − λ A₂: both maps read the same keys with different queries; λ_t = σ(w·x_t) by head.
 
     Ye et al., 2026, "Differential Transformer V2" (https://huggingface.co/blog/microsoft/diff-attn-v2).
+
+    >>> x = torch.zeros(1, 1, 2, 8)  # equal tokens
+    >>> gates = {"second_query": x, "share": torch.full((1, 1, 2), 0.5)}
+    >>> Differential().weights(x, x, mask=Mask.causal(), gates=gates)[0, 0]
+    tensor([[0.5000, 0.0000],
+            [0.2500, 0.2500]])
     """
 
     name = "differential"
@@ -192,6 +198,10 @@ class DifferentialV1(MapDifference):
     """A₁ − λ A₂, each map with its half of the queries and keys (Ye et al., 2024, eq. 1 and 2).
 
     λ = exp(λ_q1·λ_k1) − exp(λ_q2·λ_k2) + λ_init, the same for all heads and tokens.
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> DifferentialV1(d=8, lambda_init=0.8)(query, key, value).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "differential"

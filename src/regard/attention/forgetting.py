@@ -70,7 +70,12 @@ class ForgettingState(CachedState):
 class Forgetting(Softmax):
     """softmax(s_ij + Σ_(j < t ≤ i) log f_t), a gate f_t for each query head and token.
 
-    Lin et al., 2025, arXiv:2503.02130.
+    Lin et al., 2025, arXiv:2503.02130. The gate log_forget is log f_t ≤ 0: batch × heads × tokens.
+
+    >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
+    >>> gates = {"log_forget": torch.full((1, 1, 3), 0.5).log()}
+    >>> Forgetting(heads=1).weights(x, x, mask=Mask.causal(), gates=gates)[0, 0, 2]
+    tensor([0.1429, 0.2857, 0.5714])
     """
 
     name = "forgetting"

@@ -239,7 +239,15 @@ class GatedRecurrence(RecurrentAttention):
 
 
 class GatedLinear(GatedRecurrence):
-    """S_t = D_t S_(t−1) + k_t v_tᵀ, with a decay per channel (Yang et al., 2023, eq. 3)."""
+    """S_t = D_t S_(t−1) + k_t v_tᵀ, with a decay per channel (Yang et al., 2023, eq. 3).
+
+    D_t is diagonal, with entries e^log_decay; the gate log_decay ≤ 0 has the keys' shape.
+
+    >>> query, key, value = torch.ones(3, 1, 1, 3, 2)  # batch, heads, tokens, width
+    >>> gates = {"log_decay": torch.full((1, 1, 3, 2), 0.5).log()}
+    >>> GatedLinear(scaled=False)(query, key, value, mask=Mask.causal(), gates=gates)[0, 0, :, 0]
+    tensor([2.0000, 3.0000, 3.5000])
+    """
 
     name = "gated-linear"
     gates = (CHANNEL_LOG_DECAY,)
@@ -250,7 +258,15 @@ class GatedLinear(GatedRecurrence):
 
 
 class Mamba2(GatedRecurrence):
-    """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, with a decay per head (Dao & Gu, 2024, eq. 2)."""
+    """S_t = e^log_decay S_(t−1) + k_t v_tᵀ, with a decay per head (Dao & Gu, 2024, eq. 2).
+
+    The gate log_decay ≤ 0 has the shape batch × heads × tokens.
+
+    >>> query, key, value = torch.ones(3, 1, 1, 3, 2)  # batch, heads, tokens, width
+    >>> gates = {"log_decay": torch.full((1, 1, 3), 0.5).log()}
+    >>> Mamba2()(query, key, value, mask=Mask.causal(), gates=gates)[0, 0, :, 0]
+    tensor([2.0000, 3.0000, 3.5000])
+    """
 
     name = "mamba2"
     gates = (LOG_DECAY,)
@@ -265,8 +281,14 @@ class Mamba2(GatedRecurrence):
 class DeltaNet(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) S_(t−1) + β_t k_t v_tᵀ (Schlag et al., 2021, eq. 24).
 
-    A token replaces the value stored at its key. β up to 2 with keys of length 1 gives
-    eigenvalues down to −1 (Grazzi et al., 2025).
+    A token replaces the value stored at its key. The gate beta has the shape batch × heads ×
+    tokens. β up to 2 with keys of length 1 gives eigenvalues down to −1 (Grazzi et al., 2025).
+
+    >>> key = torch.ones(1, 1, 2, 1)  # the same key twice
+    >>> value = torch.tensor([[[[1.0], [5.0]]]])
+    >>> gates = {"beta": torch.ones(1, 1, 2)}
+    >>> DeltaNet()(key, key, value, mask=Mask.causal(), gates=gates).flatten()
+    tensor([1., 5.])
     """
 
     name = "deltanet"
@@ -278,7 +300,14 @@ class DeltaNet(GatedRecurrence):
 
 
 class GatedDeltaNet(GatedRecurrence):
-    """S_t = (I − β_t k_t k_tᵀ) e^log_decay S_(t−1) + β_t k_t v_tᵀ (Yang et al., 2024, eq. 10)."""
+    """S_t = (I − β_t k_t k_tᵀ) e^log_decay S_(t−1) + β_t k_t v_tᵀ (Yang et al., 2024, eq. 10).
+
+    >>> key = torch.ones(1, 1, 2, 1)  # the same key twice
+    >>> value = torch.tensor([[[[1.0], [5.0]]]])
+    >>> gates = {"log_decay": torch.zeros(1, 1, 2), "beta": torch.full((1, 1, 2), 0.5)}
+    >>> GatedDeltaNet()(key, key, value, mask=Mask.causal(), gates=gates).flatten()
+    tensor([0.5000, 2.7500])
+    """
 
     name = "gated-deltanet"
     gates = (LOG_DECAY, BETA)
@@ -292,6 +321,11 @@ class KimiDelta(GatedRecurrence):
     """S_t = (I − β_t k_t k_tᵀ) D_t S_(t−1) + β_t k_t v_tᵀ, with a decay per channel.
 
     Kimi Delta Attention (Kimi Team, 2025, arXiv:2510.26692, eq. 1).
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> gates = {"log_decay": -torch.rand(1, 2, 5, 8), "beta": torch.rand(1, 2, 5)}
+    >>> KimiDelta()(query, key, value, mask=Mask.causal(), gates=gates).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "kimi-delta"
@@ -307,6 +341,11 @@ class GatedDeltaNet2(GatedRecurrence):
     """S_t = (I − k_t (b_t ⊙ k_t)ᵀ) D_t S_(t−1) + k_t (w_t ⊙ v_t)ᵀ, with gates per channel.
 
     Hatamizadeh et al., 2026, arXiv:2605.22791. `weights` applies to write ⊙ v.
+
+    >>> query, key, value, erase, write = torch.rand(5, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> gates = {"log_decay": -torch.rand(1, 2, 5, 8), "erase": erase, "write": write}
+    >>> GatedDeltaNet2()(query, key, value, mask=Mask.causal(), gates=gates).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "gated-deltanet-2"
@@ -322,6 +361,11 @@ class RWKV7(GatedRecurrence):
     """S_t = (D_t − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ (Peng et al., 2025, eq. 17).
 
     It erases at a separate key: κ is the gate removal_key, a the gate erase.
+
+    >>> query, key, value, erase = torch.rand(4, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> gates = {"log_decay": -torch.rand(1, 2, 5, 8), "removal_key": key, "erase": erase}
+    >>> RWKV7()(query, key, value, mask=Mask.causal(), gates=gates).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "rwkv7"

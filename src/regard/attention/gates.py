@@ -15,7 +15,14 @@ NO_GATES: Gates = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate as a mechanism declares it."""
+    """A gate as a mechanism declares it.
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> Gate("log_decay", per="key", low=-20.0, high=0.0).shape(query, key, value)
+    (1, 2, 5, 8)
+    >>> [gate.name for gate in GatedDeltaNet.gates]
+    ['log_decay', 'beta']
+    """
 
     name: str
     per: Literal["head", "key", "value"] = "head"

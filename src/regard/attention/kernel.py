@@ -54,7 +54,13 @@ class KernelState(RowState):
 class KernelAttention(Attention):
     """Attention with φ(q)·φ(k) instead of e^(q·k/√d), in time linear in the length.
 
-    Computes in float32 at least. Documents must be contiguous.
+    Katharopoulos et al., 2020, arXiv:2006.16236, eqs 4-6; causal: eqs 10-12. Computes in float32
+    at least. Documents must be contiguous.
+
+    >>> from regard.attention.feature_maps import Elu
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> KernelAttention(Elu())(query, key, value, mask=Mask.causal()).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "kernel"
@@ -65,7 +71,11 @@ class KernelAttention(Attention):
     """Whether such sums are counted on a GPU; compiled code, which can't raise, always counts."""
 
     def __init__(self, features: FeatureMap, *, chunk: int = 64) -> None:
-        """`features` is φ; `chunk` is the number of tokens whose weights are computed pairwise."""
+        """`features` is φ; `chunk` is the number of tokens whose weights are computed pairwise.
+
+        Raises:
+            ValueError: a chunk has no token.
+        """
         super().__init__()
         if chunk < 1:
             raise ValueError(f"a chunk has at least one token, not {chunk}")

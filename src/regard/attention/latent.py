@@ -46,6 +46,11 @@ class Latent(Softmax):
     DeepSeek-AI, 2024, arXiv:2405.04434, §2.1. In whole rows, each head has its keys and values. In
     decoding, a `LatentCache` has one vector per token, [rotary key; latent], for all heads, and the
     layer moves its projections of the latent to queries and outputs. Values of width 0 make one.
+
+    >>> query, key = torch.randn(2, 1, 2, 5, 8 + 4)  # width 8, and 4 for rotary positions
+    >>> value = torch.randn(1, 2, 5, 8)
+    >>> Latent(d_latent=6, d_rope=4)(query, key, value, mask=Mask.causal()).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "latent"

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from regard.attention import reference
 from regard.attention.backends import masked
 from regard.attention.base import Attention, at_least_float32
-from regard.attention.config import LinformerConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
+from regard.attention.score_config import LinformerConfig
 from regard.attention.state import RowState, State
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
@@ -30,13 +30,21 @@ class Linformer(Attention):
     """softmax(Q(EK)ᵀ/√d)·FV with learned E and F of k rows (Wang et al., 2020, eq. 7).
 
     Not causal: each row of EK is a mixture of all keys.
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> Linformer(length=64, k=16)(query, key, value).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "linformer"
     supports = LinformerConfig.supports
 
     def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
-        """For up to `length` keys; each of `heads` key/value heads has an E and F; None: shared."""
+        """For up to `length` keys; each of `heads` key/value heads has an E and F; None: shared.
+
+        Raises:
+            ValueError: k isn't between 1 and `length`.
+        """
         super().__init__()
         if not 1 <= k <= length:
             raise ValueError(f"k = {k} rows of {length} keys; choose 1 ≤ k ≤ {length}")

@@ -9,7 +9,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """A matrix as a product of a tall and a wide one."""
+    """A matrix as a product of a tall and a wide one.
+
+    >>> low_rank = truncate(torch.rand(6, 6), 2)
+    >>> low_rank.left.shape, low_rank.right.shape
+    (torch.Size([6, 2]), torch.Size([2, 6]))
+    """
 
     left: Float[Tensor, "*batch queries rank"]
     right: Float[Tensor, "*batch rank keys"]
@@ -35,6 +40,11 @@ def truncate(matrix: Float[Tensor, "*batch queries keys"], rank: int) -> LowRank
 
     Raises:
         ValueError: the rank is below 1, or above the smaller dimension.
+
+    >>> truncate(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 2).matrix
+    tensor([[3., 0., 0.],
+            [0., 2., 0.],
+            [0., 0., 0.]])
     """
     if not 1 <= rank <= min(matrix.shape[-2:]):
         raise ValueError(f"a matrix {tuple(matrix.shape[-2:])} has no truncation to rank {rank}")

@@ -41,6 +41,13 @@ class Mask:
 
     Masks are made by the class methods below and combined by `&`, field by field: where causality
     places the queries at the "end", a window moves with them.
+
+    >>> mask = Mask.causal() & Mask.lengths(torch.tensor([2]))
+    >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens, the last of which is padding
+    >>> Softmax().weights(x, x, mask=mask)[0, 0]
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000],
+            [0.5000, 0.5000, 0.0000]])
     """
 
     alignment: Alignment | None = None

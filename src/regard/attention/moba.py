@@ -50,6 +50,11 @@ class MoBA(Softmax):
 
     Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks begin anew
     at each document, and those equal to the last one chosen are chosen too.
+
+    >>> key = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]])  # batch, heads, tokens, width
+    >>> query = torch.tensor([[[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]]])
+    >>> MoBA(block_size=1, blocks=2).weights(query, key, mask=Mask.causal())[0, 0, 2]
+    tensor([0.6698, 0.0000, 0.3302])
     """
 
     name = "moba"

@@ -286,3 +286,23 @@ class SynthesizerConfig(ScoreConfig, frozen=True, tag_field="kind", tag="synthes
             else RandomScores(heads=shape.n_heads, length=length)
         )
         return Synthesizer(learned, length=length, dropout=shape.dropout)
+
+
+class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="linformer"):
+    """Keys and values projected to k rows by learned matrices; not causal."""
+
+    supports: ClassVar = Support(masks=frozenset({"key_lengths"}), cross=True)
+    time: ClassVar = "n·k·d"
+    paper: ClassVar = "Wang et al., 2020"
+    check_options: ClassVar[Mapping[str, Any]] = {"k": 3}
+
+    k: Positive = 64
+    """Rows of the projected keys and values."""
+    shared: bool = True
+    """Whether all heads share the projections."""
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.linformer import Linformer
+
+        length, heads = shape.context_length, None if self.shared else shape.n_kv_heads
+        return Linformer(length=length, k=min(self.k, length), heads=heads)

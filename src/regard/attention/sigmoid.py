@@ -17,6 +17,10 @@ class Sigmoid(ScoreAttention):
     """α_ij = σ(s_ij + b) for the allowed keys (Ramapuram et al., 2024, arXiv:2409.04431).
 
     With b = −log n, the weights of n scores of 0 sum to about 1.
+
+    >>> x = torch.zeros(1, 1, 4, 8)  # equal tokens
+    >>> Sigmoid(bias=0.0).weights(x, x, mask=Mask.causal())[0, 0, 2]
+    tensor([0.5000, 0.5000, 0.5000, 0.0000])
     """
 
     name = "sigmoid"

@@ -306,7 +306,12 @@ class WideScoreAttention(ScoreAttention):
 
 
 class Softmax(ScoreAttention):
-    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1)."""
+    """softmax(QKᵀ/√d)·V (Vaswani et al., 2017, eq. 1).
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> Softmax()(query, key, value, mask=Mask.causal()).shape
+    torch.Size([1, 2, 5, 8])
+    """
 
     name = "softmax"
     supports = SoftmaxConfig.supports
@@ -360,6 +365,10 @@ class Argmax(WideScoreAttention):
 
     The gradient is the straight-through estimate: that of softmax instead of that of argmax, which
     is zero (Bengio et al., 2013). Scores rounded to bfloat16 would often be equal.
+
+    >>> query = key = torch.eye(3)[None, None]  # batch, heads, tokens, width
+    >>> Argmax()(query, key, torch.tensor([[[[1.0], [2.0], [3.0]]]])).flatten()
+    tensor([1., 2., 3.])
     """
 
     name = "argmax"

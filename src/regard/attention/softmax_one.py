@@ -21,6 +21,10 @@ class SoftmaxOne(ScoreAttention):
     Without learned sinks z = 0, which adds 1 (Miller, 2023; Gu et al., 2024, arXiv:2410.10781).
     Sinks by head are those of gpt-oss (OpenAI, 2025). It isn't a bias of the first key, whose value
     would be added too.
+
+    >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
+    >>> SoftmaxOne().weights(x, x)[0, 0, 0]  # a fourth is left
+    tensor([0.2500, 0.2500, 0.2500])
     """
 
     name = "softmax-one"

@@ -12,7 +12,15 @@ from regard.attention.mask import Mask
 
 
 class State(Protocol):
-    """Decoding state of a mechanism: tensors of fixed shape, and numbers."""
+    """Decoding state of a mechanism: tensors of fixed shape, and numbers.
+
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> attention, cpu = Softmax(), torch.device("cpu")
+    >>> state = attention.init_state(1, 2, 8, 8, capacity=9, device=cpu, dtype=query.dtype)
+    >>> out, state = attention.extend(query, key, value, state)
+    >>> state.length
+    tensor([5])
+    """
 
     @property
     def length(self) -> Int[Tensor, " batch"]:

@@ -16,6 +16,10 @@ class StickBreaking(WideScoreAttention):
 
     A token doesn't attend to itself. What is left of the stick is not assigned to any key. Sums of
     logarithms would lose too much in bfloat16.
+
+    >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
+    >>> StickBreaking().weights(x, x, mask=Mask.causal())[0, 0, 2]
+    tensor([0.2500, 0.5000, 0.0000])
     """
 
     name = "stick-breaking"

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """Features that a mechanism supports. Using any other raises `UnsupportedError`."""
+    """Features that a mechanism supports. Using any other raises `UnsupportedError`.
+
+    >>> Softmax.supports.has("cross"), SlidingWindow.supports.has("cross")
+    (True, False)
+    """
 
     masks: frozenset[str] = frozenset()
     """Supported fields of `Mask`."""

@@ -91,6 +91,12 @@ class Synthesizer(ScoreAttention):
     """softmax(s)·V with scores s that are learned; there are no keys.
 
     A position of the row has a column of its own, so that documents can't be packed.
+
+    >>> from regard.attention.synthesizer import DenseScores
+    >>> query, value = torch.randn(2, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> key = torch.empty(1, 2, 5, 0)  # only its shape counts
+    >>> Synthesizer(DenseScores(d=8, length=64), length=64)(query, key, value).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     name = "synthesizer"

@@ -30,6 +30,11 @@ class TopK(WideScoreAttention):
 
     Gupta et al., 2021, arXiv:2106.06899. Other keys have weight and gradient 0. Scores that differ
     by no more than rounding are equal, such as those of equal tokens without positions.
+
+    >>> key = torch.eye(3)[None, None]  # batch, heads, tokens, width
+    >>> query = torch.tensor([[[[3.0, 2.0, 1.0]]]])
+    >>> TopK(k=2).weights(query, key)[0, 0, 0]
+    tensor([0.6405, 0.3595, 0.0000])
     """
 
     name = "top-k"

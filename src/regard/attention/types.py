@@ -25,7 +25,13 @@ KeyPositions: TypeAlias = Int[Tensor, " keys"]
 
 @runtime_checkable
 class Bias(Protocol):
-    """A number added to the score of each query and key, by head and positions."""
+    """A number added to the score of each query and key, by head and positions.
+
+    >>> from regard.positions import Alibi
+    >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
+    >>> Softmax().weights(x, x, bias=Alibi(heads=1))[0, 0, 0]
+    tensor([0.3346, 0.3333, 0.3320])
+    """
 
     def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
         """Return the bias as a tensor."""
@@ -39,7 +45,13 @@ class Bias(Protocol):
 
 @runtime_checkable
 class RelativeVectors(Protocol):
-    """Vectors added to keys and values by their position relative to the query."""
+    """Vectors added to keys and values by their position relative to the query.
+
+    >>> from regard.positions import ShawVectors
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> Softmax()(query, key, value, bias=ShawVectors(d=8, clip=2)).shape
+    torch.Size([1, 2, 5, 8])
+    """
 
     def scores(
         self, query: Queries, query_positions: QueryPositions, key_positions: KeyPositions

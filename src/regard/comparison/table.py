@@ -146,7 +146,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The cells of a folder, as far as they have ended."""
+    """The cells of a folder, as far as they have ended.
+
+    >>> from pathlib import Path
+    >>> found = regard.Comparison.load(Path("grid"))
+    >>> found.best()["model.attention.kind"], found.score
+    ('softmax', 'accuracy')
+    """
 
     out: Path
     sweep: Sweep

@@ -32,7 +32,12 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Option(Config, frozen=True):
-    """An option of a multiple-choice question."""
+    """An option of a multiple-choice question.
+
+    >>> option = Option(text="Softmax", right=False, why="It is computed from all keys.")
+    >>> option.right
+    False
+    """
 
     text: Text
     right: bool
@@ -41,7 +46,12 @@ class Option(Config, frozen=True):
 
 
 class Shown(Config, frozen=True):
-    """A statement of the answer, and what shows it."""
+    """A statement of the answer, and what shows it.
+
+    >>> [shown, *_] = find_part("practical-4", "2.c.1").shown
+    >>> shown.by
+    'derivation:noisy-keys'
+    """
 
     id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     """Unique within the part."""
@@ -52,7 +62,14 @@ class Shown(Config, frozen=True):
 
 
 class Part(Config, frozen=True):
-    """A question of a course, with its answer."""
+    """A question of a course, with its answer.
+
+    >>> part: Part = find_part("practical-4", "2.c.1")
+    >>> part.question
+    'Which query averages two values if the keys are noisy?'
+    >>> part.kind, part.studies
+    ('derive', ('noisy-keys-one-head',))
+    """
 
     course: str
     """A key of `COURSES`."""
@@ -98,7 +115,12 @@ class Part(Config, frozen=True):
 
 
 class Correction(Config, frozen=True):
-    """An error in a course."""
+    """An error in a course.
+
+    >>> correction: Correction = all_corrections()[0]
+    >>> find_part(correction.course, correction.part).studies.count(correction.study)
+    1
+    """
 
     course: str
     """A key of `COURSES`."""
@@ -113,13 +135,21 @@ class Correction(Config, frozen=True):
 
 @cache
 def all_parts() -> tuple[Part, ...]:
-    """Return the parts of all courses, in the courses' order."""
+    """Return the parts of all courses, in the courses' order.
+
+    >>> [part.number for part in all_parts() if part.course == "practical-4"][:5]
+    ['2.a', '2.b', '2.c.1', '2.c.2', '2.d.1']
+    """
     return _of_all_courses(read_parts)
 
 
 @cache
 def all_corrections() -> tuple[Correction, ...]:
-    """Return the errors of all courses, in the courses' order."""
+    """Return the errors of all courses, in the courses' order.
+
+    >>> {one.course for one in all_corrections()} <= set(COURSES)
+    True
+    """
     return _of_all_courses(read_corrections)
 
 
@@ -167,6 +197,13 @@ def find_part(course: str, number: str) -> Part:
 
     Raises:
         UserError: there is no such course or part; names the nearest.
+
+    >>> find_part("practical-4", "2.c.1").question
+    'Which query averages two values if the keys are noisy?'
+    >>> find_part("practical-4", "2.c.9")
+    Traceback (most recent call last):
+        ...
+    regard.errors.UserError: practical-4 2.c.9: no such part; there are: ...; did you mean 2.c.2?
     """
     require_course(course)
     parts = {part.number: part for part in all_parts() if part.course == course}
@@ -180,6 +217,12 @@ def require_course(name: str) -> None:
 
     Raises:
         UserError: there is none; names the nearest.
+
+    >>> require_course("practical-4")
+    >>> require_course("practical-5")
+    Traceback (most recent call last):
+        ...
+    regard.errors.UserError: practical-5: no such course; ...; did you mean practical-4?
     """
     if name not in COURSES:
         raise UserError(f"{name}: no such course; {alternatives(name, COURSES)}")

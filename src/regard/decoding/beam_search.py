@@ -121,12 +121,17 @@ def stay(parents: Int[Tensor, "rows n"]) -> Int[Tensor, "rows n"]:
 
 @dataclass(frozen=True)
 class Beam:
-    """A continuation that beam search found."""
+    """A continuation that beam search found.
+
+    >>> [[best]] = search_ids(run.model, [[5, 6, 7]], beams=2, max_new_tokens=3)
+    >>> len(best.ids), best.log_probability < 0, best.stopped
+    (3, True, False)
+    """
 
     ids: list[int]
     """Without the token that ended it."""
     log_probability: float
-    """Of all new tokens together, that of the token that ended it included."""
+    """Of all new tokens together, that of the token that ended it included; in nats."""
     score: float
     """The log-probability / length**penalty."""
     stopped: bool
@@ -146,7 +151,7 @@ def search_ids(
     n_best: int = 1,
     device: torch.device | None = None,
 ) -> list[list[Beam]]:
-    """The `n_best` continuations of each prompt, the best first; fewer if there aren't so many.
+    """Return the `n_best` continuations of each prompt, the best first; fewer if there are fewer.
 
     Prompts may differ in length, and none may be empty; what is found for one doesn't depend on
     the others. A higher `length_penalty` favors longer continuations.
@@ -155,6 +160,10 @@ def search_ids(
         UserError: `beams`, `n_best`, `max_new_tokens`, `length_penalty` or `early_stopping` is
             impossible.
         NonFiniteError: a logit is NaN or infinite.
+
+    >>> [beams] = search_ids(run.model, [[5, 6, 7]], beams=4, max_new_tokens=3, n_best=2)
+    >>> beams[0].score >= beams[1].score
+    True
     """
     rules = _Rules(beams, max_new_tokens, stop_ids, length_penalty, early_stopping)
     if not 1 <= n_best <= beams:
@@ -290,13 +299,19 @@ def beam_search(
     raw: bool = False,
     precision: Precision = "float32",
 ) -> list[list[Continuation]]:
-    """The `num_return_sequences` most probable texts of each prompt, the best first.
+    """Return the `num_return_sequences` most probable texts of each prompt, the best first.
 
     They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
     search. `max_new_tokens` defaults to what fits the context.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+
+    >>> [found] = regard.beam_search(
+    ...     run, ["Where was Ada born?"], num_beams=3, num_return_sequences=2, max_new_tokens=4
+    ... )
+    >>> found[0].text
+    'Rome'
     """
     with run.environment(precision).autocast():
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)

@@ -141,12 +141,17 @@ DAMAGED = "the model's logits are NaN or infinite; its weights are damaged"
 
 @dataclass(frozen=True)
 class Generated:
-    """The new tokens of one row."""
+    """The new tokens of one row.
+
+    >>> [row] = generate_ids(run.model, [[5, 6, 7]], max_new_tokens=3)
+    >>> len(row.ids), len(row.log_probabilities), row.stopped
+    (3, 3, False)
+    """
 
     ids: list[int]
     """Without the token that ended it."""
     log_probabilities: list[float]
-    """Of each new token under the model, that of the token that ended it last."""
+    """Of each new token under the model, that of the token that ended it last; in nats."""
     stopped: bool
     """Whether one of the stop ids was reached."""
 
@@ -200,6 +205,10 @@ def generate_ids(
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
+
+    >>> rows = generate_ids(run.model, [[5, 6, 7], [8]], max_new_tokens=3)
+    >>> [len(row.ids) for row in rows]
+    [3, 3]
     """
     steps = _steps(
         model,
@@ -288,6 +297,11 @@ def stream(
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
+
+    >>> for tokens, logits in stream(run.model, [[5, 6, 7], [8]], max_new_tokens=2):
+    ...     print(tokens.shape, logits.shape)
+    torch.Size([2]) torch.Size([2, 15])
+    torch.Size([2]) torch.Size([2, 15])
     """
     steps = _steps(
         model,
@@ -336,6 +350,11 @@ def generate(
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded, or the edit doesn't fit it.
+
+    >>> regard.generate(run, ["Where was Ada born?", "Where was Bob born?"])
+    ['Rome', 'Oslo']
+    >>> regard.generate(run, ["Where was Ada born?"], temperature=0.8, top_k=5, seed=1)
+    ['Rome']
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with run.environment(precision).autocast(), edited(run, edit):

@@ -123,6 +123,10 @@ def compile(
     Raises:
         UserError: the run isn't on the CPU, there is no compiler, or the model doesn't generate.
         UnsupportedError: the model's decoding can't be compiled.
+
+    A test doesn't run this example, which requires a C++ compiler:
+
+    >>> folder = regard.compile(run, batch=8)  # doctest: +SKIP
     """
     if run.device.type != "cpu":
         raise UserError(

@@ -12,7 +12,18 @@ from regard.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Temperature 0 is greedy; the filters then change nothing."""
+    """Choice of the next token: the most probable at temperature 0, else by chance.
+
+    Logits are divided by `temperature`; then the `top_k` most probable tokens are kept, and of
+    these the smallest set with a probability of `top_p` or more (Holtzman et al., 2020).
+
+    Raises:
+        UserError: a number is outside its range.
+
+    >>> logits = torch.tensor([[2.0, 1.0, 0.0]])
+    >>> Sampling(temperature=1.0, top_k=2).probabilities(logits).float()
+    tensor([[0.7311, 0.2689, 0.0000]])
+    """
 
     temperature: float = 0.0
     top_k: int | None = None

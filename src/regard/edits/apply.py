@@ -50,6 +50,13 @@ def edited(
     Raises:
         UserError: a site or word doesn't exist, lengths differ, or an edit changed nothing.
         UnsupportedError: a mechanism has no such edit.
+
+    >>> from regard.edits import zero
+    >>> ids = torch.tensor([run.tokenizer.encode("Ada was born in")])
+    >>> with torch.inference_mode(), regard.edited(run, zero("decoder.0.heads.1")):
+    ...     logits = run.model(ids)
+    >>> logits.shape  # rows, tokens, vocabulary
+    torch.Size([1, 4, 15])
     """
     edits = as_edits(edit).edits
     if not edits:

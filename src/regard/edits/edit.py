@@ -22,7 +22,19 @@ LAST, EACH_NEW = "last", "each-new"
 
 
 class Edit(Config, frozen=True):
-    """Base of the edits of one site."""
+    """Base of the edits of one site.
+
+    Its positions (`at`, `query`, `key`) are a word of the prompt, at each occurrence; an index from
+    0, or several; or "last"; "each-new" is all tokens after the prompt. By default, an edit applies
+    to all tokens. An edit that doesn't fit the model or the prompt raises when it is applied.
+
+    >>> edit: Edit = zero("decoder.0.heads.1")
+    >>> print(edit.to_toml())
+    edit = [
+        { kind = "zero", site = "decoder.0.heads.1" },
+    ]
+    <BLANKLINE>
+    """
 
     site: str
     """A name of `regard.sites`."""
@@ -45,20 +57,32 @@ class Edit(Config, frozen=True):
 
 
 class Zero(Edit, frozen=True, tag_field="kind", tag="zero"):
-    """Set a site to zero."""
+    """Set a site to zero.
+
+    >>> print(Zero("decoder.0.heads.1", at="Ada"))
+    zero decoder.0.heads.1 (at='Ada')
+    """
 
     at: At = None
 
 
 class Mean(Edit, frozen=True, tag_field="kind", tag="mean"):
-    """Set a site to its mean over all tokens of some texts."""
+    """Set a site to its mean over all tokens of some texts.
+
+    >>> print(Mean("decoder.0.attention", texts=("Ada was born", "Bob was born")))
+    mean decoder.0.attention (texts=('Ada was born', 'Bob was born'))
+    """
 
     texts: tuple[str, ...]
     at: At = None
 
 
 class Cut(Edit, frozen=True, tag_field="kind", tag="cut"):
-    """Remove what queries read from keys, at the site of a head; of a state, what keys write."""
+    """Remove what queries read from keys, at the site of a head; of a state, what keys write.
+
+    >>> print(Cut("decoder.1.heads.0", query="last", key="Ada"))
+    cut decoder.1.heads.0 (query='last', key='Ada')
+    """
 
     query: At = None
     key: At = None
@@ -67,7 +91,11 @@ class Cut(Edit, frozen=True, tag_field="kind", tag="cut"):
 
 
 class Patch(Edit, frozen=True, tag_field="kind", tag="patch"):
-    """Set a site to its value in a run on another text of the same length."""
+    """Set a site to its value in a run on another text of the same length.
+
+    >>> print(Patch("decoder.0.residual", source="Bob was born in", at="Ada"))
+    patch decoder.0.residual (source='Bob was born in', at='Ada')
+    """
 
     source: str
     second: str | None = None
@@ -76,7 +104,11 @@ class Patch(Edit, frozen=True, tag_field="kind", tag="patch"):
 
 
 class Steer(Edit, frozen=True, tag_field="kind", tag="steer"):
-    """Add a vector, times a scale, to a site."""
+    """Add a vector, times a scale, to a site.
+
+    >>> print(Steer("decoder.0.residual", vector=(1.0,) * 16, scale=2.0, at="last"))
+    steer decoder.0.residual (vector=16 values, scale=2.0, at='last')
+    """
 
     vector: tuple[float, ...]
     scale: float = 1.0
@@ -94,7 +126,13 @@ class _File(Config, frozen=True):
 
 @dataclass(frozen=True)
 class Edits:
-    """Edits that apply together; those of one site apply in their order."""
+    """Edits that apply together; those of one site apply in their order.
+
+    >>> both: Edits = zero("decoder.0.heads.0") + zero("decoder.1.heads.1")
+    >>> print(both)
+    zero decoder.0.heads.0
+    zero decoder.1.heads.1
+    """
 
     edits: tuple[Edit, ...] = ()
 
@@ -131,6 +169,11 @@ def load_edit(path: str | Path) -> Edits:
 
     Raises:
         UserError: the file can't be read, or an edit in it is invalid.
+
+    >>> from pathlib import Path
+    >>> _ = Path("edit.toml").write_text(zero("decoder.0.heads.1").to_toml())
+    >>> print(load_edit("edit.toml"))
+    zero decoder.0.heads.1
     """
     return parse_edit(read_text(Path(path)), where=str(path))
 
@@ -146,29 +189,73 @@ def parse_edit(text: str, *, where: str) -> Edits:
 
 
 def zero(site: str, *, at: Any = None) -> Zero:
-    """Return an edit that sets a site to zero."""
+    """Return an edit that sets a site to zero.
+
+    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
+    tokens.
+
+    >>> edit = zero("decoder.1.heads.1")
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
+    ['Rome']
+    """
     return Zero(site=site, at=_at(at))
 
 
 def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
-    """Return an edit that sets a site to its mean over all tokens of some texts."""
+    """Return an edit that sets a site to its mean over all tokens of some texts.
+
+    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
+    tokens.
+
+    >>> edit = mean("decoder.1.heads.1", ["Where was Ada born?", "Where was Bob born?"])
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
+    ['Rome']
+    """
     if isinstance(texts, str) or not texts:
         raise UserError(f"mean {site}: expected a list of texts")
     return Mean(site=site, texts=tuple(texts), at=_at(at))
 
 
 def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = None) -> Cut:
-    """Return an edit that removes what the queries of a head read from keys."""
+    """Return an edit that removes what the queries of a head read from keys.
+
+    `query` and `key` are a word of the prompt, an index from 0, several or "last"; by default, all
+    tokens. `how` chooses between a key that is masked, a weight that is set to 0, an output without
+    the key's part ("edge"), and a state without its writing ("write").
+
+    >>> edit = cut("decoder.1.heads.1", query="last", key="Ada")
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this attention isn't needed
+    ['Rome']
+    """
     return Cut(site=site, query=_at(query), key=_at(key), how=how)
 
 
 def patch(site: str, source: str, *, second: str | None = None, at: Any = None) -> Patch:
-    """Return an edit that sets a site to its value in a run on another text."""
+    """Return an edit that sets a site to its value in a run on another text.
+
+    `source` has as many tokens as the prompt; `second` is the second text of a pair, or the target
+    of an encoder–decoder. `at` is a word of the prompt, an index from 0, several or "last"; by
+    default, all tokens.
+
+    >>> edit = patch("decoder.0.residual", "Where was Bob born?", at="Ada")
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)
+    ['Oslo']
+    """
     return Patch(site=site, source=source, second=second, at=_at(at))
 
 
 def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = None) -> Steer:
-    """Return an edit that adds a vector, times a scale, to a site."""
+    """Return an edit that adds a vector, times a scale, to a site.
+
+    `vector` has as many numbers as the site has channels. `at` is a word of the prompt, an index
+    from 0, several, "last" or "each-new"; by default, all tokens.
+
+    >>> rome, oslo = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
+    >>> vector = run.model.head.weight[oslo] - run.model.head.weight[rome]
+    >>> edit = steer("decoder.1.residual.feedforward", vector.tolist(), scale=100.0, at="last")
+    >>> regard.generate(run, ["Where was Ada born?"], edit=edit)
+    ['Oslo']
+    """
     values = tuple(float(value) for value in vector)
     return Steer(site=site, vector=values, scale=float(scale), at=_at(at))
 

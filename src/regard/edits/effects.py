@@ -59,10 +59,20 @@ def effects(
     (the residual stream or the embedding of each token), "trace" (the residual stream, attention
     and feed-forward at each token), or names of `regard.sites`. Controls are random sets of as many
     channels as a head has, patched alike; 20 by default, for heads alone.
+    Patching (Zhang & Nanda, 2024, arXiv:2309.16042) runs the model once for each site; attribution
+    (Kramár et al., 2024, arXiv:2403.00745) estimates all effects by one backward pass. An effect is
+    the share of the difference of clean and corrupt that the site's clean value restores.
 
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't
             predict tokens, or a site doesn't exist.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.effects(run, clean, corrupt, metric=metric, sites="tokens", by=["patching"])
+    >>> {row["site"]: round(row["effect"], 3) for row in found.rows()[:1]}
+    {"decoder.embedding at 3 'Ada'": 1.0}
     """
     require_sites(sites)
     if controls and sites != "heads":
@@ -104,6 +114,13 @@ def trace(
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, or the run doesn't
             predict tokens.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.trace(run, clean, corrupt, metric=metric)
+    >>> found.rows()[0]["site"]  # restores the whole difference
+    "decoder.0.residual at 3 'Ada'"
     """
     return effects(run, clean, corrupt, metric=metric, sites="trace", by=("patching",))
 

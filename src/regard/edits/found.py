@@ -59,7 +59,17 @@ class AttributionError:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Effects:
-    """Effects of sites, a row per pair of texts."""
+    """Effects of sites, a row per pair of texts.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found: regard.Effects = regard.effects(run, clean, corrupt, metric=metric, controls=2)
+    >>> [cell.name for cell in found.cells]
+    ['decoder.0.heads.0', 'decoder.0.heads.1', 'decoder.1.heads.0', 'decoder.1.heads.1']
+    >>> found.patching.shape, found.control.shape
+    ((1, 4), (1, 2))
+    """
 
     run: str
     cells: tuple[Cell, ...]

@@ -161,10 +161,18 @@ def lens(
 
     A second text is the target of an encoder–decoder, whose decoder is read, or the second of a
     pair. Without a metric, contributions are to the logits of the two most likely next tokens.
+    Norms are held at the scale of the run (Elhage et al., 2021, "A mathematical framework for
+    transformer circuits").
 
     Raises:
         UserError: the run doesn't predict tokens, or a text can't be read.
         UnsupportedError: the model has no residual stream, or no linear head for the metric.
+
+    >>> lens = regard.lens(run, "Where was Ada born?")
+    >>> lens.sites
+    ('decoder.embedding', 'decoder.0.residual.feedforward', 'decoder.1.residual.feedforward')
+    >>> lens.predictions[-1][-1]  # after the last layer and token
+    'Rome'
     """
     model = run.model
     if not isinstance(model, LensModel):

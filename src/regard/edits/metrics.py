@@ -12,7 +12,13 @@ from regard.text.tokenizer import Tokenizer, locate_unknown
 
 @dataclass(frozen=True)
 class LogitDifference:
-    """m = logit of the right next token − logit of the wrong one, for each pair of texts."""
+    """m = logit of the right next token − logit of the wrong one, for each pair of texts.
+
+    >>> metric = LogitDifference(right=("Rome",), wrong=("Oslo",))
+    >>> ((right, wrong),) = metric.for_pairs(1, run.tokenizer)
+    >>> run.tokenizer.decode([right, wrong])
+    'Rome Oslo'
+    """
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -38,6 +44,11 @@ def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> 
     """Return the metric of right and wrong continuations, for all pairs or one for each.
 
     Their first tokens count, as the tokenizer encodes them alone.
+
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.trace(run, "Where was Ada born?", "Where was Bob born?", metric=metric)
+    >>> found.rows()[0]["site"]  # restores the whole difference
+    "decoder.0.residual at 3 'Ada'"
     """
     return LogitDifference(_words(right), _words(wrong))
 

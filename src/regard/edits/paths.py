@@ -135,10 +135,19 @@ def paths(
 
     `senders` are as the sites of `effects`. Receivers are names of sites, such as the keys of a
     head; the value of a sender that isn't before a receiver has no effect through it.
+    Path patching: Wang et al., 2022, arXiv:2211.00593, appendix B; Goldowsky-Dill et al., 2023,
+    arXiv:2304.05969.
 
     Raises:
         UserError: as `effects`; a receiver isn't after any sender.
         UnsupportedError: the model has no residual stream.
+
+    >>> from regard.edits import logit_difference
+    >>> clean, corrupt = "Where was Ada born?", "Where was Bob born?"
+    >>> metric = logit_difference("Rome", "Oslo")
+    >>> found = regard.paths(run, clean, corrupt, metric=metric, receivers="decoder.1.keys.0")
+    >>> list(found.rows()[0])
+    ['site', 'total', 'direct', 'difference', 'decoder.1.keys.0']
     """
     last_stack(run.model)
     require_sites(senders)

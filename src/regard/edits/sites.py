@@ -69,7 +69,11 @@ class Site:
 
 
 def sites(run: Run) -> list[Site]:
-    """Return every editable place of a run, in the order of its computation."""
+    """Return every editable place of a run, in the order of its computation.
+
+    >>> [site.name for site in regard.sites(run) if site.part == "heads"]
+    ['decoder.0.heads.0', 'decoder.0.heads.1', 'decoder.1.heads.0', 'decoder.1.heads.1']
+    """
     return list(model_sites(run.model))
 
 

@@ -25,7 +25,12 @@ from regard.uncertainty.signals import (
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to a question, or an abstention."""
+    """An answer to a question, or an abstention.
+
+    >>> [answer] = regard.answer(run, ["Where was Ada born?"])
+    >>> answer.subject, answer.answer, sorted(answer.signals)
+    ('Ada', 'Rome', ['familiarity', 'weakest token'])
+    """
 
     question: str
     subject: str = ""

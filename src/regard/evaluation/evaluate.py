@@ -95,7 +95,13 @@ def _halves(answers: Sequence[Answer], seed: int) -> tuple[list[Answer], list[An
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Answers of a run, and their scores."""
+    """Answers of a run, and their scores.
+
+    >>> questions = [regard.Example(text="Where was Ada born?", answer="Rome")]
+    >>> evaluation: regard.Evaluation = regard.evaluate(run, questions)
+    >>> evaluation.lines()
+    ['accuracy: 100.0% [20.7%, 100.0%] of 1 questions']
+    """
 
     answers: list[Answer]
     accuracy: Interval | None
@@ -205,6 +211,10 @@ def evaluate(
     Raises:
         UserError: the data don't fit the run, or the edit doesn't fit run or data.
         NonFiniteError: a weight is NaN or infinite.
+
+    >>> questions = [regard.Example(text="Where was Ada born?", answer="Rome")]
+    >>> regard.evaluate(run, questions).accuracy.value
+    1.0
     """
     require_finite(run.model, run.path)
     with edited(run, edit):

@@ -233,10 +233,14 @@ def _count_absent(run: Run, answers: Sequence[str]) -> int:
 def label(
     run: Run, texts: Sequence[str | tuple[str, str]], *, precision: Precision = "float32"
 ) -> list[Prediction]:
-    """The label of each text or pair of texts, or the tags of a text's words, with probabilities.
+    """Return the label of each text or pair of texts, or the tags of its words, with probabilities.
 
     Raises:
         UserError: the run gives no labels; or a text is empty, too long, or can't be encoded.
+
+    >>> texts = ["Ada was born in Rome.", "Bob was born in Oslo."]
+    >>> [one.text in ("good", "bad") for one in regard.label(regard.load("labels"), texts)]
+    [True, True]
     """
     if not isinstance(run.model, Classifier | TokenClassifier):
         raise UserError(

@@ -32,6 +32,10 @@ def look(
     Raises:
         UserError: a text is empty, can't be encoded or is too long, the model has no attention, or
             the edit doesn't fit the model or the text.
+
+    >>> view = regard.look(run, "Ada was born in Rome.")
+    >>> view.only(layers=[0]).save("ada.html").name
+    'ada.html'
     """
     adapter, edits = adapter_of(model), as_edits(edit)
     with edited(editable(model), edits) if edits.edits else nullcontext():

@@ -12,11 +12,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import AnyBias, Attention, Mask
 from regard.errors import UserError, alternatives
 from regard.explorer.attention_maps import (
     AttentionMap,
@@ -27,7 +25,7 @@ from regard.explorer.attention_maps import (
     position_pictures,
 )
 from regard.explorer.head_scores import blocks, most_selective
-from regard.explorer.intercept import AttentionRecord, make_record, score_steps
+from regard.explorer.intercept import AttentionRecord, score_steps
 from regard.explorer.pictures import draw_map
 from regard.explorer.token_comparison import compare_tokens
 from regard.files import content_policy, inert, write_file
@@ -40,7 +38,12 @@ VIEWS = ("model", "heads", "matrix", "step by step", "word", "positions")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class View:
-    """Attention of one or more models; displays itself in a notebook."""
+    """Attention of one or more models; displays itself in a notebook.
+
+    >>> view: regard.View = regard.look(run, "Ada was born in Rome.")
+    >>> view.opening("heads").save("view.html").name
+    'view.html'
+    """
 
     title: str
     panels: tuple[Panel, ...]
@@ -150,41 +153,6 @@ class View:
 
     def _repr_html_(self) -> str:
         return in_notebook(self.data)
-
-
-@torch.inference_mode()
-def look_at_attention(
-    mechanism: Attention,
-    query: Float[Tensor, "1 heads queries d"],
-    key: Float[Tensor, "1 kv_heads keys d"],
-    value: Float[Tensor, "1 kv_heads keys e"],
-    *,
-    title: str,
-    queries: Sequence[str] = (),
-    keys: Sequence[str] = (),
-    mask: Mask | None = None,
-    bias: AnyBias | None = None,
-) -> View:
-    """Return the attention of a mechanism to tensors, without a model.
-
-    `queries` and `keys` name the rows; the default is numbers from 1.
-
-    Raises:
-        MismatchError: weights · values isn't the output of the mechanism.
-    """
-    out = mechanism(query, key, value, mask=mask, bias=bias)
-    record = make_record("attention", mechanism, (query, key, value), out, mask=mask, bias=bias)
-    shown = AttentionMap(
-        name="attention",
-        queries=tuple(queries) or _numbers(query),
-        keys=tuple(keys) or _numbers(key),
-        layers=(Layer("0", record, tuple(range(query.shape[1]))),),
-    )
-    return View(title, (Panel(title, (shown,)),))
-
-
-def _numbers(x: Float[Tensor, "1 heads n d"]) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(1, x.shape[2] + 1))
 
 
 def page(data: dict[str, Any]) -> str:

@@ -9,7 +9,12 @@ from regard.positions.rotary import frequencies
 
 
 class Learned(nn.Module):
-    """One learned vector per position (Gehring et al., 2017), initialized as zero."""
+    """One learned vector per position (Gehring et al., 2017), initialized as zero.
+
+    >>> positions = torch.arange(5)
+    >>> Learned(length=64, d=8)(positions).shape
+    torch.Size([5, 8])
+    """
 
     def __init__(self, *, length: int, d: int, offset: int = 0) -> None:
         """`length` positions of width `d`, after `offset` unused vectors."""
@@ -37,7 +42,12 @@ class _Fixed(nn.Module):
 
 
 class Sinusoidal(_Fixed):
-    """sin(t·ω_k) at 2k and cos(t·ω_k) at 2k + 1 (Vaswani et al., 2017, §3.5)."""
+    """sin(t·ω_k) at 2k and cos(t·ω_k) at 2k + 1 (Vaswani et al., 2017, §3.5).
+
+    >>> Sinusoidal(length=64, d=4)(torch.tensor([0, 1]))
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
 
     def __init__(self, *, length: int, d: int, base: float = 10_000.0) -> None:
         """`length` positions of even width `d`, with ω_k = base^(-2k/d).
@@ -51,7 +61,12 @@ class Sinusoidal(_Fixed):
 
 
 class OneHot(_Fixed):
-    """Position t is the unit vector along coordinate t."""
+    """Position t is the unit vector along coordinate t.
+
+    >>> OneHot(length=3, d=4)(torch.tensor([0, 2]))
+    tensor([[1., 0., 0., 0.],
+            [0., 0., 1., 0.]])
+    """
 
     def __init__(self, *, length: int, d: int) -> None:
         """`length` positions of width `d`.
@@ -71,6 +86,11 @@ def shift_matrix(d: int, steps: int = 1, *, base: float = 10_000.0) -> Float64[T
 
     Raises:
         ValueError: `d` is odd.
+
+    >>> p = Sinusoidal(length=64, d=8)
+    >>> later = shift_matrix(8, steps=3).float() @ p(torch.tensor(2))
+    >>> torch.allclose(later, p(torch.tensor(5)), atol=1e-6)
+    True
     """
     angles = steps * frequencies(d, base)
     even = torch.arange(0, d, 2)

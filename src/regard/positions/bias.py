@@ -66,7 +66,12 @@ class _BucketBias(DistanceBias):
 
 
 class RelativeBias(_BucketBias):
-    """A learned number for each distance: Shaw et al. (2018) with scalars instead of vectors."""
+    """A learned number for each distance: Shaw et al. (2018) with scalars instead of vectors.
+
+    >>> bias = RelativeBias(heads=2, clip=4)
+    >>> bias.dense(torch.arange(3), torch.arange(3)).shape  # heads, queries, keys
+    torch.Size([2, 3, 3])
+    """
 
     def __init__(self, *, heads: int, length: int | None = None, clip: int | None = None) -> None:
         """For distances below `length`, or for any: those beyond ±`clip` share its numbers.
@@ -114,7 +119,12 @@ def _reach(length: int | None, clip: int | None) -> int:
 
 
 class T5Bias(_BucketBias):
-    """A learned number for each bucket of distances, wider far away (Raffel et al., 2020, §2.1)."""
+    """A learned number for each bucket of distances, wider far away (Raffel et al., 2020, §2.1).
+
+    >>> bias = T5Bias(heads=2)
+    >>> bias.bucket(torch.tensor([0, -1, -15, -16, -100, -1000]))
+    tensor([ 0,  1, 15, 16, 30, 31])
+    """
 
     bucket_of: Tensor
 
@@ -176,7 +186,12 @@ def _t5_bucket(
 
 
 class Alibi(DistanceBias):
-    """-slope·|i - j|, on both sides of the query (Press et al., 2022, §3)."""
+    """-slope·|i - j|, on both sides of the query (Press et al., 2022, §3).
+
+    >>> Alibi(heads=2).dense(torch.tensor([2]), torch.arange(3)).squeeze(1)  # heads, keys
+    tensor([[-0.1250, -0.0625, -0.0000],
+            [-0.0078, -0.0039, -0.0000]])
+    """
 
     slopes: Tensor
 

@@ -12,7 +12,17 @@ Rotation: TypeAlias = tuple[Float[Tensor, "rows 1 n r"], Float[Tensor, "rows 1 n
 
 
 class Rotary(nn.Module):
-    """Rotate coordinates i and i + r/2 by position · frequency i (Su et al., 2021, eq. 15)."""
+    """Rotate coordinates i and i + r/2 by position · frequency i (Su et al., 2021, eq. 15).
+
+    >>> rotary = Rotary(frequencies(8, 10_000.0), length=64)
+    >>> query, key = torch.randn(2, 1, 1, 1, 8)  # batch, heads, tokens, width
+    >>> near, far = (rotary(torch.tensor([[t]]), torch.float32) for t in (3, 40))
+    >>> first, later = (rotary(torch.tensor([[t]]), torch.float32) for t in (0, 37))
+    >>> one = rotate(query, near) @ rotate(key, first).mT
+    >>> other = rotate(query, far) @ rotate(key, later).mT  # at the same distance
+    >>> torch.allclose(one, other, atol=1e-4)
+    True
+    """
 
     turns: Tensor
     """Cosines and signed sines of all positions: (2, length, r)."""
@@ -35,6 +45,11 @@ class DynamicRotary(nn.Module):
     Beyond the original length L, base · (factor · n / L - (factor - 1))^(d / (d - 2)) for n tokens,
     as in transformers 5.23, `modeling_rope_utils.py`. Keys in a decoding state keep their
     rotation, as there.
+
+    >>> rotary = DynamicRotary(d=8, base=10_000.0, factor=2.0, original_length=4)
+    >>> turn = rotary(torch.arange(6)[None], torch.float32)
+    >>> rotate(torch.randn(1, 2, 6, 8), turn).shape  # batch, heads, tokens, width
+    torch.Size([1, 2, 6, 8])
     """
 
     def __init__(self, *, d: int, base: float, factor: float, original_length: int) -> None:
@@ -66,7 +81,13 @@ def _cos_sin(
 
 
 def rotate(x: Float[Tensor, "batch heads n d"], turn: Rotation) -> Float[Tensor, "batch heads n d"]:
-    """Rotate the first r ≤ d coordinates of queries or keys, in the precision of the cosines."""
+    """Rotate the first r ≤ d coordinates of queries or keys, in the precision of the cosines.
+
+    >>> turn = Rotary(frequencies(4, 10_000.0), length=64)(torch.arange(2)[None], torch.float32)
+    >>> rotate(torch.ones(1, 1, 2, 4), turn)[0, 0]  # batch, heads, tokens, width
+    tensor([[ 1.0000,  1.0000,  1.0000,  1.0000],
+            [-0.3012,  0.9900,  1.3818,  1.0099]])
+    """
     cos, signed_sin = turn
     r = cos.shape[-1]
     if r < x.shape[-1]:
@@ -80,6 +101,9 @@ def frequencies(d: int, base: float) -> Float64[Tensor, " half"]:
 
     Raises:
         ValueError: `d` is odd or below 2.
+
+    >>> frequencies(4, 10_000.0)
+    tensor([1.0000, 0.0100], dtype=torch.float64)
     """
     if d < 2 or d % 2:
         raise ValueError(f"sines and cosines come in pairs: d must be even and positive, not {d}")
@@ -98,6 +122,11 @@ def llama3_frequencies(
 
     With t turns within the original length, they are divided by the factor where
     t < low_freq_factor, kept where t > high_freq_factor, and interpolated between.
+
+    >>> options = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=8192)
+    >>> old = frequencies(8, 500_000.0)
+    >>> llama3_frequencies(old, **options) / old
+    tensor([1.0000, 1.0000, 0.3711, 0.1250], dtype=torch.float64)
     """
     turns = original_length * frequencies / (2 * math.pi)
     kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)

@@ -13,6 +13,11 @@ class ShawVectors(nn.Module):
 
     No tensor of queries × keys × d is made: each of the 2·clip + 1 vectors is multiplied once
     (§3.3, eq. 5); products are gathered, and weights added up, by distance.
+
+    >>> from regard.attention import Softmax
+    >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
+    >>> Softmax()(query, key, value, bias=ShawVectors(d=8, clip=2)).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     def __init__(self, *, d: int, e: int | None = None, clip: int) -> None:

@@ -223,7 +223,12 @@ class TrainingConfig(Config, frozen=True):
 
 
 class Recipe(Config, frozen=True):
-    """Complete configuration of a run."""
+    """Complete configuration of a run.
+
+    >>> from regard.models.config import DecoderConfig
+    >>> regard.Recipe(model=DecoderConfig(n_layers=2)).model.n_layers
+    2
+    """
 
     seed: Seed = 0
     """Seed of weights, data order, corruption and dropout."""

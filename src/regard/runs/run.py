@@ -54,7 +54,13 @@ from regard.text.tokenizer import Tokenizer, locate_unknown
 
 @dataclass(eq=False)
 class Run:
-    """A model with its recipe and tokenizer."""
+    """A model with its recipe and tokenizer.
+
+    >>> from pathlib import Path
+    >>> run: regard.Run = regard.Run.load(Path("tiny"))
+    >>> run.tokenizer.decode(run.tokenizer.encode("Ada was born in"))
+    'Ada was born in'
+    """
 
     path: Path
     recipe: Recipe

@@ -129,6 +129,11 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
     Raises:
         UserError: a setting changes the shape of a tensor, or isn't one of the model; `out` exists.
         UnsupportedError: the mechanism lacks a feature that the model requires.
+
+    >>> from pathlib import Path
+    >>> other = regard.convert(run, Path("windowed"), ["model.attention.kind=sliding-window"])
+    >>> other.recipe.model.attention
+    SlidingWindowConfig(size=32, block_size=16)
     """
     if out.exists():
         raise UserError(f"{out}: exists; choose another --out")

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from regard.attention import Attention
 from regard.errors import UserError
-from regard.explorer.page import look_at_attention, page
+from regard.explorer.from_tensors import look_at_attention
+from regard.explorer.page import page
 from regard.files import write_file
 from regard.runs.run import Run
 from regard.studies.figure import Drawing, Figure, Named, Panel, figure
@@ -180,7 +181,7 @@ class Replication(Measured, frozen=True, kw_only=True):
 def look_inside(attend: Attention, *inputs: Tensor, **labels: Any) -> dict[str, Any] | None:
     """Return the data of an explorer page of attention to tensors.
 
-    `inputs` are query, key and value; `labels` are those of `explorer.page.look_at_attention`.
+    `inputs` are query, key and value; `labels` are those of `regard.look_at_attention`.
     None if there are more than `MAX_KEYS` keys.
     """
     keys = inputs[1].shape[2]

@@ -17,7 +17,11 @@ from regard.text.tokenizer import encode_documents
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question, its answer if one is known, and where it stands."""
+    """A question, its answer if one is known, and where it stands.
+
+    >>> regard.Example(text="Where was Ada born?", answer="Rome").asked
+    ['Where was Ada born?']
+    """
 
     text: str
     second: str | None = None

@@ -57,7 +57,12 @@ _OTHER_FACTS = {
 
 
 class WorldConfig(Config, frozen=True):
-    """Configuration of the fictional world."""
+    """Configuration of the fictional world.
+
+    >>> config = regard.WorldConfig(people=80, absent=20)
+    >>> len(regard.make_world(config).group("absent"))
+    20
+    """
 
     people: int = 1000
     """People with biographies; every second one is in QA training."""
@@ -136,6 +141,10 @@ def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (fro
     """Draw a world. The same configuration gives the same world on every platform.
 
     People and text are drawn apart, so that the options of the text leave the people alone.
+
+    >>> world = regard.make_world(regard.WorldConfig(people=80, absent=20))
+    >>> len(world.people), len(world.documents)
+    (100, 400)
     """
     draw, write = Random(config.seed), Random(f"{config.seed} text")
     mentioned, absent = _draw_names(draw, config.people, config.absent)

@@ -139,6 +139,11 @@ def prune(
     Raises:
         UserError: an option is impossible, `out` exists, or the data don't fit the run.
         UnsupportedError: the model's heads can't be removed one by one.
+
+    >>> questions = [regard.Example(text="Where was Ada born?", answer="Rome")]
+    >>> found = regard.prune(run, questions, out="pruned", keep=0.5)
+    >>> found.kept, len(found.units)
+    (2, 4)
     """
     if by not in MEASURES:
         raise UserError(f"by = {by}: {alternatives(by, MEASURES)}")

@@ -39,7 +39,14 @@ UNLIMITED = 2**31
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceModel:
-    """A Hugging Face model with its tokenizer; `regard.look` accepts it like a run."""
+    """A Hugging Face model with its tokenizer; `regard.look` accepts it like a run.
+
+    A test doesn't run this example, which requires the model in the local cache:
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> model = regard.HuggingFaceModel.load(name)  # doctest: +SKIP
+    >>> regard.look(model, "Ada was born in Rome.").save("ada.html")  # doctest: +SKIP
+    """
 
     name: str
     model: "PreTrainedModel"

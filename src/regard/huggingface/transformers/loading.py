@@ -20,7 +20,12 @@ from regard.runs.transformers_files import (
 
 
 class RegardConfig(PreTrainedConfig):
-    """Facts about a run that transformers needs. The run's config.toml holds its configuration."""
+    """Facts about a run that transformers needs. The run's config.toml holds its configuration.
+
+    >>> config = RegardConfig.from_pretrained("tiny")
+    >>> config.hidden_size, config.num_hidden_layers
+    (16, 2)
+    """
 
     model_type = MODEL_TYPE
 

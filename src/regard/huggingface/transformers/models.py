@@ -72,7 +72,14 @@ class Generating(RunModel, GenerationMixin):
 
 
 class RegardForCausalLM(Generating):
-    """A run that continues texts."""
+    """A run that continues texts.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("tiny")
+    >>> model = RegardForCausalLM.from_pretrained("tiny")
+    >>> inputs = tokenizer("Ada was born in", return_tensors="pt")
+    >>> tokenizer.decode(model.generate(**inputs, max_new_tokens=1)[0], skip_special_tokens=True)
+    'Ada was born in Rome'
+    """
 
     auto_class = "AutoModelForCausalLM"
 
@@ -137,7 +144,14 @@ class SourceEncoder(nn.Module):
 
 
 class RegardForSeq2SeqLM(Generating):
-    """A run that generates a target conditioned on a source."""
+    """A run that generates a target conditioned on a source.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("target")
+    >>> model = RegardForSeq2SeqLM.from_pretrained("target")
+    >>> inputs = tokenizer(["Ada was born in Rome."], return_tensors="pt")
+    >>> model.generate(**inputs, min_new_tokens=3, max_new_tokens=3).shape  # with the start token
+    torch.Size([1, 4])
+    """
 
     auto_class = "AutoModelForSeq2SeqLM"
 
@@ -189,7 +203,14 @@ class RegardForSeq2SeqLM(Generating):
 
 
 class RegardForMaskedLM(RunModel):
-    """A run that scores masked tokens."""
+    """A run that scores masked tokens.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("masked")
+    >>> model = RegardForMaskedLM.from_pretrained("masked")
+    >>> inputs = tokenizer(["Ada was born in Rome."], return_tensors="pt")
+    >>> model(**inputs).logits.shape  # rows, tokens, vocabulary
+    torch.Size([1, 7, 15])
+    """
 
     auto_class = "AutoModelForMaskedLM"
 
@@ -208,7 +229,14 @@ class RegardForMaskedLM(RunModel):
 
 
 class RegardForSequenceClassification(RunModel):
-    """A run that labels texts."""
+    """A run that labels texts.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("labels")
+    >>> model = RegardForSequenceClassification.from_pretrained("labels")
+    >>> inputs = tokenizer(["Ada was born in Rome."], return_tensors="pt")
+    >>> model(**inputs).logits.shape  # rows, labels
+    torch.Size([1, 2])
+    """
 
     auto_class = "AutoModelForSequenceClassification"
 
@@ -228,7 +256,14 @@ class RegardForSequenceClassification(RunModel):
 
 
 class RegardForTokenClassification(RunModel):
-    """A run that labels the tokens of texts."""
+    """A run that labels the tokens of texts.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("tags")
+    >>> model = RegardForTokenClassification.from_pretrained("tags")
+    >>> inputs = tokenizer(["Ada was born in Rome."], return_tensors="pt")
+    >>> model(**inputs).logits.shape  # rows, tokens, labels
+    torch.Size([1, 7, 2])
+    """
 
     auto_class = "AutoModelForTokenClassification"
 

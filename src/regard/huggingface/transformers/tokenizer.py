@@ -13,7 +13,13 @@ from regard.text.tokenizer import Tokenizer
 
 
 class RegardTokenizer(PreTrainedTokenizerFast):
-    """The tokenizer of a run, with the template's ids around each text or pair of texts."""
+    """The tokenizer of a run, with the template's ids around each text or pair of texts.
+
+    >>> tokenizer = RegardTokenizer.from_pretrained("tiny")
+    >>> inputs = tokenizer("Ada was born in", return_tensors="pt")
+    >>> inputs.input_ids.shape  # with the token before each text
+    torch.Size([1, 5])
+    """
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
