@@ -30,9 +30,9 @@ class Edit(Config, frozen=True):
 
     >>> edit: Edit = zero("decoder.0.heads.1")
     >>> print(edit.to_toml())
-    edit = [
-        { kind = "zero", site = "decoder.0.heads.1" },
-    ]
+    [[edit]]
+    kind = "zero"
+    site = "decoder.0.heads.1"
     <BLANKLINE>
     """
 
