@@ -13,10 +13,21 @@ from regard.derivations.tex_names import Frame
 from regard.derivations.tex_parser import TOKEN, parsed
 from regard.derivations.tex_scope import Scope
 
-__all__ = ["TOKEN", "Unsupported", "last_side", "tex_value", "tex_values"]
+__all__ = [
+    "TOKEN",
+    "Unsupported",
+    "Values",
+    "aligned",
+    "last_side",
+    "left_side",
+    "tex_value",
+    "tex_values",
+]
 
 Place: TypeAlias = tuple[tuple[str, int], ...]
 """Indices with their values."""
+Values: TypeAlias = Mapping[Place, Tensor]
+"""Values of a line for all of its indices."""
 _RELATION = re.compile(r"(?:\\(?:leq|geq|approx)\b|=)(?![^{]*\})")
 _CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w+)")
 
@@ -29,6 +40,63 @@ def last_side(tex: str) -> slice:
     return slice(starts[-1] if starts else 0, len(body))
 
 
+def left_side(tex: str) -> str:
+    """Return what stands before the last side of a line and its sign; empty if nothing does."""
+    starts = [found.start() for found in _RELATION.finditer(tex[: last_side(tex).stop])]
+    return tex[: starts[-1]].strip() if starts else ""
+
+
+def aligned(first: Values | Tensor, second: Values | Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the entries of two lines in one shape, one value of the indices behind the other.
+
+    The second line may lack indices of the first, for all of whose values it holds then; its 0 may
+    be that of a vector or matrix. A tensor has an axis for each index, or one for all. None if
+    the lines have other indices or shapes, or an entry isn't finite.
+    """
+    if isinstance(first, Tensor):
+        pair = (first, second) if isinstance(second, Tensor) else _by_code(first, second)
+    elif isinstance(second, Tensor):
+        left = _stacked(first)
+        pair = (left, second.reshape(left.shape) if second.numel() == left.numel() else second)
+    else:
+        pair = _joined(first, second)
+    same = pair is not None and pair[0].shape == pair[1].shape
+    return pair if same and pair and torch.stack(pair).isfinite().all() else None
+
+
+def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor] | None:
+    """Two lines at the places of the first; none if these aren't the places of the second."""
+    kept = _names(second)
+    at = {place: tuple(one for one in place if one[0] in kept) for place in first}
+    if set(at.values()) != set(second):
+        return None
+    left, right = _stacked(first), _stacked({place: second[at[place]] for place in first})
+    return left, right if right.ndim > 1 or right.any() else torch.zeros_like(left)
+
+
+def _by_code(given: Tensor, line: Values) -> tuple[Tensor, Tensor] | None:
+    """A tensor, and a line in its shape."""
+    right = _stacked(line)
+    left = given.reshape(-1, *right.shape[1:]) if right.ndim <= given.ndim + 1 else given
+    return left, right if _names(line) else right.expand_as(left)
+
+
+def _names(values: Values) -> set[str]:
+    """The indices of a line."""
+    return {name for place in values for name, _ in place}
+
+
+def _stacked(values: Values) -> Tensor:
+    """The values of a line, one behind the other; a number 0 is of the shape of others."""
+    widest = max(values.values(), key=lambda value: value.ndim, default=number(0))
+    try:
+        return torch.stack(
+            [value if value.any() else value.expand_as(widest) for value in values.values()]
+        )
+    except RuntimeError as error:
+        raise Unsupported(str(error)) from None
+
+
 def tex_value(tex: str, scope: Scope) -> Tensor:
     """Return the value of the last side of a line.
 
@@ -39,10 +107,7 @@ def tex_value(tex: str, scope: Scope) -> Tensor:
         Unsupported: the line has notation or a letter that can't be read.
     """
     found = dict(tex_values(tex, scope))
-    try:
-        values = torch.stack(torch.broadcast_tensors(*found.values()))
-    except RuntimeError as error:
-        raise Unsupported(f"{tex}: {error}") from None
+    values = _stacked(found)
     axes = dict(next(iter(found)))
     shape = (-1,) if _condition(tex, scope) else tuple(len(scope.indices[name]) for name in axes)
     return values.view((*shape, *values.shape[1:]))
