@@ -119,13 +119,13 @@ class Step:
 
         A left side that can't be read is a name that the line gives.
         """
-        error = 0.0
+        values, errors = self.values(draw), [0.0]
         if self.library is not None:
-            error = _difference(self.values(draw), self.library(draw.inputs).double())
+            errors.append(difference(values, self.library(draw.inputs).double()))
         if left := left_side(self.tex):
             with suppress(Unsupported):
-                error = max(error, _difference(draw.read(left), self.values(draw)))
-        return error
+                errors.append(difference(draw.read(left), values))
+        return max(errors)
 
     def error(self, before: "Step", draw: Draw) -> float:
         """Return by how much the relation to the line before is violated, relatively.
@@ -154,14 +154,14 @@ class Step:
             return (left - right).clamp(min=0)
         if self.relation == "≥":
             return (right - left).clamp(min=0)
-        difference = (left - right).abs()
+        apart = (left - right).abs()
         if self.remainder is None:
-            return difference
-        return (difference - self.remainder(draw.inputs).view_as(difference)).clamp(0)
+            return apart
+        return (apart - self.remainder(draw.inputs).view_as(apart)).clamp(min=0)
 
 
-def _difference(a: Values | Tensor, b: Values | Tensor) -> float:
-    """The largest difference of two lines over the largest entry."""
+def difference(a: Values | Tensor, b: Values | Tensor) -> float:
+    """Return the largest difference of two lines over the largest entry; infinite if none is."""
     pair = aligned(a, b)
     return float("inf") if pair is None else _relative((pair[0] - pair[1]).abs(), *pair)
 
@@ -215,11 +215,9 @@ class Derivation:
         """Return random inputs."""
         return self.at(self.draw(torch.Generator().manual_seed(seed)))
 
-    def worst(self, step: Step) -> Draw:
+    def worst(self, case: Worst) -> Draw:
         """Return the worst case of a bound."""
-        if step.worst is None:
-            raise ValueError(f"{step.tex}: no bound")
-        return self.at(Inputs(self.drawn(0).inputs | step.worst.inputs()))
+        return self.at(Inputs(self.drawn(0).inputs | case.inputs()))
 
     def check(self, seed: int) -> tuple[float, ...]:
         """Evaluate every line on random inputs; return the relative error of each."""

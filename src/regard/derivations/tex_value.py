@@ -20,7 +20,6 @@ __all__ = [
     "aligned",
     "last_side",
     "left_side",
-    "tex_value",
     "tex_values",
 ]
 
@@ -53,32 +52,43 @@ def aligned(first: Values | Tensor, second: Values | Tensor) -> tuple[Tensor, Te
     be that of a vector or matrix. A tensor has an axis for each index, or one for all. None if
     the lines have other indices or shapes, or an entry isn't finite.
     """
+    left: Tensor | None
+    right: Tensor | None
     if isinstance(first, Tensor):
-        pair = (first, second) if isinstance(second, Tensor) else _by_code(first, second)
+        left, right = (first, second) if isinstance(second, Tensor) else _by_code(first, second)
     elif isinstance(second, Tensor):
-        left = _stacked(first)
-        pair = (left, second.reshape(left.shape) if second.numel() == left.numel() else second)
+        left, right = _stacked(first), _flat(second, first)
     else:
-        pair = _joined(first, second)
-    same = pair is not None and pair[0].shape == pair[1].shape
-    return pair if same and pair and torch.stack(pair).isfinite().all() else None
+        left, right = _joined(first, second)
+    if left is None or right is None or left.shape != right.shape:
+        return None
+    return (left, right) if torch.stack([left, right]).isfinite().all() else None
 
 
-def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor] | None:
+def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor | None]:
     """Two lines at the places of the first; none if these aren't the places of the second."""
-    kept = _names(second)
+    left, kept = _stacked(first), _names(second)
     at = {place: tuple(one for one in place if one[0] in kept) for place in first}
     if set(at.values()) != set(second):
-        return None
-    left, right = _stacked(first), _stacked({place: second[at[place]] for place in first})
+        return left, None
+    right = _stacked({place: second[at[place]] for place in first})
     return left, right if right.ndim > 1 or right.any() else torch.zeros_like(left)
 
 
-def _by_code(given: Tensor, line: Values) -> tuple[Tensor, Tensor] | None:
-    """A tensor, and a line in its shape."""
+def _by_code(given: Tensor, line: Values) -> tuple[Tensor | None, Tensor]:
+    """A tensor, and a line in its shape; one without indices has the same value for all."""
     right = _stacked(line)
-    left = given.reshape(-1, *right.shape[1:]) if right.ndim <= given.ndim + 1 else given
-    return left, right if _names(line) else right.expand_as(left)
+    if _names(line) or given.ndim < right.ndim:
+        return _flat(given, line), right
+    left = given.reshape(-1, *given.shape[given.ndim - right.ndim + 1 :])
+    return left, right.expand(len(left), *right.shape[1:])
+
+
+def _flat(given: Tensor, line: Values) -> Tensor | None:
+    """A tensor with one axis for all indices of a line; none if it hasn't the line's shape."""
+    stacked, sizes = _stacked(line), [len(set(one)) for one in zip(*line, strict=True)]
+    shapes = [(*sizes, *stacked.shape[1:]), *([stacked.shape] if sizes else [])]
+    return given.reshape(stacked.shape) if given.shape in shapes else None
 
 
 def _names(values: Values) -> set[str]:
@@ -95,22 +105,6 @@ def _stacked(values: Values) -> Tensor:
         )
     except RuntimeError as error:
         raise Unsupported(str(error)) from None
-
-
-def tex_value(tex: str, scope: Scope) -> Tensor:
-    """Return the value of the last side of a line.
-
-    A line with indices has an axis for each, in the order in which the scope declares them; with
-    a condition on some (`i < t`), one axis for all places where it holds.
-
-    Raises:
-        Unsupported: the line has notation or a letter that can't be read.
-    """
-    found = dict(tex_values(tex, scope))
-    values = _stacked(found)
-    axes = dict(next(iter(found)))
-    shape = (-1,) if _condition(tex, scope) else tuple(len(scope.indices[name]) for name in axes)
-    return values.view((*shape, *values.shape[1:]))
 
 
 def tex_values(tex: str, scope: Scope) -> Iterator[tuple[Place, Tensor]]:
