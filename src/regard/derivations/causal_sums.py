@@ -96,10 +96,7 @@ CAUSAL_SUMS = Derivation(
             r"\sum_{j=1}^{i} \phi(K_j)}",
             r"$\phi(Q_i)$ does not depend on $j$: matrix products are associative.",
         ),
-        Step(
-            r"= \frac{\phi(Q_i)^\top S_i}{\phi(Q_i)^\top Z_i}",
-            "By definition.",
-        ),
+        Step(r"= \frac{\phi(Q_i)^\top S_i}{\phi(Q_i)^\top Z_i}", "By definition."),
         Step(r"S_i", "The sums of each token, from their definition."),
         Step(
             r"= S_{i-1} + \phi(K_i) V_i^\top, \quad S_0 = 0",
@@ -116,10 +113,7 @@ CAUSAL_SUMS = Derivation(
             r"$\phi(K_i) V_i^\top$, $\phi(Q_i)^\top S_i$, $\phi(Q_i)^\top Z_i$ and the divisions: "
             r"the same for each token, however long the sequence.",
         ),
-        Step(
-            r"= N (2 E M + E + M)",
-            r"$N$ equal terms.",
-        ),
+        Step(r"= N (2 E M + E + M)", r"$N$ equal terms."),
         Step(
             r"\leq 4 N E M",
             r"$E \leq E M$ and $M \leq E M$. So it is $O(N E M)$, linear in $N$.",
@@ -131,10 +125,7 @@ CAUSAL_SUMS = Derivation(
             "For comparison, from all pairs that the mask allows.",
             library=lambda x: operations(lambda c: _causal_pairs(c, x)),
         ),
-        Step(
-            r"= \sum_{i=1}^{N} \left( i E + i M + M \right)",
-            r"Token $i$ attends to $i$ tokens.",
-        ),
+        Step(r"= \sum_{i=1}^{N} \left( i E + i M + M \right)", r"Token $i$ attends to $i$ tokens."),
         Step(
             r"= \frac{1}{2} N (N + 1) (E + M) + N M",
             r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$: quadratic in $N$.",

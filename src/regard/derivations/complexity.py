@@ -92,10 +92,7 @@ ATTENTION_COMPLEXITY = Derivation(
             r"A product of an $n \times m$ and an $m \times p$ matrix takes $n m p$ "
             r"multiplications. Scaling and softmax divide each of $n^2$ entries once.",
         ),
-        Step(
-            r"= 3 n h^2 + 2 n^2 (h + 1)",
-            "Collect terms.",
-        ),
+        Step(r"= 3 n h^2 + 2 n^2 (h + 1)", "Collect terms."),
         Step(
             r"\leq 3 n h^2 + 4 n^2 h",
             r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
@@ -197,14 +194,8 @@ THREE_ATTENTIONS = Derivation(
             "Causal self-attention of the decoder, counted without the pairs that the mask hides.",
             library=lambda x: operations(lambda c: _causal(c, x.target)),
         ),
-        Step(
-            r"= \sum_{i=1}^{N} 2 i k",
-            r"Position $i$ attends to $i$ positions.",
-        ),
-        Step(
-            r"= N (N + 1) k",
-            r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$.",
-        ),
+        Step(r"= \sum_{i=1}^{N} 2 i k", r"Position $i$ attends to $i$ positions."),
+        Step(r"= N (N + 1) k", r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$."),
         Step(
             r"\leq 2 N^2 k",
             r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",

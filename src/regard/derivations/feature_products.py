@@ -81,10 +81,7 @@ FEATURE_PRODUCTS = Derivation(
             r"= 2 \left( L m d + L (d + 1) \right) + L m d + L m d",
             r"Products $w_r \cdot x$ and norms of queries and keys; $K'^\top V$; $Q'$ times it.",
         ),
-        Step(
-            r"= L \left( 4 m d + 2 d + 2 \right)",
-            r"Collect terms: linear in $L$, $O(L m d)$.",
-        ),
+        Step(r"= L \left( 4 m d + 2 d + 2 \right)", r"Collect terms: linear in $L$, $O(L m d)$."),
         Step(
             r"\frac{\mathrm{cost}\left( \exp(Q K^\top / \sqrt d) \, V \right)}"
             r"{F + \mathrm{cost}\left( Q' (K'^\top V) \right)}",

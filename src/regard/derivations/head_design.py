@@ -72,10 +72,7 @@ HEAD_DESIGN = Derivation(
             ),
             worst=_LARGE,
         ),
-        Step(
-            r"V \, (x_1, x_2, x_3)",
-            "With matrices: the values, as columns.",
-        ),
+        Step(r"V \, (x_1, x_2, x_3)", "With matrices: the values, as columns."),
         Step(
             r"= \frac{1}{\beta^2} \, u_b \left( u_b^\top x_1, u_b^\top x_2, u_b^\top x_3 \right) - "
             r"\frac{1}{\beta^2} \, u_c \left( u_c^\top x_1, u_c^\top x_2, u_c^\top x_3 \right)",
@@ -92,10 +89,7 @@ HEAD_DESIGN = Derivation(
             r"$v_1 = u_b$, $v_2 = 0$ and $v_3 = u_b - u_c$: the first and the third are what is "
             "wanted.",
         ),
-        Step(
-            r"Q \, (x_1, x_2)",
-            "The queries, as columns.",
-        ),
+        Step(r"Q \, (x_1, x_2)", "The queries, as columns."),
         Step(
             r"= \frac{1}{\beta^2} \, u_d \left( u_a^\top x_1, u_a^\top x_2 \right) + "
             r"\frac{1}{\beta^2} \, u_c \left( u_d^\top x_1, u_d^\top x_2 \right)",
@@ -109,10 +103,7 @@ HEAD_DESIGN = Derivation(
             r"\left( k_1^\top q_2, \; k_2^\top q_2, \; k_3^\top q_2 \right)",
             r"Scores of the second position, with $k_j = x_j$.",
         ),
-        Step(
-            r"= (\beta^2, \; 0, \; 0)",
-            r"Only $x_1$ contains $u_d$.",
-        ),
+        Step(r"= (\beta^2, \; 0, \; 0)", r"Only $x_1$ contains $u_d$."),
         Step(r"c_2 = \sum_j \alpha_{2j} v_j", "The second output."),
         Step(
             r"= \frac{e^{\beta^2} u_b + 0 + u_b - u_c}{e^{\beta^2} + 2}",
@@ -128,10 +119,7 @@ HEAD_DESIGN = Derivation(
             r"\left( k_1^\top q_1, \; k_2^\top q_1, \; k_3^\top q_1 \right)",
             "Scores of the first position.",
         ),
-        Step(
-            r"= (0, \; 0, \; \beta^2)",
-            r"Only $x_3$ contains $u_c$.",
-        ),
+        Step(r"= (0, \; 0, \; \beta^2)", r"Only $x_3$ contains $u_c$."),
         Step(r"c_1 = \sum_j \alpha_{1j} v_j", "The first output."),
         Step(
             r"= \frac{u_b + 0 + e^{\beta^2} (u_b - u_c)}{e^{\beta^2} + 2}",

@@ -65,10 +65,7 @@ AVERAGING_QUERY = Derivation(
     indices=indices_of_keys,
     steps=(
         Step(r"k_j^\top q", "The score of any key."),
-        Step(
-            r"= t \, k_j^\top k_a + t \, k_j^\top k_b",
-            "Insert the query.",
-        ),
+        Step(r"= t \, k_j^\top k_a + t \, k_j^\top k_b", "Insert the query."),
         Step(
             r"= t (\delta_{ja} + \delta_{jb})",
             r"Keys are orthonormal: the score is $t$ for $a$ and for $b$, and 0 for all others.",
@@ -77,31 +74,16 @@ AVERAGING_QUERY = Derivation(
             r"\alpha_a = \frac{e^{k_a^\top q}}{\sum_j e^{k_j^\top q}}",
             r"The weight of $v_a$; that of $v_b$ is the same.",
         ),
-        Step(
-            r"= \frac{e^t}{e^t + e^t + (n - 2) e^0}",
-            r"Two scores $t$, and $n - 2$ scores 0.",
-        ),
-        Step(
-            r"= \frac{e^t}{2 e^t + n - 2}",
-            r"$e^0 = 1$.",
-        ),
-        Step(
-            r"\sum_{j \neq a, b} \alpha_j",
-            "The weight of all other values.",
-        ),
-        Step(
-            r"= \frac{n - 2}{2 e^t + n - 2}",
-            r"$n - 2$ keys of score 0.",
-        ),
+        Step(r"= \frac{e^t}{e^t + e^t + (n - 2) e^0}", r"Two scores $t$, and $n - 2$ scores 0."),
+        Step(r"= \frac{e^t}{2 e^t + n - 2}", r"$e^0 = 1$."),
+        Step(r"\sum_{j \neq a, b} \alpha_j", "The weight of all other values."),
+        Step(r"= \frac{n - 2}{2 e^t + n - 2}", r"$n - 2$ keys of score 0."),
         Step(
             r"\leq \frac{n - 2}{2} \, e^{-t}",
             r"Drop $n - 2$ from the denominator. It is small once $t$ is well above $\ln n$.",
             worst=_LONG,
         ),
-        Step(
-            r"c = \sum_j \alpha_j v_j",
-            "The output.",
-        ),
+        Step(r"c = \sum_j \alpha_j v_j", "The output."),
         Step(
             r"= \frac{e^t (v_a + v_b) + \sum_{j \neq a, b} v_j}{2 e^t + n - 2}",
             "Insert the weights.",
@@ -172,26 +154,17 @@ NOISY_KEYS = Derivation(
             r"\mathbb{E}\left[k_i^\top q\right]",
             "The mean score of each key. Evaluated by quadrature.",
         ),
-        Step(
-            r"= \mu_i^\top q",
-            "Scores are linear in keys.",
-        ),
+        Step(r"= \mu_i^\top q", "Scores are linear in keys."),
         Step(
             r"= t (\delta_{ia} + \delta_{ib})",
             "Means are orthonormal: on average, scores are those without noise.",
         ),
-        Step(
-            r"\mathrm{Var}\left[k_i^\top q\right]",
-            "Their variance. Evaluated by quadrature.",
-        ),
+        Step(r"\mathrm{Var}\left[k_i^\top q\right]", "Their variance. Evaluated by quadrature."),
         Step(
             r"= q^\top (\alpha I) \, q",
             r"$\mathrm{Var}[k^\top q] = q^\top \Sigma q$, the same for each key.",
         ),
-        Step(
-            r"= \alpha \, t^2 \, \lVert \mu_a + \mu_b \rVert^2",
-            "Insert the query.",
-        ),
+        Step(r"= \alpha \, t^2 \, \lVert \mu_a + \mu_b \rVert^2", "Insert the query."),
         Step(
             r"= 2 \alpha t^2",
             r"Pythagoras: $\lVert \mu_a + \mu_b \rVert^2 = 1 + 1$. So scores move by about "
@@ -202,10 +175,7 @@ NOISY_KEYS = Derivation(
             r"The ratio of both weights, for keys $k_i = \mu_i + \varepsilon_i$ with noise "
             r"$\varepsilon_i$.",
         ),
-        Step(
-            r"= e^{(k_a - k_b)^\top q}",
-            "The normalization cancels.",
-        ),
+        Step(r"= e^{(k_a - k_b)^\top q}", "The normalization cancels."),
         Step(
             r"= e^{(\varepsilon_a - \varepsilon_b)^\top q}",
             r"$\mu_a^\top q = \mu_b^\top q = t$: only noise makes a difference.",
@@ -252,10 +222,7 @@ NOISY_KEYS = Derivation(
             "$t$ that gives other keys no weight, it is near 0 or near 1 for most draws of "
             r"$\gamma$.",
         ),
-        Step(
-            r"c = \sum_j \beta_j v_j",
-            "The output.",
-        ),
+        Step(r"c = \sum_j \beta_j v_j", "The output."),
         Step(
             r"= \frac{e^{t \gamma} v_a + e^t v_b + \sum_{j \neq a, b} v_j}"
             r"{e^{t \gamma} + e^t + n - 2}",

@@ -48,32 +48,17 @@ GAUSSIAN_KERNEL = Derivation(
     indices=_tokens,
     defined={"mathcal K(q,k)": r"e^{-\lVert q - k \rVert^2 / 2 \sigma^2}"},
     steps=(
-        Step(
-            r"\lVert q - k \rVert^2",
-            "The squared distance.",
-        ),
-        Step(
-            r"= (q - k) \cdot (q - k)",
-            "The norm as a product.",
-        ),
-        Step(
-            r"= \lVert q \rVert^2 - 2 \, q \cdot k + \lVert k \rVert^2",
-            "Multiply out.",
-        ),
+        Step(r"\lVert q - k \rVert^2", "The squared distance."),
+        Step(r"= (q - k) \cdot (q - k)", "The norm as a product."),
+        Step(r"= \lVert q \rVert^2 - 2 \, q \cdot k + \lVert k \rVert^2", "Multiply out."),
         Step(r"q \cdot k", "Solve for the product."),
         Step(
             r"= \frac{1}{2} \left( \lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2 "
             r"\right)",
             "Nothing is approximated.",
         ),
-        Step(
-            r"e^{q \cdot k / \sqrt D}",
-            "The similarity of softmax attention.",
-        ),
-        Step(
-            r"= e^{q \cdot k / \sigma^2}",
-            r"$\sigma^2 = \sqrt D$.",
-        ),
+        Step(r"e^{q \cdot k / \sqrt D}", "The similarity of softmax attention."),
+        Step(r"= e^{q \cdot k / \sigma^2}", r"$\sigma^2 = \sqrt D$."),
         Step(
             r"= e^{\left( \lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2 \right) / "
             r"2 \sigma^2}",
@@ -190,10 +175,7 @@ RANDOM_FEATURES_COST = Derivation(
             r"Characteristic function of a normal variable of variance $s^2$: $\mathbb{E}[\cos(w "
             r"u)] = e^{-s^2 u^2 / 2}$, here with $s^2 = 1 / \sigma^2$.",
         ),
-        Step(
-            r"= e^{-\lVert q - k \rVert^2 / 2 \sigma^2}",
-            r"The Gaussian kernel.",
-        ),
+        Step(r"= e^{-\lVert q - k \rVert^2 / 2 \sigma^2}", r"The Gaussian kernel."),
         Step(
             r"\mathbb{E}\left[ \cos\left( \tilde w^\top (q - k) \right) \right]",
             r"With the covariance of the course, $\tilde w \sim \mathcal{N}(0, \sigma^2 I)$:",
@@ -227,10 +209,7 @@ RANDOM_FEATURES_COST = Derivation(
             r"Phases $w_r^\top x$ of queries and keys; factors of keys; the sum of $2R \times M$ "
             "matrices; numerators, denominators and divisions.",
         ),
-        Step(
-            r"= N \left( 2 D R + 4 M R + 4 R + D + M + 1 \right)",
-            "Collect terms.",
-        ),
+        Step(r"= N \left( 2 D R + 4 M R + 4 R + D + M + 1 \right)", "Collect terms."),
         Step(
             r"\leq 8 N (M + D) R",
             r"$4 R \leq 2 (M + D) R$, $D + M \leq (M + D) R$ and $1 \leq \frac{1}{2} (M + D) R$. "

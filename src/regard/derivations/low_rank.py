@@ -62,10 +62,7 @@ ATTENTION_FROM_SVD = Derivation(
             r"= \left( \sum_{r=1}^{k} \sigma_r \, u_r w_r^\top \right) V",
             r"A matrix of rank $k$ has $k$ singular values above 0; the other terms vanish.",
         ),
-        Step(
-            r"= U \Sigma W^\top \, V",
-            "The same sum as a product of matrices.",
-        ),
+        Step(r"= U \Sigma W^\top \, V", "The same sum as a product of matrices."),
         Step(
             r"= U \left( \Sigma \left( W^\top V \right) \right)",
             r"Matrix products are associative. From the right, no $n \times n$ matrix occurs: "
@@ -76,10 +73,7 @@ ATTENTION_FROM_SVD = Derivation(
             "The cost of the usual way, counted.",
             library=lambda x: operations(lambda c: c.product(x.P, x.V)),
         ),
-        Step(
-            r"= n^2 h",
-            r"$n h$ entries, each a sum of $n$ products.",
-        ),
+        Step(r"= n^2 h", r"$n h$ entries, each a sum of $n$ products."),
         Step(
             r"\mathrm{cost}\left(U (\Sigma (W^\top V))\right)",
             "The cost from the right, counted.",
@@ -136,26 +130,17 @@ ATTENTION_BY_TWO_PROJECTIONS = Derivation(
             r"Q \left( C K \right)^\top D V",
             r"The right-hand side. $C K$ and $D V$ are $k \times h$.",
         ),
-        Step(
-            r"= Q K^\top C^\top D V",
-            "The transpose of a product reverses its order.",
-        ),
+        Step(r"= Q K^\top C^\top D V", "The transpose of a product reverses its order."),
         Step(
             r"= \frac{1}{\sqrt h} \, Q K^\top \, W W^\top V",
             r"Insert $C^\top = \frac{1}{\sqrt h} W$ and $D = W^\top$.",
         ),
-        Step(
-            r"= P \, W W^\top V",
-            r"$\frac{1}{\sqrt h} Q K^\top$ is $P$.",
-        ),
+        Step(r"= P \, W W^\top V", r"$\frac{1}{\sqrt h} Q K^\top$ is $P$."),
         Step(
             r"= U \Sigma W^\top W W^\top V",
             r"The decomposition of $P$, exact because its rank is $k$.",
         ),
-        Step(
-            r"= U \Sigma W^\top V",
-            r"Columns of $W$ are orthonormal: $W^\top W = I_k$.",
-        ),
+        Step(r"= U \Sigma W^\top V", r"Columns of $W$ are orthonormal: $W^\top W = I_k$."),
         Step(r"= P V", "The left-hand side."),
         Step(
             r"\mathrm{cost}\left(Q (C K)^\top (D V)\right)",
@@ -168,10 +153,7 @@ ATTENTION_BY_TWO_PROJECTIONS = Derivation(
             r"$C K$, $D V$, $Q$ times a $h \times k$ matrix, and the $n \times k$ result times a "
             r"$k \times h$ matrix.",
         ),
-        Step(
-            r"= 4 n k h",
-            r"$O(nkh)$: linear in $n$ for a fixed rank.",
-        ),
+        Step(r"= 4 n k h", r"$O(nkh)$: linear in $n$ for a fixed rank."),
         Step(
             r"\lVert P - P W_{k-1} W_{k-1}^\top \rVert_F^2",
             r"If $C$ and $D$ have a row too few, with $W_{k-1}$ the first $k - 1$ columns of $W$:",

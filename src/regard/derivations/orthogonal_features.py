@@ -177,10 +177,7 @@ ORTHOGONAL_FEATURES = Derivation(
             r"$\Gamma(k + s) = \Gamma(s) \prod_{j=0}^{k-1} (s + j)$; the powers of 2 enter the "
             "denominators.",
         ),
-        Step(
-            r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
-            "What orthogonal directions gain.",
-        ),
+        Step(r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]", "What orthogonal directions gain."),
         Step(
             r"= e^{a} - \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
             r"$\mathbb{E}[e^{s_1}]^2 = e^a$.",
@@ -203,10 +200,7 @@ ORTHOGONAL_FEATURES = Derivation(
             r"$\sum_{k \geq 1} \frac{a^k}{k!} = e^a - 1$ and $\sum_{k \geq 1} \frac{a^k}{k! \, "
             "2^k} = e^{a/2} - 1$.",
         ),
-        Step(
-            r"= \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
-            "A square.",
-        ),
+        Step(r"= \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2", "A square."),
         Step(
             r"\mathrm{MSE}_{+} - \mathrm{MSE}_{\mathrm{ort}}",
             "Together, what orthogonal directions gain:",

@@ -27,14 +27,8 @@ CONCATENATION = Derivation(
     draw=_draw_embeddings,
     laws=lambda x: {"x1": Normal(torch.zeros_like(x.x1), 1.0, 3)},
     steps=(
-        Step(
-            r"(x_1 + p_1) \cdot (x_2 + p_2)",
-            "The product if positions are added.",
-        ),
-        Step(
-            r"= \sum_{e=1}^{d} (x_{1e} + p_{1e}) (x_{2e} + p_{2e})",
-            "Entry by entry.",
-        ),
+        Step(r"(x_1 + p_1) \cdot (x_2 + p_2)", "The product if positions are added."),
+        Step(r"= \sum_{e=1}^{d} (x_{1e} + p_{1e}) (x_{2e} + p_{2e})", "Entry by entry."),
         Step(
             r"= \sum_{e=1}^{d} \left( x_{1e} x_{2e} + x_{1e} p_{2e} + p_{1e} x_{2e} + "
             r"p_{1e} p_{2e} \right)",
@@ -144,10 +138,7 @@ RELATIVE_BIAS = Derivation(
             r"= \frac{e^{\pi_{ij}} \, e^{q_i \cdot k_j}}{\sum_l e^{\pi_{il}} \, e^{q_i \cdot k_l}}",
             r"The bias is a factor $e^{\pi_{ij}}$ of each weight before the normalization.",
         ),
-        Step(
-            r"a_i = \sum_j \alpha_{ij} v_j",
-            "The output.",
-        ),
+        Step(r"a_i = \sum_j \alpha_{ij} v_j", "The output."),
         Step(
             r"= \frac{\sum_j e^{\pi_{ij}} \, e^{q_i \cdot k_j} \, v_j}{\sum_j e^{\pi_{ij}} \, "
             r"e^{q_i \cdot k_j}}",
@@ -160,20 +151,14 @@ RELATIVE_BIAS = Derivation(
             "over all pairs.",
             value=lambda x: _distances(x, lambda distance: distance),
         ),
-        Step(
-            r"= (2 (T - 1) + 1) \, m",
-            r"$i - j$ runs from $-(T - 1)$ to $T - 1$.",
-        ),
+        Step(r"= (2 (T - 1) + 1) \, m", r"$i - j$ runs from $-(T - 1)$ to $T - 1$."),
         Step(
             r"\left| \left\{ (\mathrm{head}, \mathrm{clip}(i - j, -k, k)) \right\} \right|, "
             r"\quad 1 \leq i, j \leq T, \quad k < T",
             r"The same with distances clipped at $k$. Counted over all pairs.",
             value=lambda x: _distances(x, lambda distance: _clipped(x, distance)),
         ),
-        Step(
-            r"= (2 k + 1) \, m",
-            r"Clipped distances run from $-k$ to $k$.",
-        ),
+        Step(r"= (2 k + 1) \, m", r"Clipped distances run from $-k$ to $k$."),
     ),
 )
 
@@ -244,18 +229,12 @@ SHIFT_MATRIX = Derivation(
             r"Both rows are linear in $\sin \omega_k t$ and $\cos \omega_k t$. Call the matrix "
             r"$m_k$; it does not depend on $t$.",
         ),
-        Step(
-            r"p_{t+1}",
-            "The whole vector.",
-        ),
+        Step(r"p_{t+1}", "The whole vector."),
         Step(
             r"= M p_t, \quad M = \mathrm{diag}(m_0, \ldots, m_{d/2-1})",
             r"Each pair has its own block $m_k$ on the diagonal of $M$.",
         ),
-        Step(
-            r"m_k^2",
-            "Two steps.",
-        ),
+        Step(r"m_k^2", "Two steps."),
         Step(
             r"= \begin{pmatrix} \cos^2 \omega_k - \sin^2 \omega_k & 2 \sin \omega_k \cos \omega_k "
             r"\\ -2 \sin \omega_k \cos \omega_k & \cos^2 \omega_k - \sin^2 \omega_k \end{pmatrix}",
@@ -267,28 +246,16 @@ SHIFT_MATRIX = Derivation(
             r"Addition theorems with $a = b$. Each further factor adds one more $\omega_k$ in the "
             "same way.",
         ),
-        Step(
-            r"m_k^s",
-            r"So after $s$ steps:",
-        ),
+        Step(r"m_k^s", r"So after $s$ steps:"),
         Step(
             r"= \begin{pmatrix} \cos s \omega_k & \sin s \omega_k \\ -\sin s \omega_k & "
             r"\cos s \omega_k \end{pmatrix}",
             r"By induction: $s$ rotations by $\omega_k$ are one by $s \omega_k$.",
         ),
         Step(r"p_{t+s}", "The whole vector again."),
-        Step(
-            r"= M \left( M^{s-1} p_t \right)",
-            r"$s$ times one step: $M (M \cdots (M p_t))$.",
-        ),
-        Step(
-            r"= M^s p_t",
-            r"One matrix for each distance $s$, the same for all $t$.",
-        ),
-        Step(
-            r"p_t \cdot p_{t+s}",
-            "The product of two positions.",
-        ),
+        Step(r"= M \left( M^{s-1} p_t \right)", r"$s$ times one step: $M (M \cdots (M p_t))$."),
+        Step(r"= M^s p_t", r"One matrix for each distance $s$, the same for all $t$."),
+        Step(r"p_t \cdot p_{t+s}", "The product of two positions."),
         Step(
             r"= \sum_{k=0}^{d/2-1} \left( \sin \omega_k t \sin \omega_k (t + s) + \cos \omega_k t "
             r"\cos \omega_k (t + s) \right)",

@@ -38,8 +38,7 @@ PRODUCT_MEAN = Derivation(
     laws=_laws,
     steps=(
         Step(
-            r"\mathbb{E}\left[q \cdot k\right]",
-            r"Evaluated as one integral over all $2h$ entries.",
+            r"\mathbb{E}\left[q \cdot k\right]", r"Evaluated as one integral over all $2h$ entries."
         ),
         Step(
             r"= \sum_{i=1}^{h} \mathbb{E}\left[q_i k_i\right]",
@@ -49,18 +48,11 @@ PRODUCT_MEAN = Derivation(
             r"= \sum_{i=1}^{h} \mathbb{E}\left[q_i\right] \mathbb{E}\left[k_i\right]",
             r"$q_i$ and $k_i$ are independent.",
         ),
+        Step(r"= \sum_{i=1}^{h} \mu_i^2", r"Both have mean $\mu_i$."),
         Step(
-            r"= \sum_{i=1}^{h} \mu_i^2",
-            r"Both have mean $\mu_i$.",
+            r"= \lVert \mu \rVert^2", r"The squared norm of the mean. $\sigma$ has no part in it."
         ),
-        Step(
-            r"= \lVert \mu \rVert^2",
-            r"The squared norm of the mean. $\sigma$ has no part in it.",
-        ),
-        Step(
-            r"\sum_{i=1}^{h} m^2",
-            r"If every entry of $\mu$ is one number $m$:",
-        ),
+        Step(r"\sum_{i=1}^{h} m^2", r"If every entry of $\mu$ is one number $m$:"),
         Step(r"= h m^2", r"$h$ equal terms."),
     ),
 )
@@ -105,10 +97,7 @@ PRODUCT_VARIANCE = Derivation(
             r"= \sum_{i=1}^{h} \left( \sigma^4 + 2 \sigma^2 \mu_i^2 \right)",
             r"Expand the square; $\mu_i^4$ cancels.",
         ),
-        Step(
-            r"= h \sigma^4 + 2 \sigma^2 \lVert \mu \rVert^2",
-            r"Sum over $i$.",
-        ),
+        Step(r"= h \sigma^4 + 2 \sigma^2 \lVert \mu \rVert^2", r"Sum over $i$."),
         Step(
             r"\mathrm{Var}\left[\frac{q \cdot k}{\sqrt h}\right]",
             r"The scaled product. Evaluated as one integral over all $2h$ entries.",
@@ -172,17 +161,11 @@ def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple
     rows, column = _MATRICES[name], _STATES[i - 1]
     sums, values = zip(*(_sum(row, column) for row in rows), strict=True)
     matrix = _in_brackets(*(" & ".join(map(str, row)) for row in rows))
-    insert = Step(
-        f"= {matrix} {_in_brackets(*column)}",
-        "Insert the numbers.",
-    )
+    insert = Step(f"= {matrix} {_in_brackets(*column)}", "Insert the numbers.")
     return (
         Step(f"{name}_{i} = W_{name} h_{i}", reason),
         *((insert,) if inserted else ()),
-        Step(
-            f"= {_in_brackets(*sums)}",
-            "Each row times the column.",
-        ),
+        Step(f"= {_in_brackets(*sums)}", "Each row times the column."),
         Step(f"= {_in_brackets(*values)}", "Add."),
     )
 
@@ -196,18 +179,9 @@ def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
     product, score = _sum(query, key)
     first, second = (a * b for a, b in zip(query, key, strict=True))
     return (
-        Step(
-            rf"\hat\alpha_{{2,{j}}} = (W_q h_2)^\top (W_k h_{j})",
-            reason,
-        ),
-        Step(
-            f"= {product}",
-            rf"$q_2^\top k_{j}$, entry by entry.",
-        ),
-        Step(
-            f"= {score}",
-            f"${first} {'-' if second < 0 else '+'} {abs(second)}$.",
-        ),
+        Step(rf"\hat\alpha_{{2,{j}}} = (W_q h_2)^\top (W_k h_{j})", reason),
+        Step(f"= {product}", rf"$q_2^\top k_{j}$, entry by entry."),
+        Step(f"= {score}", f"${first} {'-' if second < 0 else '+'} {abs(second)}$."),
     )
 
 

@@ -90,14 +90,8 @@ POSITIVE_FEATURES = Derivation(
     laws=_laws,
     defined={"phi(u)": r"\frac{1}{\sqrt m} \exp(W u - \lVert u \rVert^2 / 2)"},
     steps=(
-        Step(
-            r"e^{q \cdot k / \sqrt d}",
-            "The similarity of softmax attention.",
-        ),
-        Step(
-            r"= e^{x \cdot y}",
-            r"$d^{1/4} \, d^{1/4} = \sqrt d$. Call it $\mathrm{SM}$.",
-        ),
+        Step(r"e^{q \cdot k / \sqrt d}", "The similarity of softmax attention."),
+        Step(r"= e^{x \cdot y}", r"$d^{1/4} \, d^{1/4} = \sqrt d$. Call it $\mathrm{SM}$."),
         Step(
             r"\mathbb{E}\left[ \phi(x)^\top \phi(y) \right]",
             "Mean of the estimate. Evaluated by quadrature over all directions at once.",
@@ -271,8 +265,7 @@ FAVOR_ERRORS = Derivation(
             r"$\mathbb{E}[e^{s \, w \cdot z}] = e^{s^2 a / 2}$.",
         ),
         Step(
-            r"= \frac{1}{m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)",
-            r"Factor out $e^{2a}$.",
+            r"= \frac{1}{m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)", r"Factor out $e^{2a}$."
         ),
         Step(
             r"= \frac{1}{m} \, e^{a} \, \mathrm{SM}^2 \left( 1 - e^{-a} \right)",
@@ -300,10 +293,7 @@ FAVOR_ERRORS = Derivation(
             r"= \frac{1}{2} \left( 1 - e^{-a} \right) \mathrm{MSE}_{+}",
             "Less than half of the error of positive features with as many directions.",
         ),
-        Step(
-            r"\mathrm{MSE}_{\mathrm{hyp}}",
-            r"Compared with $2m$ positive features:",
-        ),
+        Step(r"\mathrm{MSE}_{\mathrm{hyp}}", r"Compared with $2m$ positive features:"),
         Step(
             r"\leq \frac{1}{2} \, \mathrm{MSE}_{+}",
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "

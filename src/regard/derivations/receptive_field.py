@@ -126,11 +126,7 @@ RECEPTIVE_FIELD = Derivation(
             library=lambda x: _sum_of_parts(x).max(),
             worst=_PLANTED,
         ),
-        Step(
-            r"\leq (k + 1) \, \max_j f_{n-1}(j)",
-            r"$k + 1$ parts.",
-            worst=_PLANTED,
-        ),
+        Step(r"\leq (k + 1) \, \max_j f_{n-1}(j)", r"$k + 1$ parts.", worst=_PLANTED),
         Step(
             r"\leq (k + 1)^n",
             r"The same for each layer below; $f_0(j) = 1$. One head: $2^n$; two heads: $3^n$.",
@@ -146,10 +142,7 @@ RECEPTIVE_FIELD = Derivation(
             r"= \left( \prod_{l=1}^{n} (k + 1) \right) e",
             r"Each row of a factor sums to $k + 1$: a path has $k + 1$ choices in every layer.",
         ),
-        Step(
-            r"= (k + 1)^n e",
-            "So paths are as many as the bound, wherever heads point.",
-        ),
+        Step(r"= (k + 1)^n e", "So paths are as many as the bound, wherever heads point."),
         Step(
             r"\tilde f_n(i), \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
             r"$\tilde f_n$ for pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of "

@@ -69,8 +69,7 @@ SOFTMAX_CROSS_ENTROPY = Derivation(
             r"Divide both terms by $\left(\sum_l e^{o_l}\right)^2$.",
         ),
         Step(
-            r"\frac{\partial J}{\partial o_j}",
-            "Now the loss by each logit. Evaluated by autograd.",
+            r"\frac{\partial J}{\partial o_j}", "Now the loss by each logit. Evaluated by autograd."
         ),
         Step(
             r"= -\sum_i \frac{y_i}{\hat y_i} \, \frac{\partial \hat y_i}{\partial o_j}",
@@ -80,10 +79,7 @@ SOFTMAX_CROSS_ENTROPY = Derivation(
             r"= -\sum_i \frac{y_i}{\hat y_i} \, \hat y_i (\delta_{ij} - \hat y_j)",
             "Insert the derivative of the softmax.",
         ),
-        Step(
-            r"= -\sum_i y_i (\delta_{ij} - \hat y_j)",
-            r"$\hat y_i$ cancels.",
-        ),
+        Step(r"= -\sum_i y_i (\delta_{ij} - \hat y_j)", r"$\hat y_i$ cancels."),
         Step(
             r"= \hat y_j \sum_i y_i - y_j",
             r"Split the sum; only $i = j$ remains of the first part.",
@@ -267,10 +263,7 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
             r"\frac{\partial J_t}{\partial h_i}, \quad i > t",
             "Later states. Evaluated by autograd.",
         ),
-        Step(
-            r"= 0, \quad i > t",
-            r"$J_t$ is computed before $h_i$ exists.",
-        ),
+        Step(r"= 0, \quad i > t", r"$J_t$ is computed before $h_i$ exists."),
         Step(
             r"\frac{\partial J_t}{\partial W_{hh}}",
             "The matrix, which every step uses. Evaluated by autograd.",
@@ -289,10 +282,7 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
             r"= \sum_{i=2}^{t} (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t} \, h_{i-1}^\top",
             r"Insert the gradient of $h_i$. The term $i = 1$ is 0 because $h_0 = 0$.",
         ),
-        Step(
-            r"\frac{\partial J}{\partial W_{hh}}",
-            "The whole loss. Evaluated by autograd.",
-        ),
+        Step(r"\frac{\partial J}{\partial W_{hh}}", "The whole loss. Evaluated by autograd."),
         Step(
             r"= \sum_{t=1}^{T} \frac{\partial J_t}{\partial W_{hh}}",
             r"$J$ is the sum of all $J_t$, and the derivative is linear.",

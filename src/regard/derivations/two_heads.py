@@ -100,8 +100,7 @@ TWO_HEAD_OUTPUT = Derivation(
             "in it.",
         ),
         Step(
-            r"\mathbb{E}\left[c\right]",
-            "The mean of the output. Evaluated through both softmaxes.",
+            r"\mathbb{E}\left[c\right]", "The mean of the output. Evaluated through both softmaxes."
         ),
         Step(
             r"= \frac{1}{2} \left( \mathbb{E}[p] \, v_a + (1 - \mathbb{E}[p]) \, \bar v_{-a} + c_2 "
