@@ -250,11 +250,10 @@ def caught(derivation: Derivation, place: int, tex: str) -> bool:
     steps = (*derivation.steps[:place], step, *derivation.steps[place + 1 :])
     pairs = [pair for pair in pairwise(steps) if step in pair and pair[1].relation]
     try:
-        return (
-            any(step.own_error(one) > LIMIT for one in draws(derivation))
-            or any(b.error(a, one) > LIMIT for one in draws(derivation) for a, b in pairs)
-            or any(missed(derivation, a, b) for a, b in pairs if b.worst)
-        )
+        return any(
+            step.own_error(drawn) > LIMIT or any(b.error(a, drawn) > LIMIT for a, b in pairs)
+            for drawn in draws(derivation)
+        ) or any(missed(derivation, a, b) for a, b in pairs if b.worst)
     except Unsupported:
         return True
 
