@@ -106,7 +106,6 @@ CAUSAL_SUMS = Derivation(
             r"\mathrm{cost}(N, E, M)",
             "Token by token with running sums: multiplications and divisions, counted in explicit "
             "loops. Features are not counted.",
-            library=lambda x: operations(lambda c: recurrent_attention(c, x)),
         ),
         Step(
             r"= \sum_{i=1}^{N} \left( E M + E M + E + M \right)",
@@ -123,7 +122,6 @@ CAUSAL_SUMS = Derivation(
         Step(
             r"\mathrm{cost}_{\mathrm{pairs}}(N, E, M)",
             "For comparison, from all pairs that the mask allows.",
-            library=lambda x: operations(lambda c: _causal_pairs(c, x)),
         ),
         Step(r"= \sum_{i=1}^{N} \left( i E + i M + M \right)", r"Token $i$ attends to $i$ tokens."),
         Step(

@@ -75,11 +75,7 @@ ATTENTION_COMPLEXITY = Derivation(
     draw=_draw_layer,
     letters=lambda _: {"cost": _cost},
     steps=(
-        Step(
-            r"\mathrm{cost}(n, h)",
-            "Counted while the whole layer runs.",
-            library=lambda x: operations(lambda c: self_attention(c, x)),
-        ),
+        Step(r"\mathrm{cost}(n, h)", "Counted while the whole layer runs."),
         Step(
             r"= \mathrm{cost}(X W_q) + \mathrm{cost}(X W_k) + \mathrm{cost}(X W_v) + "
             r"\mathrm{cost}(Q K^\top) + \mathrm{cost}(/ \sqrt h) + \mathrm{cost}(\mathrm{softmax}) "
@@ -168,22 +164,14 @@ THREE_ATTENTIONS = Derivation(
     draw=_draw_sequences,
     letters=_counted,
     steps=(
-        Step(
-            r"\mathrm{cost}_{\mathrm{encoder}}",
-            "Self-attention of the encoder, counted.",
-            library=lambda x: operations(lambda c: _scores_and_values(c, x.source, x.source)),
-        ),
+        Step(r"\mathrm{cost}_{\mathrm{encoder}}", "Self-attention of the encoder, counted."),
         Step(
             r"= M \cdot M \cdot k + M \cdot M \cdot k",
             r"$M$ queries and $M$ keys: $M^2$ scores of $k$ products each, then $M k$ entries of "
             r"the output, of $M$ products each.",
         ),
         Step(r"= 2 M^2 k", r"$O(M^2 k)$."),
-        Step(
-            r"\mathrm{cost}_{\mathrm{cross}}",
-            "Cross-attention, counted.",
-            library=lambda x: operations(lambda c: _scores_and_values(c, x.target, x.source)),
-        ),
+        Step(r"\mathrm{cost}_{\mathrm{cross}}", "Cross-attention, counted."),
         Step(
             r"= N \cdot M \cdot k + N \cdot M \cdot k",
             r"$N$ queries of the output, $M$ keys and values of the input.",
@@ -192,7 +180,6 @@ THREE_ATTENTIONS = Derivation(
         Step(
             r"\mathrm{cost}_{\mathrm{decoder}}",
             "Causal self-attention of the decoder, counted without the pairs that the mask hides.",
-            library=lambda x: operations(lambda c: _causal(c, x.target)),
         ),
         Step(r"= \sum_{i=1}^{N} 2 i k", r"Position $i$ attends to $i$ positions."),
         Step(r"= N (N + 1) k", r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$."),

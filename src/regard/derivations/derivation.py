@@ -85,7 +85,7 @@ class Step:
     value: Value | None = None
     """For a line whose TeX can't be read: its value."""
     library: Value | None = None
-    """The value by code that doesn't read the TeX, which must be equal."""
+    """The value by code, which must be equal, where the lines around don't show every mistake."""
     remainder: Value | None = None
     """For a line that begins with `≈`: a bound on the difference, entry by entry."""
     worst: Worst | None = None

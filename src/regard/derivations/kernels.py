@@ -199,11 +199,7 @@ RANDOM_FEATURES_COST = Derivation(
             r"The factor of the query cancels, and $\phi(Q_i)$ leaves the sums, which are now the "
             "same for all queries.",
         ),
-        Step(
-            r"\mathrm{cost}(N, D, M, R)",
-            r"All $V_i'$ in this order, counted.",
-            library=lambda x: operations(lambda c: linear_attention(c, x)),
-        ),
+        Step(r"\mathrm{cost}(N, D, M, R)", r"All $V_i'$ in this order, counted."),
         Step(
             r"= 2 N D R + (N D + N + 2 N R) + 2 N R M + (2 N R M + 2 N R + N M)",
             r"Phases $w_r^\top x$ of queries and keys; factors of keys; the sum of $2R \times M$ "
