@@ -12,22 +12,18 @@ from regard.studies.single_head.masking import masking
 from regard.studies.single_head.one_query import averaging
 from regard.studies.single_head.products import products
 
-ONES = Worst("$a = b$", lambda: Inputs(a=torch.ones(1).double(), b=torch.ones(1).double()))
+ONES = Worst("$a = b$", lambda: Inputs(a=torch.ones(3).double(), b=torch.ones(3).double()))
 SQUARE = Derivation(
     name="square",
     title="The square of a sum",
     given="$a$ and $b$ are numbers.",
     draw=lambda g: Inputs(a=torch.randn(3, generator=g).double(), b=torch.ones(3).double()),
+    indices=lambda _: {"i": range(1, 4)},
     steps=(
-        Step(r"(a + b)^2", lambda x: (x.a + x.b) ** 2, "The square of a sum."),
-        Step(r"= a^2 + 2ab + b^2", lambda x: x.a**2 + 2 * x.a * x.b + x.b**2, "$ab = ba$."),
-        Step(
-            r"\leq 2 (a^2 + b^2)",
-            lambda x: 2 * (x.a**2 + x.b**2),
-            r"$(a - b)^2 \geq 0$.",
-            worst=ONES,
-        ),
-        Step(r"\approx 2 a^2", lambda x: 2 * x.a**2, "$b$ is small.", lambda x: 2 * x.b**2, ONES),
+        Step(r"(a_i + b_i)^2", "The square of a sum."),
+        Step(r"= a_i^2 + 2 a_i b_i + b_i^2", "$ab = ba$."),
+        Step(r"\leq 2 (a_i^2 + b_i^2)", r"$(a - b)^2 \geq 0$.", worst=ONES),
+        Step(r"\approx 2 a_i^2", "$b$ is small.", remainder=lambda x: 2 * x.b**2, worst=ONES),
     ),
 )
 

@@ -48,9 +48,9 @@ def test_exercises_depend_on_the_key_alone() -> None:
 
 
 def test_a_derivation_without_equal_lines_has_none() -> None:
-    step = Step("a", lambda x: x.a, "Given.")
+    step = Step("a", "Given.")
     worst = Worst("0", lambda: Inputs(a=torch.zeros(1).double()))
-    bound = Step(r"\leq 2 a", lambda x: 2 * x.a, "More.", worst=worst)
+    bound = Step(r"\leq 2 a", "More.", worst=worst)
     derivation = Derivation(
         name="bound",
         title="A bound",

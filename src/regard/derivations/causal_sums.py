@@ -23,39 +23,10 @@ def _elu(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.exp())
 
 
-def _masked(x: Inputs) -> Float64[Tensor, "n m"]:
-    """Σ_j m_ij sim(Q_i, K_j) V_j / Σ_j m_ij sim(Q_i, K_j), m_ij = 1 for j ≤ i."""
-    similarity = (_elu(x.Q) @ _elu(x.K).T).tril()
-    return (similarity @ x.V) / similarity.sum(1, keepdim=True)
-
-
-def _each_token(x: Inputs, *, factored: bool) -> Float64[Tensor, "n m"]:
-    """Σ_(j ≤ i) φ(Q_i)ᵀ φ(K_j) V_jᵀ over the same without V_j; or φ(Q_i)ᵀ before the sums."""
-    rows = []
-    for i, query in enumerate(_elu(x.Q)):
-        keys, values = _elu(x.K[: i + 1]), x.V[: i + 1]
-        if factored:
-            outer = torch.stack([torch.outer(k, v) for k, v in zip(keys, values, strict=True)])
-            rows.append((query @ outer.sum(0)) / (query @ keys.sum(0)))
-        else:
-            products = torch.stack([query @ key for key in keys])
-            rows.append((products[:, None] * values).sum(0) / products.sum())
-    return torch.stack(rows)
-
-
 def _sums(x: Inputs) -> Float64[Tensor, "n e m"]:
     """S_i for each i, from its definition."""
     keys = _elu(x.K)
     return torch.stack([keys[: i + 1].T @ x.V[: i + 1] for i in range(len(x.V))])
-
-
-def _recurrent_sums(x: Inputs) -> Float64[Tensor, "n e m"]:
-    """S_i = S_(i−1) + φ(K_i) V_iᵀ, from S_0 = 0."""
-    state, states = x.K.new_zeros(x.K.shape[1], x.V.shape[1]), []
-    for key, value in zip(_elu(x.K), x.V, strict=True):
-        state = state + torch.outer(key, value)
-        states.append(state)
-    return torch.stack(states)
 
 
 def recurrent_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
@@ -112,74 +83,49 @@ CAUSAL_SUMS = Derivation(
         Step(
             r"V_i'^\top = \frac{\sum_{j=1}^{N} m_{ij} \, \mathrm{sim}(Q_i, K_j) \, V_j^\top}"
             r"{\sum_{j=1}^{N} m_{ij} \, \mathrm{sim}(Q_i, K_j)}",
-            _masked,
             r"Attention with the causal mask: $m_{ij} = 1$ for $j \leq i$, and 0 for later tokens. "
             r"Evaluated from the $N \times N$ matrix.",
         ),
         Step(
             r"= \frac{\sum_{j=1}^{i} \phi(Q_i)^\top \phi(K_j) \, V_j^\top}{\sum_{j=1}^{i} "
             r"\phi(Q_i)^\top \phi(K_j)}",
-            lambda x: _each_token(x, factored=False),
             r"The mask ends both sums at $j = i$; insert the kernel.",
         ),
         Step(
             r"= \frac{\phi(Q_i)^\top \sum_{j=1}^{i} \phi(K_j) V_j^\top}{\phi(Q_i)^\top "
             r"\sum_{j=1}^{i} \phi(K_j)}",
-            lambda x: _each_token(x, factored=True),
             r"$\phi(Q_i)$ does not depend on $j$: matrix products are associative.",
         ),
-        Step(
-            r"= \frac{\phi(Q_i)^\top S_i}{\phi(Q_i)^\top Z_i}",
-            lambda x: (
-                torch.einsum("ie,iem->im", _elu(x.Q), _sums(x))
-                / (_elu(x.Q) * _elu(x.K).cumsum(0)).sum(1, keepdim=True)
-            ),
-            "By definition.",
-        ),
-        Step(r"S_i", _sums, "The sums of each token, from their definition."),
+        Step(r"= \frac{\phi(Q_i)^\top S_i}{\phi(Q_i)^\top Z_i}", "By definition."),
+        Step(r"S_i", "The sums of each token, from their definition."),
         Step(
             r"= S_{i-1} + \phi(K_i) V_i^\top, \quad S_0 = 0",
-            _recurrent_sums,
             r"One more term than the token before. In the same way, $Z_i = Z_{i-1} + \phi(K_i)$.",
         ),
         Step(
             r"\mathrm{cost}(N, E, M)",
-            lambda x: operations(lambda c: recurrent_attention(c, x)),
             "Token by token with running sums: multiplications and divisions, counted in explicit "
             "loops. Features are not counted.",
         ),
         Step(
             r"= \sum_{i=1}^{N} \left( E M + E M + E + M \right)",
-            lambda x: torch.stack(
-                [x.E * x.M + x.E * x.M + x.E + x.M for _ in range(int(x.N))]
-            ).sum(),
             r"$\phi(K_i) V_i^\top$, $\phi(Q_i)^\top S_i$, $\phi(Q_i)^\top Z_i$ and the divisions: "
             r"the same for each token, however long the sequence.",
         ),
-        Step(
-            r"= N (2 E M + E + M)",
-            lambda x: x.N * (2 * x.E * x.M + x.E + x.M),
-            r"$N$ equal terms.",
-        ),
+        Step(r"= N (2 E M + E + M)", r"$N$ equal terms."),
         Step(
             r"\leq 4 N E M",
-            lambda x: 4 * x.N * x.E * x.M,
             r"$E \leq E M$ and $M \leq E M$. So it is $O(N E M)$, linear in $N$.",
+            library=lambda x: 4 * x.N * x.E * x.M,
             worst=Worst(r"$E = M = 1$", lambda: Inputs(sizes(N=4, E=1, M=1))),
         ),
         Step(
             r"\mathrm{cost}_{\mathrm{pairs}}(N, E, M)",
-            lambda x: operations(lambda c: _causal_pairs(c, x)),
             "For comparison, from all pairs that the mask allows.",
         ),
-        Step(
-            r"= \sum_{i=1}^{N} \left( i E + i M + M \right)",
-            lambda x: torch.stack([i * x.E + i * x.M + x.M for i in range(1, int(x.N) + 1)]).sum(),
-            r"Token $i$ attends to $i$ tokens.",
-        ),
+        Step(r"= \sum_{i=1}^{N} \left( i E + i M + M \right)", r"Token $i$ attends to $i$ tokens."),
         Step(
             r"= \frac{1}{2} N (N + 1) (E + M) + N M",
-            lambda x: x.N * (x.N + 1) * (x.E + x.M) / 2 + x.N * x.M,
             r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$: quadratic in $N$.",
         ),
     ),

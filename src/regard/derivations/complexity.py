@@ -57,16 +57,6 @@ def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
     )
 
 
-def _twice_as_long(x: Inputs) -> Float64[Tensor, ""]:
-    """The cost of the sequence and a copy of it."""
-    return operations(lambda c: self_attention(c, Inputs(x | {"X": torch.cat([x.X, x.X])})))
-
-
-def _growth(x: Inputs) -> Float64[Tensor, ""]:
-    """cost(2n, h) / cost(n, h), both counted."""
-    return _twice_as_long(x) / operations(lambda c: self_attention(c, x))
-
-
 def _cost(n: Tensor, h: Tensor) -> Float64[Tensor, ""]:
     """Operations of a layer of these sizes, counted."""
     sizes_of_layer = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
@@ -85,69 +75,51 @@ ATTENTION_COMPLEXITY = Derivation(
     draw=_draw_layer,
     letters=lambda _: {"cost": _cost},
     steps=(
-        Step(
-            r"\mathrm{cost}(n, h)",
-            lambda x: operations(lambda c: self_attention(c, x)),
-            "Counted while the whole layer runs.",
-        ),
+        Step(r"\mathrm{cost}(n, h)", "Counted while the whole layer runs."),
         Step(
             r"= \mathrm{cost}(X W_q) + \mathrm{cost}(X W_k) + \mathrm{cost}(X W_v) + "
             r"\mathrm{cost}(Q K^\top) + \mathrm{cost}(/ \sqrt h) + \mathrm{cost}(\mathrm{softmax}) "
             r"+ \mathrm{cost}(A V)",
-            _part_by_part,
             "Counted part by part.",
+            value=_part_by_part,
         ),
         Step(
             r"= 3 \, n h^2 + n^2 h + n^2 + n^2 + n^2 h",
-            lambda x: 3 * x.n * x.h**2 + x.n**2 * x.h + x.n**2 + x.n**2 + x.n**2 * x.h,
             r"A product of an $n \times m$ and an $m \times p$ matrix takes $n m p$ "
             r"multiplications. Scaling and softmax divide each of $n^2$ entries once.",
         ),
-        Step(
-            r"= 3 n h^2 + 2 n^2 (h + 1)",
-            lambda x: 3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1),
-            "Collect terms.",
-        ),
+        Step(r"= 3 n h^2 + 2 n^2 (h + 1)", "Collect terms."),
         Step(
             r"\leq 3 n h^2 + 4 n^2 h",
-            lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
             r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
+            library=lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
             worst=Worst(r"$h = 1$", lambda: Inputs(sizes(n=9, h=1))),
         ),
         Step(
             r"3 n h^2 + 2 n^2 (h + 1)",
-            lambda x: 3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1),
             "The same cost from below:",
+            library=lambda x: operations(lambda c: self_attention(c, x)),
         ),
         Step(
             r"\geq 2 n^2 h",
-            lambda x: 2 * x.n**2 * x.h,
             r"The other terms are positive. At test time $h$ is fixed, so that the cost is at "
             r"least quadratic in $n$; by the bound above, it is not more.",
             worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
         Step(
             r"4 - \frac{\mathrm{cost}(2n, h)}{\mathrm{cost}(n, h)}",
-            lambda x: 4 - _growth(x),
             "How far the growth of the cost with twice the length is from a factor of 4, counted.",
         ),
         Step(
             r"= 4 - \frac{6 n h^2 + 8 n^2 (h + 1)}{3 n h^2 + 2 n^2 (h + 1)}",
-            lambda x: (
-                4
-                - (6 * x.n * x.h**2 + 8 * x.n**2 * (x.h + 1))
-                / (3 * x.n * x.h**2 + 2 * x.n**2 * (x.h + 1))
-            ),
             r"Insert $2n$ and $n$.",
         ),
         Step(
             r"= \frac{6 h^2}{3 h^2 + 2 n (h + 1)}",
-            lambda x: 6 * x.h**2 / (3 * x.h**2 + 2 * x.n * (x.h + 1)),
             r"Over a common denominator, $8 n^2 (h + 1)$ cancels; divide by $n$.",
         ),
         Step(
             r"\leq \frac{3 h}{n}",
-            lambda x: 3 * x.h / x.n,
             r"Drop $3 h^2$ from the denominator, and $\frac{h}{h + 1} \leq 1$. So twice the length "
             r"takes four times as long, once $n$ is well above $h$.",
             worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
@@ -192,48 +164,29 @@ THREE_ATTENTIONS = Derivation(
     draw=_draw_sequences,
     letters=_counted,
     steps=(
-        Step(
-            r"\mathrm{cost}_{\mathrm{encoder}}",
-            lambda x: operations(lambda c: _scores_and_values(c, x.source, x.source)),
-            "Self-attention of the encoder, counted.",
-        ),
+        Step(r"\mathrm{cost}_{\mathrm{encoder}}", "Self-attention of the encoder, counted."),
         Step(
             r"= M \cdot M \cdot k + M \cdot M \cdot k",
-            lambda x: x.M * x.M * x.k + x.M * x.M * x.k,
             r"$M$ queries and $M$ keys: $M^2$ scores of $k$ products each, then $M k$ entries of "
             r"the output, of $M$ products each.",
         ),
-        Step(r"= 2 M^2 k", lambda x: 2 * x.M**2 * x.k, r"$O(M^2 k)$."),
-        Step(
-            r"\mathrm{cost}_{\mathrm{cross}}",
-            lambda x: operations(lambda c: _scores_and_values(c, x.target, x.source)),
-            "Cross-attention, counted.",
-        ),
+        Step(r"= 2 M^2 k", r"$O(M^2 k)$."),
+        Step(r"\mathrm{cost}_{\mathrm{cross}}", "Cross-attention, counted."),
         Step(
             r"= N \cdot M \cdot k + N \cdot M \cdot k",
-            lambda x: x.N * x.M * x.k + x.N * x.M * x.k,
             r"$N$ queries of the output, $M$ keys and values of the input.",
         ),
-        Step(r"= 2 M N k", lambda x: 2 * x.M * x.N * x.k, r"$O(M N k)$."),
+        Step(r"= 2 M N k", r"$O(M N k)$."),
         Step(
             r"\mathrm{cost}_{\mathrm{decoder}}",
-            lambda x: operations(lambda c: _causal(c, x.target)),
             "Causal self-attention of the decoder, counted without the pairs that the mask hides.",
         ),
-        Step(
-            r"= \sum_{i=1}^{N} 2 i k",
-            lambda x: torch.stack([2 * i * x.k for i in range(1, int(x.N) + 1)]).sum(),
-            r"Position $i$ attends to $i$ positions.",
-        ),
-        Step(
-            r"= N (N + 1) k",
-            lambda x: x.N * (x.N + 1) * x.k,
-            r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$.",
-        ),
+        Step(r"= \sum_{i=1}^{N} 2 i k", r"Position $i$ attends to $i$ positions."),
+        Step(r"= N (N + 1) k", r"$1 + 2 + \ldots + N = \frac{1}{2} N (N + 1)$."),
         Step(
             r"\leq 2 N^2 k",
-            lambda x: 2 * x.N**2 * x.k,
             r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",
+            library=lambda x: 2 * x.N**2 * x.k,
             worst=Worst(r"$N = 1$", lambda: Inputs(sizes(N=1, k=3))),
         ),
     ),

@@ -1,6 +1,7 @@
 """A derivation whose every line is evaluated on random inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -10,6 +11,13 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from regard.derivations.tex_scope import Law, Letter, Scope
+from regard.derivations.tex_value import (
+    Unsupported,
+    Values,
+    aligned,
+    left_side,
+    tex_values,
+)
 
 TOLERANCE = 1e-9
 """Largest relative error of a line that holds."""
@@ -43,8 +51,28 @@ class Worst:
     where: str
     """The inputs in words, with inline TeX between dollar signs."""
     inputs: Callable[[], Inputs]
+    """These inputs; others are drawn."""
     share: float = 0.97
     """At least so much of the bound is reached."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Inputs, and what lines name them; a line is evaluated once."""
+
+    inputs: Inputs
+    scope: Scope
+    _read: dict[str, Values] = field(default_factory=dict, init=False, repr=False)
+
+    def read(self, tex: str) -> Values:
+        """Return the values of TeX for all of its indices.
+
+        Raises:
+            Unsupported: it has notation or a letter that can't be read.
+        """
+        if tex not in self._read:
+            self._read[tex] = dict(tex_values(tex, self.scope))
+        return self._read[tex]
 
 
 @dataclass(frozen=True)
@@ -61,11 +89,13 @@ class Step:
     """
 
     tex: str
-    """The line in TeX, without dollar signs."""
-    value: Value
-    """The expression of this line alone, evaluated as it is written."""
+    """The line in TeX, without dollar signs. Its value is that of its last side."""
     reason: str
     """Why the line follows, in prose with inline TeX between dollar signs."""
+    value: Value | None = None
+    """For a line whose TeX can't be read: its value."""
+    library: Value | None = None
+    """The value by code, which must be equal, where the lines around don't show every mistake."""
     remainder: Value | None = None
     """For a line that begins with `≈`: a bound on the difference, entry by entry."""
     worst: Worst | None = None
@@ -90,38 +120,65 @@ class Step:
         share = f"{self.worst.share:.0%}".replace("%", " %")
         return f"{self.reason} At least {share} of the bound is reached for {self.worst.where}."
 
-    def error(self, before: "Step", x: Inputs) -> float:
+    def values(self, draw: Draw) -> Values | Tensor:
+        """Return the values of the line for all of its indices; a tensor if they are by code."""
+        return draw.read(self.tex) if self.value is None else self.value(draw.inputs).double()
+
+    def own_error(self, draw: Draw) -> float:
+        """Return how far the line is from its left side and from the library, relatively.
+
+        A left side that can't be read is a name that the line gives.
+        """
+        values, errors = self.values(draw), [0.0]
+        if self.library is not None:
+            errors.append(difference(values, self.library(draw.inputs).double()))
+        if left := left_side(self.tex):
+            with suppress(Unsupported):
+                errors.append(difference(draw.read(left), values))
+        return max(errors)
+
+    def error(self, before: "Step", draw: Draw) -> float:
         """Return by how much the relation to the line before is violated, relatively.
 
-        The scale is the largest entry of both lines. Lines of different shapes, and values that
-        are not finite, have an infinite error.
+        The scale is the largest entry of both lines. Lines of different shapes, values that are
+        not finite, and an index that the line before doesn't have are an infinite error.
         """
-        left, right = before.value(x).double(), self.value(x).double()
-        if left.shape != right.shape or not (left.isfinite().all() and right.isfinite().all()):
-            return float("inf")
-        scale = float(torch.stack([left.abs().max(), right.abs().max()]).max())
-        return float(self._violation(left, right, x).max()) / scale if scale else 0.0
+        pair = aligned(before.values(draw), self.values(draw))
+        return float("inf") if pair is None else _relative(self._violation(*pair, draw), *pair)
 
-    def reached(self, before: "Step") -> float:
-        """Return the share of the bound that is reached in the worst case, of all entries."""
-        if self.worst is None:
-            raise ValueError(f"{self.tex}: no bound")
-        x = self.worst.inputs()
-        left, right = before.value(x).double(), self.value(x).double()
+    def reached(self, before: "Step", draw: Draw) -> float:
+        """Return the share of the bound that is reached, of all entries."""
+        pair = aligned(before.values(draw), self.values(draw))
+        if pair is None:
+            raise ValueError(f"{self.tex}: not of the shape of the line before")
+        left, right = pair
         if self.remainder is not None:
-            left, right = (left - right).abs(), self.remainder(x)
+            left, right = (left - right).abs(), self.remainder(draw.inputs).view_as(left)
         small, large = (right, left) if self.relation == "≥" else (left, right)
         return float((small / large)[large != 0].max())
 
     def _violation(
-        self, left: Float64[Tensor, "*shape"], right: Float64[Tensor, "*shape"], x: Inputs
+        self, left: Float64[Tensor, "*shape"], right: Float64[Tensor, "*shape"], draw: Draw
     ) -> Float64[Tensor, "*shape"]:
         if self.relation == "≤":
             return (left - right).clamp(min=0)
         if self.relation == "≥":
             return (right - left).clamp(min=0)
-        difference = (left - right).abs()
-        return difference if self.remainder is None else (difference - self.remainder(x)).clamp(0)
+        apart = (left - right).abs()
+        if self.remainder is None:
+            return apart
+        return (apart - self.remainder(draw.inputs).view_as(apart)).clamp(min=0)
+
+
+def difference(a: Values | Tensor, b: Values | Tensor) -> float:
+    """Return the largest difference of two lines over the largest entry; infinite if none is."""
+    pair = aligned(a, b)
+    return float("inf") if pair is None else _relative((pair[0] - pair[1]).abs(), *pair)
+
+
+def _relative(violation: Tensor, *pair: Tensor) -> float:
+    scale = float(torch.stack(pair).abs().max())
+    return float(violation.max()) / scale if scale else 0.0
 
 
 @dataclass(frozen=True)
@@ -160,20 +217,31 @@ class Derivation:
         for start, stop in pairwise([*starts, len(self.steps)]):
             yield self.steps[start:stop]
 
-    def scope(self, x: Inputs) -> Scope:
-        """Return what the lines may name: inputs and letters without underscores, indices, laws."""
+    def at(self, x: Inputs) -> Draw:
+        """Return inputs with all that lines may name.
+
+        These are inputs and letters without underscores, indices, laws and definitions.
+        """
         inputs = {name.replace("_", ""): value for name, value in x.items()}
         letters = {**inputs, **self.letters(x)}
-        return Scope(letters, self.indices(x), self.laws(x), self.defined)
+        return Draw(x, Scope(letters, self.indices(x), self.laws(x), self.defined))
+
+    def drawn(self, seed: int) -> Draw:
+        """Return random inputs."""
+        return self.at(self.draw(torch.Generator().manual_seed(seed)))
+
+    def worst(self, case: Worst) -> Draw:
+        """Return the worst case of a bound."""
+        return self.at(Inputs(self.drawn(0).inputs | case.inputs()))
 
     def check(self, seed: int) -> tuple[float, ...]:
-        """Evaluate every line on random inputs; return the relative error of each.
+        """Evaluate every line on random inputs; return the relative error of each."""
+        return self.errors(self.drawn(seed))
 
-        A line that begins a chain has error 0.
-        """
-        x = self.draw(torch.Generator().manual_seed(seed))
-        errors = []
-        for first, *others in self.chains:
-            errors.append(0.0)
-            errors.extend(step.error(before, x) for before, step in pairwise([first, *others]))
+    def errors(self, draw: Draw) -> tuple[float, ...]:
+        """Return the relative error of each line: to the line before, and within itself."""
+        errors = [step.own_error(draw) for step in self.steps]
+        for place, (before, step) in enumerate(pairwise(self.steps), 1):
+            if step.relation:
+                errors[place] = max(errors[place], step.error(before, draw))
         return tuple(errors)

@@ -55,12 +55,6 @@ def density(
     return values
 
 
-def normal_cdf(x: Float64[Tensor, "..."]) -> Float64[Tensor, "..."]:
-    """Return Φ(x)."""
-    values: Tensor = torch.special.ndtr(x)
-    return values
-
-
 def _grid(
     places: Float64[Tensor, " nodes"], weights: Float64[Tensor, " nodes"], d: int
 ) -> tuple[Float64[Tensor, "points d"], Float64[Tensor, " points"]]:

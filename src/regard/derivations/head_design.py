@@ -6,53 +6,40 @@ from torch import Generator, Tensor
 
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import number, orthonormal, size
-from regard.derivations.heads import attend
 from regard.derivations.tex_scope import Letter
 
 
 def _draw_parts(generator: Generator) -> Inputs:
     beta = number(generator, 1, 3)
     u: Float64[Tensor, "4 d"] = beta * orthonormal(generator, 4, size(generator, 4, 6))
-    return Inputs(a=u[0], b=u[1], c=u[2], d=u[3], beta=beta)
+    return Inputs(u_a=u[0], u_b=u[1], u_c=u[2], u_d=u[3], beta=beta)
 
 
 def _states(x: Inputs) -> Float64[Tensor, "3 d"]:
     """x_1 = u_d + u_b, x_2 = u_a, x_3 = u_c + u_b."""
-    return torch.stack([x.d + x.b, x.a, x.c + x.b])
+    return torch.stack([x.u_d + x.u_b, x.u_a, x.u_c + x.u_b])
 
 
 def _value_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
-    return (torch.outer(x.b, x.b) - torch.outer(x.c, x.c)) / x.beta**2
+    return (torch.outer(x.u_b, x.u_b) - torch.outer(x.u_c, x.u_c)) / x.beta**2
 
 
 def _query_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
-    return (torch.outer(x.d, x.a) + torch.outer(x.c, x.d)) / x.beta**2
-
-
-def _output(x: Inputs, i: int) -> Float64[Tensor, " d"]:
-    """c_i of the head, with K = I."""
-    states = _states(x)
-    return attend(states, _query_matrix(x) @ states[i], states @ _value_matrix(x).T)
-
-
-def _power(x: Inputs) -> Float64[Tensor, ""]:
-    """e^(β²)."""
-    return (x.beta**2).exp()
+    return (torch.outer(x.u_d, x.u_a) + torch.outer(x.u_c, x.u_d)) / x.beta**2
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
-    """u_a to u_d, states, matrices, queries, keys and values, and the weights α_1j and α_2j."""
+    """States, matrices, queries, keys and values, and the weights α_1j and α_2j."""
     states, value, query = _states(x), _value_matrix(x), _query_matrix(x)
     queries = states @ query.T
     weights = (queries @ states.T).softmax(1)
-    parts = {f"u{name}": x[name] for name in "abcd"}
     rows = {"x": states, "q": queries, "k": states, "v": states @ value.T, "alpha": weights}
-    return {**parts, **rows, "V": value, "Q": query}
+    return {**rows, "V": value, "Q": query}
 
 
 def _large() -> Inputs:
     u = 3 * torch.eye(4).double()
-    return Inputs(a=u[0], b=u[1], c=u[2], d=u[3], beta=torch.tensor(3.0).double())
+    return Inputs(u_a=u[0], u_b=u[1], u_c=u[2], u_d=u[3], beta=torch.tensor(3.0).double())
 
 
 _LARGE = Worst(r"a large $\beta$", _large)
@@ -70,118 +57,79 @@ HEAD_DESIGN = Derivation(
     steps=(
         Step(
             r"\sum_j \mathrm{softmax}_j (x_j^\top x_2) \, x_j",
-            lambda x: attend(_states(x), x.a, _states(x)),
             r"Without matrices first: the output for $x_2$.",
         ),
         Step(
             r"= \frac{x_1 + e^{\beta^2} u_a + x_3}{e^{\beta^2} + 2}",
-            lambda x: (_states(x)[0] + _power(x) * x.a + _states(x)[2]) / (_power(x) + 2),
             r"$x_2 = u_a$ has the product $\beta^2$ with itself and 0 with the others.",
         ),
         Step(
             r"\approx u_a",
-            lambda x: x.a,
             r"The output is the input itself. The difference is at most $e^{-\beta^2} |x_1 + x_3 "
             "- 2 u_a|$ in every entry.",
             remainder=lambda x: (
-                (-(x.beta**2)).exp() * (_states(x)[0] + _states(x)[2] - 2 * x.a).abs()
+                (-(x.beta**2)).exp() * (_states(x)[0] + _states(x)[2] - 2 * x.u_a).abs()
             ),
             worst=_LARGE,
         ),
-        Step(
-            r"V \, (x_1, x_2, x_3)",
-            lambda x: _value_matrix(x) @ _states(x).T,
-            "With matrices: the values, as columns.",
-        ),
+        Step(r"V \, (x_1, x_2, x_3)", "With matrices: the values, as columns."),
         Step(
             r"= \frac{1}{\beta^2} \, u_b \left( u_b^\top x_1, u_b^\top x_2, u_b^\top x_3 \right) - "
             r"\frac{1}{\beta^2} \, u_c \left( u_c^\top x_1, u_c^\top x_2, u_c^\top x_3 \right)",
-            lambda x: (
-                torch.outer(x.b, _states(x) @ x.b) / x.beta**2
-                - torch.outer(x.c, _states(x) @ x.c) / x.beta**2
-            ),
             r"An outer product maps a vector $x$ to a multiple of its left factor: $(u w^\top) "
             r"x = u (w^\top x)$.",
         ),
         Step(
             r"= \frac{1}{\beta^2} \, u_b (\beta^2, 0, \beta^2) - \frac{1}{\beta^2} \, u_c (0, 0, "
             r"\beta^2)",
-            lambda x: (
-                torch.outer(x.b, torch.stack([x.beta**2, 0 * x.beta, x.beta**2])) / x.beta**2
-                - torch.outer(x.c, torch.stack([0 * x.beta, 0 * x.beta, x.beta**2])) / x.beta**2
-            ),
             r"$u_b$ is in $x_1$ and in $x_3$, $u_c$ in $x_3$ only.",
         ),
         Step(
             r"= (u_b, \; 0, \; u_b - u_c)",
-            lambda x: torch.stack([x.b, torch.zeros_like(x.b), x.b - x.c], 1),
             r"$v_1 = u_b$, $v_2 = 0$ and $v_3 = u_b - u_c$: the first and the third are what is "
             "wanted.",
         ),
-        Step(
-            r"Q \, (x_1, x_2)",
-            lambda x: _query_matrix(x) @ _states(x)[:2].T,
-            "The queries, as columns.",
-        ),
+        Step(r"Q \, (x_1, x_2)", "The queries, as columns."),
         Step(
             r"= \frac{1}{\beta^2} \, u_d \left( u_a^\top x_1, u_a^\top x_2 \right) + "
             r"\frac{1}{\beta^2} \, u_c \left( u_d^\top x_1, u_d^\top x_2 \right)",
-            lambda x: (
-                torch.outer(x.d, _states(x)[:2] @ x.a) / x.beta**2
-                + torch.outer(x.c, _states(x)[:2] @ x.d) / x.beta**2
-            ),
             "Outer products again.",
         ),
         Step(
             r"= (u_c, \; u_d)",
-            lambda x: torch.stack([x.c, x.d], 1),
             r"$x_1$ contains $u_d$, and $x_2$ is $u_a$. So $q_1 = u_c$ and $q_2 = u_d$.",
         ),
         Step(
             r"\left( k_1^\top q_2, \; k_2^\top q_2, \; k_3^\top q_2 \right)",
-            lambda x: _states(x) @ (_query_matrix(x) @ x.a),
             r"Scores of the second position, with $k_j = x_j$.",
         ),
-        Step(
-            r"= (\beta^2, \; 0, \; 0)",
-            lambda x: torch.stack([x.beta**2, 0 * x.beta, 0 * x.beta]),
-            r"Only $x_1$ contains $u_d$.",
-        ),
-        Step(r"c_2 = \sum_j \alpha_{2j} v_j", lambda x: _output(x, 1), "The second output."),
+        Step(r"= (\beta^2, \; 0, \; 0)", r"Only $x_1$ contains $u_d$."),
+        Step(r"c_2 = \sum_j \alpha_{2j} v_j", "The second output."),
         Step(
             r"= \frac{e^{\beta^2} u_b + 0 + u_b - u_c}{e^{\beta^2} + 2}",
-            lambda x: (_power(x) * x.b + 0 + x.b - x.c) / (_power(x) + 2),
             "Insert weights and values.",
         ),
         Step(
             r"\approx u_b",
-            lambda x: x.b,
             r"The difference is at most $e^{-\beta^2} |u_b + u_c|$ in every entry.",
-            remainder=lambda x: (-(x.beta**2)).exp() * (x.b + x.c).abs(),
+            remainder=lambda x: (-(x.beta**2)).exp() * (x.u_b + x.u_c).abs(),
             worst=_LARGE,
         ),
         Step(
             r"\left( k_1^\top q_1, \; k_2^\top q_1, \; k_3^\top q_1 \right)",
-            lambda x: _states(x) @ (_query_matrix(x) @ _states(x)[0]),
             "Scores of the first position.",
         ),
-        Step(
-            r"= (0, \; 0, \; \beta^2)",
-            lambda x: torch.stack([0 * x.beta, 0 * x.beta, x.beta**2]),
-            r"Only $x_3$ contains $u_c$.",
-        ),
-        Step(r"c_1 = \sum_j \alpha_{1j} v_j", lambda x: _output(x, 0), "The first output."),
+        Step(r"= (0, \; 0, \; \beta^2)", r"Only $x_3$ contains $u_c$."),
+        Step(r"c_1 = \sum_j \alpha_{1j} v_j", "The first output."),
         Step(
             r"= \frac{u_b + 0 + e^{\beta^2} (u_b - u_c)}{e^{\beta^2} + 2}",
-            lambda x: (x.b + 0 + _power(x) * (x.b - x.c)) / (_power(x) + 2),
             "Insert weights and values.",
         ),
         Step(
             r"\approx u_b - u_c",
-            lambda x: x.b - x.c,
             r"The difference is at most $e^{-\beta^2} |u_b - 2 u_c|$ in every entry. As $\beta$ is "
             "very large, both are nearly 0.",
-            remainder=lambda x: (-(x.beta**2)).exp() * (x.b - 2 * x.c).abs(),
+            remainder=lambda x: (-(x.beta**2)).exp() * (x.u_b - 2 * x.u_c).abs(),
             worst=_LARGE,
         ),
     ),

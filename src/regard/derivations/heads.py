@@ -1,14 +1,11 @@
 """Queries of one head that average two values, with exact and with noisy keys."""
 
-import math
-
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, orthonormal, size, sizes, two_of
-from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import Law, Letter, Normal, Points
 
 HALF = 0.5**0.5
@@ -39,21 +36,9 @@ def long_key(x: Inputs, gamma: Tensor) -> Float64[Tensor, "n d"]:
     return lengths[:, None] * x.mu
 
 
-def attend(
-    keys: Float64[Tensor, "n d"], q: Float64[Tensor, " d"], v: Float64[Tensor, "n e"]
-) -> Float64[Tensor, " e"]:
-    """Return the output of one query, with scores that are not scaled."""
-    return (keys @ q).softmax(0) @ v
-
-
 def _query(x: Inputs) -> Float64[Tensor, " d"]:
     """t (μ_a + μ_b)."""
     return x.t * (x.mu[x.a] + x.mu[x.b])
-
-
-def _marks(x: Inputs) -> Float64[Tensor, " n"]:
-    """δ_ja + δ_jb for each j."""
-    return torch.tensor([float(j in (int(x.a), int(x.b))) for j in range(len(x.mu))]).double()
 
 
 def indices_of_keys(x: Inputs) -> dict[str, range]:
@@ -79,64 +64,32 @@ AVERAGING_QUERY = Derivation(
     letters=lambda x: {"k": x.mu, "q": _query(x), "alpha": (x.mu @ _query(x)).softmax(0)},
     indices=indices_of_keys,
     steps=(
-        Step(r"k_j^\top q", lambda x: x.mu @ _query(x), "The score of any key."),
-        Step(
-            r"= t \, k_j^\top k_a + t \, k_j^\top k_b",
-            lambda x: x.t * (x.mu @ x.mu[x.a]) + x.t * (x.mu @ x.mu[x.b]),
-            "Insert the query.",
-        ),
+        Step(r"k_j^\top q", "The score of any key."),
+        Step(r"= t \, k_j^\top k_a + t \, k_j^\top k_b", "Insert the query."),
         Step(
             r"= t (\delta_{ja} + \delta_{jb})",
-            lambda x: x.t * _marks(x),
             r"Keys are orthonormal: the score is $t$ for $a$ and for $b$, and 0 for all others.",
         ),
         Step(
             r"\alpha_a = \frac{e^{k_a^\top q}}{\sum_j e^{k_j^\top q}}",
-            lambda x: (x.mu[x.a] @ _query(x)).exp() / (x.mu @ _query(x)).exp().sum(),
             r"The weight of $v_a$; that of $v_b$ is the same.",
         ),
-        Step(
-            r"= \frac{e^t}{e^t + e^t + (n - 2) e^0}",
-            lambda x: x.t.exp() / (x.t.exp() + x.t.exp() + (x.n - 2) * math.exp(0)),
-            r"Two scores $t$, and $n - 2$ scores 0.",
-        ),
-        Step(
-            r"= \frac{e^t}{2 e^t + n - 2}",
-            lambda x: x.t.exp() / (2 * x.t.exp() + x.n - 2),
-            r"$e^0 = 1$.",
-        ),
-        Step(
-            r"\sum_{j \neq a, b} \alpha_j",
-            lambda x: ((x.mu @ _query(x)).softmax(0) * (1 - _marks(x))).sum(),
-            "The weight of all other values.",
-        ),
-        Step(
-            r"= \frac{n - 2}{2 e^t + n - 2}",
-            lambda x: (x.n - 2) / (2 * x.t.exp() + x.n - 2),
-            r"$n - 2$ keys of score 0.",
-        ),
+        Step(r"= \frac{e^t}{e^t + e^t + (n - 2) e^0}", r"Two scores $t$, and $n - 2$ scores 0."),
+        Step(r"= \frac{e^t}{2 e^t + n - 2}", r"$e^0 = 1$."),
+        Step(r"\sum_{j \neq a, b} \alpha_j", "The weight of all other values."),
+        Step(r"= \frac{n - 2}{2 e^t + n - 2}", r"$n - 2$ keys of score 0."),
         Step(
             r"\leq \frac{n - 2}{2} \, e^{-t}",
-            lambda x: (x.n - 2) / 2 * (-x.t).exp(),
             r"Drop $n - 2$ from the denominator. It is small once $t$ is well above $\ln n$.",
             worst=_LONG,
         ),
-        Step(
-            r"c = \sum_j \alpha_j v_j",
-            lambda x: attend(x.mu, _query(x), x.v),
-            "The output.",
-        ),
+        Step(r"c = \sum_j \alpha_j v_j", "The output."),
         Step(
             r"= \frac{e^t (v_a + v_b) + \sum_{j \neq a, b} v_j}{2 e^t + n - 2}",
-            lambda x: (
-                (x.t.exp() * (x.v[x.a] + x.v[x.b]) + others(x, x.a, x.b).sum(0))
-                / (2 * x.t.exp() + x.n - 2)
-            ),
             "Insert the weights.",
         ),
         Step(
             r"\approx \frac{1}{2} (v_a + v_b)",
-            lambda x: (x.v[x.a] + x.v[x.b]) / 2,
             r"The difference is at most $\frac{n - 2}{2} e^{-t} \left| \bar v - \frac{1}{2} (v_a + "
             r"v_b) \right|$ in every entry, with $\bar v$ the mean of the other values.",
             remainder=lambda x: (
@@ -156,37 +109,6 @@ def _draw_noisy_keys(generator: Generator) -> Inputs:
     alpha = number(generator, 1e-3, 0.1)
     noise: Float64[Tensor, "n d"] = alpha.sqrt() * normal(generator, *x.mu.shape)
     return Inputs(x | {"alpha": alpha, "noise": noise, "gamma": number(generator, -0.5, 2.5)})
-
-
-def _mean_score(x: Inputs, mean: Float64[Tensor, " d"]) -> Float64[Tensor, ""]:
-    """E[kᵀ q] for k ~ N(mean, αI)."""
-    return expect(lambda k: k @ _query(x), mean, x.alpha.sqrt(), nodes=2)
-
-
-def _score_variance(x: Inputs, mean: Float64[Tensor, " d"]) -> Float64[Tensor, ""]:
-    """Var[kᵀ q] for k ~ N(mean, αI)."""
-    center = _mean_score(x, mean)
-    return expect(lambda k: (k @ _query(x) - center) ** 2, mean, x.alpha.sqrt(), nodes=2)
-
-
-def _difference_variance(x: Inputs) -> Float64[Tensor, ""]:
-    """Var[(k_a − k_b)ᵀ q], over the entries of both keys at once; its mean is 0."""
-    means, d = torch.cat([x.mu[x.a], x.mu[x.b]]), x.mu.shape[1]
-    return expect(
-        lambda k: ((k[:, :d] - k[:, d:]) @ _query(x)) ** 2, means, x.alpha.sqrt(), nodes=2
-    )
-
-
-def _length_variance(x: Inputs) -> Float64[Tensor, ""]:
-    """Var[μ_aᵀ k_a] for k_a = μ_a + √α z + √½ z₀ μ_a with normal z and z₀."""
-    mu = x.mu[x.a]
-    center = mu @ mu
-
-    def squared(z: Float64[Tensor, "points d+1"]) -> Float64[Tensor, " points"]:
-        key = mu + x.alpha.sqrt() * z[:, 1:] + HALF * z[:, :1] * mu
-        return (key @ mu - center) ** 2
-
-    return expect(squared, torch.zeros(len(mu) + 1, dtype=torch.float64), nodes=2)
 
 
 def _noisy_weights(x: Inputs) -> Float64[Tensor, " n"]:
@@ -230,142 +152,84 @@ NOISY_KEYS = Derivation(
     steps=(
         Step(
             r"\mathbb{E}\left[k_i^\top q\right]",
-            lambda x: torch.stack([_mean_score(x, mean) for mean in x.mu]),
             "The mean score of each key. Evaluated by quadrature.",
         ),
-        Step(
-            r"= \mu_i^\top q",
-            lambda x: x.mu @ _query(x),
-            "Scores are linear in keys.",
-        ),
+        Step(r"= \mu_i^\top q", "Scores are linear in keys."),
         Step(
             r"= t (\delta_{ia} + \delta_{ib})",
-            lambda x: x.t * _marks(x),
             "Means are orthonormal: on average, scores are those without noise.",
         ),
-        Step(
-            r"\mathrm{Var}\left[k_i^\top q\right]",
-            lambda x: torch.stack([_score_variance(x, mean) for mean in x.mu]),
-            "Their variance. Evaluated by quadrature.",
-        ),
+        Step(r"\mathrm{Var}\left[k_i^\top q\right]", "Their variance. Evaluated by quadrature."),
         Step(
             r"= q^\top (\alpha I) \, q",
-            lambda x: (
-                _query(x) @ (x.alpha * torch.eye(x.mu.shape[1]).double()) @ _query(x)
-            ).expand(len(x.mu)),
             r"$\mathrm{Var}[k^\top q] = q^\top \Sigma q$, the same for each key.",
         ),
-        Step(
-            r"= \alpha \, t^2 \, \lVert \mu_a + \mu_b \rVert^2",
-            lambda x: (
-                x.alpha * x.t**2 * torch.linalg.vector_norm(x.mu[x.a] + x.mu[x.b]) ** 2
-            ).expand(len(x.mu)),
-            "Insert the query.",
-        ),
+        Step(r"= \alpha \, t^2 \, \lVert \mu_a + \mu_b \rVert^2", "Insert the query."),
         Step(
             r"= 2 \alpha t^2",
-            lambda x: (2 * x.alpha * x.t**2).expand(len(x.mu)),
             r"Pythagoras: $\lVert \mu_a + \mu_b \rVert^2 = 1 + 1$. So scores move by about "
             r"$t \sqrt{2 \alpha}$, which is small if $t \ll 1 / \sqrt \alpha$.",
         ),
         Step(
             r"\frac{\alpha_a}{\alpha_b}",
-            lambda x: _noisy_weights(x)[x.a] / _noisy_weights(x)[x.b],
             r"The ratio of both weights, for keys $k_i = \mu_i + \varepsilon_i$ with noise "
             r"$\varepsilon_i$.",
         ),
-        Step(
-            r"= e^{(k_a - k_b)^\top q}",
-            lambda x: ((x.mu[x.a] + x.noise[x.a] - x.mu[x.b] - x.noise[x.b]) @ _query(x)).exp(),
-            "The normalization cancels.",
-        ),
+        Step(r"= e^{(k_a - k_b)^\top q}", "The normalization cancels."),
         Step(
             r"= e^{(\varepsilon_a - \varepsilon_b)^\top q}",
-            lambda x: ((x.noise[x.a] - x.noise[x.b]) @ _query(x)).exp(),
             r"$\mu_a^\top q = \mu_b^\top q = t$: only noise makes a difference.",
         ),
         Step(
             r"\mathrm{Var}\left[(k_a - k_b)^\top q\right]",
-            _difference_variance,
             "The variance of that exponent. Evaluated over both keys at once.",
         ),
         Step(
             r"= \mathrm{Var}\left[k_a^\top q\right] + \mathrm{Var}\left[k_b^\top q\right]",
-            lambda x: _score_variance(x, x.mu[x.a]) + _score_variance(x, x.mu[x.b]),
             "Keys are independent.",
         ),
         Step(
             r"= 4 \alpha t^2",
-            lambda x: 4 * x.alpha * x.t**2,
             r"For $\ln n \ll t \ll 1 / \sqrt \alpha$ both weights are near $\frac{1}{2}$: the "
             "query of the means still averages.",
         ),
         Step(
             r"\mathrm{Var}\left[\mu_a^\top \tilde k_a\right]",
-            _length_variance,
             r"Second part: the length of a key $\tilde k_a$ along its mean $\mu_a$, if its "
             r"covariance is $\Sigma_a = \alpha I + \frac{1}{2} \mu_a \mu_a^\top$. Evaluated by "
             "quadrature.",
         ),
         Step(
             r"= \mu_a^\top \left( \alpha I + \frac{1}{2} \mu_a \mu_a^\top \right) \mu_a",
-            lambda x: (
-                x.mu[x.a]
-                @ (
-                    x.alpha * torch.eye(x.mu.shape[1]).double()
-                    + torch.outer(x.mu[x.a], x.mu[x.a]) / 2
-                )
-                @ x.mu[x.a]
-            ),
             r"$\mathrm{Var}[k^\top q] = q^\top \Sigma q$ again.",
         ),
         Step(
             r"= \alpha + \frac{1}{2}",
-            lambda x: x.alpha + 0.5,
             r"$\mu_a$ has norm 1. For $\alpha \to 0$: $k_a = \gamma \mu_a$ with $\gamma \sim "
             r"\mathcal{N}(1, \frac{1}{2})$, and $k_i = \mu_i$ for all others.",
         ),
         Step(
             r"s = \frac{\beta_a}{\beta_a + \beta_b}",
-            lambda x: (
-                (long_key(x, x.gamma) @ _query(x)).softmax(0)[x.a]
-                / (long_key(x, x.gamma) @ _query(x)).softmax(0)[torch.stack([x.a, x.b])].sum()
-            ),
             r"The share of $v_a$ among the two, where $\beta_j$ are the weights with these keys.",
         ),
         Step(
             r"= \frac{e^{t \gamma}}{e^{t \gamma} + e^t}",
-            lambda x: (x.t * x.gamma).exp() / ((x.t * x.gamma).exp() + x.t.exp()),
             r"Scores are $k_a^\top q = t \gamma$ and $k_b^\top q = t$; the normalization cancels.",
         ),
         Step(
             r"= \frac{1}{1 + e^{-t (\gamma - 1)}}",
-            _share,
             r"Divide by $e^{t \gamma}$. This is the sigmoid of $t (\gamma - 1)$: with the large "
             "$t$ that gives other keys no weight, it is near 0 or near 1 for most draws of "
             r"$\gamma$.",
         ),
-        Step(
-            r"c = \sum_j \beta_j v_j",
-            lambda x: attend(long_key(x, x.gamma), _query(x), x.v),
-            "The output.",
-        ),
+        Step(r"c = \sum_j \beta_j v_j", "The output."),
         Step(
             r"= \frac{e^{t \gamma} v_a + e^t v_b + \sum_{j \neq a, b} v_j}"
             r"{e^{t \gamma} + e^t + n - 2}",
-            lambda x: (
-                (
-                    (x.t * x.gamma).exp() * x.v[x.a]
-                    + x.t.exp() * x.v[x.b]
-                    + others(x, x.a, x.b).sum(0)
-                )
-                / ((x.t * x.gamma).exp() + x.t.exp() + x.n - 2)
-            ),
             "Insert the weights.",
         ),
         Step(
             r"\approx s \, v_a + (1 - s) \, v_b",
-            lambda x: _share(x) * x.v[x.a] + (1 - _share(x)) * x.v[x.b],
             r"The difference is at most $(n - 2) e^{-t} \left| \bar v - s v_a - (1 - s) v_b "
             r"\right|$ in every entry, with $\bar v$ the mean of the other values. So the output "
             r"flips between $v_a$ and $v_b$.",

@@ -7,7 +7,6 @@ from torch import Generator, Tensor
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, size, sizes
-from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 24
@@ -26,23 +25,6 @@ def _draw_tokens(generator: Generator) -> Inputs:
 def _variance(d: int) -> Float64[Tensor, ""]:
     """σ² = √D."""
     return torch.tensor(float(d), dtype=torch.float64).sqrt()
-
-
-def _gauss(x: Inputs, q: Tensor, k: Tensor) -> Tensor:
-    """e^(−‖q − k‖²/2σ²), over the last axis."""
-    return (-(q - k).square().sum(-1) / (2 * x.s2)).exp()
-
-
-def _length_factor(x: Inputs, k: Tensor) -> Tensor:
-    """e^(‖k‖²/2σ²), over the last axis."""
-    return (k.square().sum(-1) / (2 * x.s2)).exp()
-
-
-def _by_gauss(x: Inputs, query_factor: Tensor) -> Float64[Tensor, "n m"]:
-    """Σ_j f_i K(Q_i, K_j) e^(‖K_j‖²/2σ²) V_j over the same without V, f a factor of the query."""
-    kernel = _gauss(x, x.Q[:, None], x.K) * _length_factor(x, x.K)
-    weighted = query_factor[:, None] * kernel
-    return (weighted @ x.V) / weighted.sum(1, keepdim=True)
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
@@ -66,68 +48,42 @@ GAUSSIAN_KERNEL = Derivation(
     indices=_tokens,
     defined={"mathcal K(q,k)": r"e^{-\lVert q - k \rVert^2 / 2 \sigma^2}"},
     steps=(
-        Step(
-            r"\lVert q - k \rVert^2",
-            lambda x: torch.linalg.vector_norm(x.q - x.k) ** 2,
-            "The squared distance.",
-        ),
-        Step(
-            r"= (q - k) \cdot (q - k)",
-            lambda x: (x.q - x.k) @ (x.q - x.k),
-            "The norm as a product.",
-        ),
-        Step(
-            r"= \lVert q \rVert^2 - 2 \, q \cdot k + \lVert k \rVert^2",
-            lambda x: x.q @ x.q - 2 * (x.q @ x.k) + x.k @ x.k,
-            "Multiply out.",
-        ),
-        Step(r"q \cdot k", lambda x: x.q @ x.k, "Solve for the product."),
+        Step(r"\lVert q - k \rVert^2", "The squared distance."),
+        Step(r"= (q - k) \cdot (q - k)", "The norm as a product."),
+        Step(r"= \lVert q \rVert^2 - 2 \, q \cdot k + \lVert k \rVert^2", "Multiply out."),
+        Step(r"q \cdot k", "Solve for the product."),
         Step(
             r"= \frac{1}{2} \left( \lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2 "
             r"\right)",
-            lambda x: (x.q @ x.q + x.k @ x.k - (x.q - x.k) @ (x.q - x.k)) / 2,
             "Nothing is approximated.",
         ),
-        Step(
-            r"e^{q \cdot k / \sqrt D}",
-            lambda x: (x.q @ x.k / x.D.sqrt()).exp(),
-            "The similarity of softmax attention.",
-        ),
-        Step(
-            r"= e^{q \cdot k / \sigma^2}",
-            lambda x: (x.q @ x.k / x.s2).exp(),
-            r"$\sigma^2 = \sqrt D$.",
-        ),
+        Step(r"e^{q \cdot k / \sqrt D}", "The similarity of softmax attention."),
+        Step(r"= e^{q \cdot k / \sigma^2}", r"$\sigma^2 = \sqrt D$."),
         Step(
             r"= e^{\left( \lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2 \right) / "
             r"2 \sigma^2}",
-            lambda x: ((x.q @ x.q + x.k @ x.k - (x.q - x.k) @ (x.q - x.k)) / (2 * x.s2)).exp(),
             "Insert the product.",
         ),
         Step(
             r"= e^{\lVert q \rVert^2 / 2 \sigma^2} \; \mathcal{K}(q, k) \; "
             r"e^{\lVert k \rVert^2 / 2 \sigma^2}",
-            lambda x: _length_factor(x, x.q) * _gauss(x, x.q, x.k) * _length_factor(x, x.k),
             "The exponential of a sum is a product: a factor of the query, the kernel, and a "
             "factor of the key.",
         ),
         Step(
             r"V_i' = \frac{\sum_j e^{Q_i \cdot K_j / \sqrt D} \, V_j}{\sum_j e^{Q_i \cdot K_j / "
             r"\sqrt D}}",
-            lambda x: (x.Q @ x.K.T / x.D.sqrt()).softmax(1) @ x.V,
             "In attention, normalized:",
         ),
         Step(
             r"= \frac{\sum_j e^{\lVert Q_i \rVert^2 / 2 \sigma^2} \, \mathcal{K}(Q_i, K_j) \, "
             r"e^{\lVert K_j \rVert^2 / 2 \sigma^2} \, V_j}{\sum_j e^{\lVert Q_i \rVert^2 / 2 "
             r"\sigma^2} \, \mathcal{K}(Q_i, K_j) \, e^{\lVert K_j \rVert^2 / 2 \sigma^2}}",
-            lambda x: _by_gauss(x, _length_factor(x, x.Q)),
             "Insert the kernel.",
         ),
         Step(
             r"= \frac{\sum_j \mathcal{K}(Q_i, K_j) \, e^{\lVert K_j \rVert^2 / 2 \sigma^2} \, V_j}"
             r"{\sum_j \mathcal{K}(Q_i, K_j) \, e^{\lVert K_j \rVert^2 / 2 \sigma^2}}",
-            lambda x: _by_gauss(x, torch.ones_like(x.Q[:, 0])),
             "The factor of the query cancels. That of the key does not: it gives long keys more "
             "weight.",
         ),
@@ -144,73 +100,6 @@ def _draw_waves(generator: Generator) -> Inputs:
     value: Float64[Tensor, "n m"] = normal(generator, n, m)
     counts = sizes(N=n, D=d, M=m, R=r)
     return Inputs(Q=query, K=key, V=value, w=waves, q=query[0], k=key[0], s2=_variance(d), **counts)
-
-
-def _features(w: Float64[Tensor, "*r d"], x: Float64[Tensor, " d"]) -> Float64[Tensor, "*two_r"]:
-    """(sin w_1·x, …, cos w_1·x, …) / √R."""
-    phases = w @ x
-    waves: Tensor = torch.cat([phases.sin(), phases.cos()], -1) / w.shape[-2] ** 0.5
-    return waves
-
-
-def _waves(x: Inputs, count: Tensor) -> Float64[Tensor, " entries"]:
-    """A mean of 0 for each entry of so many directions."""
-    return torch.zeros(int(count) * int(x.D), dtype=torch.float64)
-
-
-def _mean_of_products(x: Inputs) -> Float64[Tensor, ""]:
-    """E[φ(q)ᵀ φ(k)] over all entries of all R directions at once."""
-
-    def product(w: Float64[Tensor, "points entries"]) -> Float64[Tensor, " points"]:
-        directions = w.view(-1, int(x.R), int(x.D))
-        return (_features(directions, x.q) * _features(directions, x.k)).sum(-1)
-
-    return expect(product, _waves(x, x.R), x.s2.rsqrt(), nodes=_NODES)
-
-
-def _mean_of_one(x: Inputs) -> Float64[Tensor, ""]:
-    """1/R Σ_r E[sin(w_r·q) sin(w_r·k) + cos(w_r·q) cos(w_r·k)]."""
-
-    def product(w: Float64[Tensor, "points d"]) -> Float64[Tensor, " points"]:
-        of_q, of_k = w @ x.q, w @ x.k
-        return of_q.sin() * of_k.sin() + of_q.cos() * of_k.cos()
-
-    one = expect(product, _waves(x, torch.tensor(1)), x.s2.rsqrt(), nodes=_NODES)
-    return sum([one] * int(x.R), torch.zeros_like(one)) / x.R
-
-
-def _mean_cosine(x: Inputs, deviation: Tensor) -> Float64[Tensor, ""]:
-    """E[cos(w·(q − k))] for w ~ N(0, deviation² I)."""
-    zero = _waves(x, torch.tensor(1))
-    return expect(lambda w: (w @ (x.q - x.k)).cos(), zero, deviation, nodes=2 * _NODES)
-
-
-def _product_of_cosines(x: Inputs) -> Float64[Tensor, ""]:
-    """Π_e E[cos(w_e (q_e − k_e))]."""
-    return torch.stack([_entry_cosine(x, gap) for gap in x.q - x.k]).prod()
-
-
-def _entry_cosine(x: Inputs, gap: Float64[Tensor, ""]) -> Float64[Tensor, ""]:
-    zero = torch.zeros(1, dtype=torch.float64)
-    return expect(lambda w: (w[:, 0] * gap).cos(), zero, x.s2.rsqrt(), nodes=_NODES)
-
-
-def _all_features(x: Inputs, rows: Float64[Tensor, "n d"]) -> Float64[Tensor, "n two_r"]:
-    return torch.stack([_features(x.w, row) for row in rows])
-
-
-def _pair_by_pair(x: Inputs) -> Float64[Tensor, "n m"]:
-    """Attention with φ(Q_i)ᵀ φ(K_j) for the kernel, from the N × N matrix."""
-    kernel = _all_features(x, x.Q) @ _all_features(x, x.K).T
-    similarity = _length_factor(x, x.Q)[:, None] * kernel * _length_factor(x, x.K)
-    return (similarity @ x.V) / similarity.sum(1, keepdim=True)
-
-
-def _sums_first(x: Inputs) -> Float64[Tensor, "n m"]:
-    """The same from Σ_j e^(‖K_j‖²/2σ²) φ(K_j) V_jᵀ and Σ_j e^(‖K_j‖²/2σ²) φ(K_j)."""
-    of_keys = _length_factor(x, x.K)[:, None] * _all_features(x, x.K)
-    of_queries = _all_features(x, x.Q)
-    return (of_queries @ (of_keys.T @ x.V)) / (of_queries @ of_keys.sum(0))[:, None]
 
 
 def linear_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
@@ -265,45 +154,34 @@ RANDOM_FEATURES_COST = Derivation(
     steps=(
         Step(
             r"\mathbb{E}\left[ \phi(q)^\top \phi(k) \right]",
-            _mean_of_products,
             "Evaluated over all entries of all directions at once.",
         ),
         Step(
             r"= \frac{1}{R} \sum_{r=1}^{R} \mathbb{E}\left[ \sin(w_r^\top q) \sin(w_r^\top k) + "
             r"\cos(w_r^\top q) \cos(w_r^\top k) \right]",
-            _mean_of_one,
             "Insert the features; all directions have one distribution.",
         ),
         Step(
             r"= \mathbb{E}\left[ \cos\left( w_1^\top (q - k) \right) \right]",
-            lambda x: _mean_cosine(x, x.s2.rsqrt()),
             r"$\cos a \cos b + \sin a \sin b = \cos(a - b)$, the same for each $r$.",
         ),
         Step(
             r"= \prod_{e=1}^{D} \mathbb{E}\left[ \cos\left( w_{1e} (q_e - k_e) \right) \right]",
-            _product_of_cosines,
             r"The real part of $\prod_e \mathbb{E}[e^{i w_{1e} (q_e - k_e)}]$: entries are "
             "independent, and the sine of a symmetric variable has mean 0.",
         ),
         Step(
             r"= \prod_{e=1}^{D} e^{-(q_e - k_e)^2 / 2 \sigma^2}",
-            lambda x: (-((x.q - x.k) ** 2) / (2 * x.s2)).exp().prod(),
             r"Characteristic function of a normal variable of variance $s^2$: $\mathbb{E}[\cos(w "
             r"u)] = e^{-s^2 u^2 / 2}$, here with $s^2 = 1 / \sigma^2$.",
         ),
-        Step(
-            r"= e^{-\lVert q - k \rVert^2 / 2 \sigma^2}",
-            lambda x: _gauss(x, x.q, x.k),
-            r"The Gaussian kernel.",
-        ),
+        Step(r"= e^{-\lVert q - k \rVert^2 / 2 \sigma^2}", r"The Gaussian kernel."),
         Step(
             r"\mathbb{E}\left[ \cos\left( \tilde w^\top (q - k) \right) \right]",
-            lambda x: _mean_cosine(x, x.s2.sqrt()),
             r"With the covariance of the course, $\tilde w \sim \mathcal{N}(0, \sigma^2 I)$:",
         ),
         Step(
             r"= e^{-\sigma^2 \lVert q - k \rVert^2 / 2}",
-            lambda x: (-x.s2 * (x.q - x.k).square().sum() / 2).exp(),
             r"Now $s^2 = \sigma^2$: not the kernel, except for $\sigma = 1$.",
         ),
         Step(
@@ -311,7 +189,6 @@ RANDOM_FEATURES_COST = Derivation(
             r"\phi(K_j) \, e^{\lVert K_j \rVert^2 / 2 \sigma^2} \, V_j^\top}{\sum_j e^{\lVert Q_i "
             r"\rVert^2 / 2 \sigma^2} \, \phi(Q_i)^\top \phi(K_j) \, e^{\lVert K_j \rVert^2 / 2 "
             r"\sigma^2}}",
-            _pair_by_pair,
             r"Attention with the features in place of the kernel: an approximation of softmax "
             "attention. Evaluated for one draw, pair by pair.",
         ),
@@ -319,36 +196,21 @@ RANDOM_FEATURES_COST = Derivation(
             r"= \frac{\phi(Q_i)^\top \left( \sum_j e^{\lVert K_j \rVert^2 / 2 \sigma^2} \, "
             r"\phi(K_j) V_j^\top \right)}{\phi(Q_i)^\top \left( \sum_j e^{\lVert K_j \rVert^2 / 2 "
             r"\sigma^2} \, \phi(K_j) \right)}",
-            _sums_first,
             r"The factor of the query cancels, and $\phi(Q_i)$ leaves the sums, which are now the "
             "same for all queries.",
         ),
-        Step(
-            r"\mathrm{cost}(N, D, M, R)",
-            lambda x: operations(lambda c: linear_attention(c, x)),
-            r"All $V_i'$ in this order, counted.",
-        ),
+        Step(r"\mathrm{cost}(N, D, M, R)", r"All $V_i'$ in this order, counted."),
         Step(
             r"= 2 N D R + (N D + N + 2 N R) + 2 N R M + (2 N R M + 2 N R + N M)",
-            lambda x: (
-                2 * x.N * x.D * x.R
-                + (x.N * x.D + x.N + 2 * x.N * x.R)
-                + 2 * x.N * x.R * x.M
-                + (2 * x.N * x.R * x.M + 2 * x.N * x.R + x.N * x.M)
-            ),
             r"Phases $w_r^\top x$ of queries and keys; factors of keys; the sum of $2R \times M$ "
             "matrices; numerators, denominators and divisions.",
         ),
-        Step(
-            r"= N \left( 2 D R + 4 M R + 4 R + D + M + 1 \right)",
-            lambda x: x.N * (2 * x.D * x.R + 4 * x.M * x.R + 4 * x.R + x.D + x.M + 1),
-            "Collect terms.",
-        ),
+        Step(r"= N \left( 2 D R + 4 M R + 4 R + D + M + 1 \right)", "Collect terms."),
         Step(
             r"\leq 8 N (M + D) R",
-            lambda x: 8 * x.N * (x.M + x.D) * x.R,
             r"$4 R \leq 2 (M + D) R$, $D + M \leq (M + D) R$ and $1 \leq \frac{1}{2} (M + D) R$. "
             "So the cost is $O(N (M + D) R)$, linear in $N$; softmax takes $O(N^2 (M + D))$.",
+            library=lambda x: 8 * x.N * (x.M + x.D) * x.R,
             worst=Worst(r"$D = M = R = 1$", lambda: Inputs(sizes(N=4, D=1, M=1, R=1)), 0.81),
         ),
     ),

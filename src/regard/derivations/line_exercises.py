@@ -1,7 +1,7 @@
 """Exercises made of the lines of a derivation: the missing line, and the wrong line.
 
-An altered line is read from its TeX and evaluated (`tex_value`); one that can't be read is altered
-as a whole, by a sign or a factor. Values on random inputs alone decide which lines are right.
+An altered line is evaluated; one whose TeX can't be read is altered as a whole, by a sign or a
+factor. Values on random inputs alone decide which lines are right.
 """
 
 import math
@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, takewhile
 
-import torch
 from torch import Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step
-from regard.derivations.tex_scope import Scope
-from regard.derivations.tex_value import TOKEN, Unsupported, last_side, tex_value
+from regard.derivations.derivation import Derivation, Draw, Step, Value, difference
+from regard.derivations.tex_value import TOKEN, Unsupported, Values, last_side
 
 SEEDS = range(3)
 """Seeds of the inputs on which lines are compared."""
@@ -86,7 +84,7 @@ def _places(derivation: Derivation, rng: random.Random) -> list[tuple[tuple[Step
     """Return the lines behind the first of their chain, in random order; readable ones first."""
     places = [(chain, i) for chain in _chains(derivation) for i in range(1, len(chain))]
     rng.shuffle(places)
-    return sorted(places, key=lambda at: not readable(derivation, at[0][at[1]]))
+    return sorted(places, key=lambda at: at[0][at[1]].value is not None)
 
 
 def _chains(derivation: Derivation) -> list[tuple[Step, ...]]:
@@ -116,7 +114,7 @@ def _equal(derivation: Derivation, chain: Sequence[Step], place: int) -> Line:
 
 
 def _error(derivation: Derivation, first: Step, second: Step) -> str:
-    error = max(second.error(first, x) for x in _inputs(derivation))
+    error = max(second.error(first, draw) for draw in _draws(derivation))
     return f", to a relative {error:.0e}" if error else ""
 
 
@@ -130,63 +128,44 @@ def _body(tex: str) -> str:
 
 
 @cache
-def _inputs(derivation: Derivation) -> tuple[Inputs, ...]:
-    return tuple(derivation.draw(torch.Generator().manual_seed(seed)) for seed in SEEDS)
-
-
-@cache
-def _scopes(derivation: Derivation) -> tuple[Scope, ...]:
-    return tuple(map(derivation.scope, _inputs(derivation)))
+def _draws(derivation: Derivation) -> tuple[Draw, ...]:
+    return tuple(map(derivation.drawn, SEEDS))
 
 
 def _alterations(
     derivation: Derivation, step: Step, count: int, rng: random.Random
 ) -> list[tuple[str, float]]:
     """Return so many altered lines, or fewer, with their difference from the right one."""
-    right = [step.value(x).double() for x in _inputs(derivation)]
-    altered = list(_altered(derivation, step, right))
+    right = [step.values(draw) for draw in _draws(derivation)]
+    altered = list(_altered(derivation, step))
     rng.shuffle(altered)
     differences = ((tex, _largest_difference(right, values)) for tex, values in altered)
     return list(islice((one for one in differences if DIFFERENT < one[1] < math.inf), count))
 
 
-def _largest_difference(right: Sequence[Tensor], values: Iterable[Tensor]) -> float:
+def _largest_difference(
+    right: Sequence[Values | Tensor], values: Iterable[Values | Tensor]
+) -> float:
     """Return the difference on all inputs; 0 for a line that can't be read."""
     try:
-        return max(map(_difference, right, values))
+        return max(map(difference, right, values))
     except Unsupported:
         return 0.0
 
 
-def _difference(right: Tensor, other: Tensor) -> float:
-    """Return the largest difference of entries over the largest entry; 0 for other shapes."""
-    if other.ndim and other.shape != right.shape:
-        return 0.0
-    scale = float(torch.maximum(right.abs().max(), other.abs().max()))
-    return float((right - other).abs().max()) / scale if scale else 0.0
-
-
-def _altered(
-    derivation: Derivation, step: Step, right: Sequence[Tensor]
-) -> Iterator[tuple[str, Iterable[Tensor]]]:
+def _altered(derivation: Derivation, step: Step) -> Iterator[tuple[str, Iterable[Values | Tensor]]]:
     """Yield altered lines as TeX, with their values on all inputs."""
-    if readable(derivation, step):
+    draws = _draws(derivation)
+    if step.value is None:
         for tex in altered_tex(step.tex):
-            yield tex, map(partial(tex_value, tex), _scopes(derivation))
+            yield tex, map(partial(Draw.read, tex=tex), draws)
     elif _is_product(step.tex):
         for factor, sign in ((-1.0, "-"), (2.0, r"2 \, "), (0.5, r"\frac{1}{2} \, ")):
-            yield f"= {sign}{_body(step.tex)}", [factor * value for value in right]
+            yield f"= {sign}{_body(step.tex)}", _scaled(factor, step.value, draws)
 
 
-@cache
-def readable(derivation: Derivation, step: Step) -> bool:
-    """Return whether the value of a line can be read from its TeX."""
-    try:
-        for scope in _scopes(derivation):
-            tex_value(step.tex, scope)
-    except Unsupported:
-        return False
-    return True
+def _scaled(factor: float, value: Value, draws: Sequence[Draw]) -> list[Tensor]:
+    return [factor * value(draw.inputs).double() for draw in draws]
 
 
 def altered_tex(tex: str) -> Iterator[str]:

@@ -57,52 +57,36 @@ ATTENTION_FROM_SVD = Derivation(
     draw=_draw_softmax_map,
     letters=_letters,
     steps=(
-        Step(r"P V", lambda x: x.P @ x.V, "The output of attention."),
+        Step(r"P V", "The output of attention."),
         Step(
             r"= \left( \sum_{r=1}^{k} \sigma_r \, u_r w_r^\top \right) V",
-            lambda x: (
-                torch.stack(
-                    [s * torch.outer(u, w) for s, u, w in zip(x.S, x.U.T, x.W.T, strict=True)]
-                ).sum(0)
-                @ x.V
-            ),
             r"A matrix of rank $k$ has $k$ singular values above 0; the other terms vanish.",
         ),
-        Step(
-            r"= U \Sigma W^\top \, V",
-            lambda x: (x.U @ torch.diag(x.S) @ x.W.T) @ x.V,
-            "The same sum as a product of matrices.",
-        ),
+        Step(r"= U \Sigma W^\top \, V", "The same sum as a product of matrices."),
         Step(
             r"= U \left( \Sigma \left( W^\top V \right) \right)",
-            lambda x: x.U @ (torch.diag(x.S) @ (x.W.T @ x.V)),
             r"Matrix products are associative. From the right, no $n \times n$ matrix occurs: "
             r"$W^\top V$ and $\Sigma (W^\top V)$ are $k \times h$.",
         ),
         Step(
             r"\mathrm{cost}\left(P V\right)",
-            lambda x: operations(lambda c: c.product(x.P, x.V)),
             "The cost of the usual way, counted.",
+            library=lambda x: operations(lambda c: c.product(x.P, x.V)),
         ),
-        Step(
-            r"= n^2 h",
-            lambda x: x.n**2 * x.h,
-            r"$n h$ entries, each a sum of $n$ products.",
-        ),
+        Step(r"= n^2 h", r"$n h$ entries, each a sum of $n$ products."),
         Step(
             r"\mathrm{cost}\left(U (\Sigma (W^\top V))\right)",
-            lambda x: operations(lambda c: _from_right(c, x)),
             "The cost from the right, counted.",
+            library=lambda x: operations(lambda c: _from_right(c, x)),
         ),
         Step(
             r"= k n h + k h + n k h",
-            lambda x: x.k * x.n * x.h + x.k * x.h + x.n * x.k * x.h,
             r"$W^\top V$, the diagonal $\Sigma$, and $U$ times a $k \times h$ matrix.",
         ),
         Step(
             r"\leq 3 n k h",
-            lambda x: 3 * x.n * x.k * x.h,
             r"$1 \leq n$. So it is $O(nkh)$, linear in $n$ for a fixed rank.",
+            library=lambda x: 3 * x.n * x.k * x.h,
             worst=Worst(r"$n = 1$", lambda: Inputs(sizes(n=1, k=1, h=3))),
         ),
     ),
@@ -130,12 +114,6 @@ def _projected(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
     return c.product(c.product(x.Q, keys.T), values)
 
 
-def _without_last(x: Inputs) -> Float64[Tensor, "n n"]:
-    """P − P W_(k−1) W_(k−1)ᵀ."""
-    w = x.W[:, :-1]
-    return x.P - x.P @ w @ w.T
-
-
 ATTENTION_BY_TWO_PROJECTIONS = Derivation(
     name="attention-by-two-projections",
     title="Linear attention by two projections",
@@ -150,65 +128,42 @@ ATTENTION_BY_TWO_PROJECTIONS = Derivation(
     steps=(
         Step(
             r"Q \left( C K \right)^\top D V",
-            lambda x: x.Q @ (x.C @ x.K).T @ (x.D @ x.V),
             r"The right-hand side. $C K$ and $D V$ are $k \times h$.",
         ),
-        Step(
-            r"= Q K^\top C^\top D V",
-            lambda x: x.Q @ x.K.T @ x.C.T @ x.D @ x.V,
-            "The transpose of a product reverses its order.",
-        ),
+        Step(r"= Q K^\top C^\top D V", "The transpose of a product reverses its order."),
         Step(
             r"= \frac{1}{\sqrt h} \, Q K^\top \, W W^\top V",
-            lambda x: x.Q @ x.K.T @ x.W @ x.W.T @ x.V / x.h.sqrt(),
             r"Insert $C^\top = \frac{1}{\sqrt h} W$ and $D = W^\top$.",
         ),
-        Step(
-            r"= P \, W W^\top V",
-            lambda x: x.P @ (x.W @ (x.W.T @ x.V)),
-            r"$\frac{1}{\sqrt h} Q K^\top$ is $P$.",
-        ),
+        Step(r"= P \, W W^\top V", r"$\frac{1}{\sqrt h} Q K^\top$ is $P$."),
         Step(
             r"= U \Sigma W^\top W W^\top V",
-            lambda x: x.U @ torch.diag(x.S) @ (x.W.T @ x.W) @ x.W.T @ x.V,
             r"The decomposition of $P$, exact because its rank is $k$.",
         ),
-        Step(
-            r"= U \Sigma W^\top V",
-            lambda x: x.U @ torch.diag(x.S) @ x.W.T @ x.V,
-            r"Columns of $W$ are orthonormal: $W^\top W = I_k$.",
-        ),
-        Step(r"= P V", lambda x: x.P @ x.V, "The left-hand side."),
+        Step(r"= U \Sigma W^\top V", r"Columns of $W$ are orthonormal: $W^\top W = I_k$."),
+        Step(r"= P V", "The left-hand side."),
         Step(
             r"\mathrm{cost}\left(Q (C K)^\top (D V)\right)",
-            lambda x: operations(lambda c: _projected(c, x)),
             r"Multiplications, counted in explicit loops, if the $k \times h$ matrices are made "
             "first.",
+            library=lambda x: operations(lambda c: _projected(c, x)),
         ),
         Step(
             r"= k n h + k n h + n h k + n k h",
-            lambda x: x.k * x.n * x.h + x.k * x.n * x.h + x.n * x.h * x.k + x.n * x.k * x.h,
             r"$C K$, $D V$, $Q$ times a $h \times k$ matrix, and the $n \times k$ result times a "
             r"$k \times h$ matrix.",
         ),
-        Step(
-            r"= 4 n k h",
-            lambda x: 4 * x.n * x.k * x.h,
-            r"$O(nkh)$: linear in $n$ for a fixed rank.",
-        ),
+        Step(r"= 4 n k h", r"$O(nkh)$: linear in $n$ for a fixed rank."),
         Step(
             r"\lVert P - P W_{k-1} W_{k-1}^\top \rVert_F^2",
-            lambda x: torch.linalg.matrix_norm(_without_last(x)) ** 2,
             r"If $C$ and $D$ have a row too few, with $W_{k-1}$ the first $k - 1$ columns of $W$:",
         ),
         Step(
             r"= \lVert \sigma_k u_k w_k^\top \rVert_F^2",
-            lambda x: torch.linalg.matrix_norm(x.S[-1] * torch.outer(x.U[:, -1], x.W[:, -1])) ** 2,
             r"$W_{k-1} W_{k-1}^\top$ keeps the first $k - 1$ terms of $P$ and drops the last.",
         ),
         Step(
             r"= \sigma_k^2",
-            lambda x: x.S[-1] ** 2,
             r"$u_k$ and $w_k$ have norm 1. So the rank is needed: fewer rows are exact only if "
             r"$\sigma_k = 0$.",
         ),

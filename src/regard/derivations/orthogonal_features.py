@@ -10,12 +10,10 @@ from torch import Generator, Tensor
 
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
-from regard.derivations.expectation import expect, legendre
+from regard.derivations.expectation import legendre
 from regard.derivations.random_features import kernel, letters, shrink
 from regard.derivations.tex_scope import Law, Letter, Points
 
-_TERMS = 40
-"""Number of terms of the series; all others are below rounding."""
 _LENGTHS, _PHI, _THETA = 26, 32, 16
 """Nodes for each length, and for both angles of a direction."""
 _FAR = 12.0
@@ -84,24 +82,6 @@ def _over_two(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tenso
     return mean
 
 
-def _variance(x: Inputs) -> Float64[Tensor, ""]:
-    """Var[e^(w·z)] for w ~ N(0, I); w·z is normal with variance a."""
-    zero = torch.zeros(1, dtype=torch.float64)
-    mean = expect(lambda u: u[:, 0].exp(), zero, _a(x).sqrt(), nodes=60)
-    return expect(lambda u: (u[:, 0].exp() - mean) ** 2, zero, _a(x).sqrt(), nodes=60)
-
-
-def _mean_product(x: Inputs) -> Float64[Tensor, ""]:
-    """E[e^(w_1·z) e^(w_2·z)]."""
-    return _over_two(x, lambda first, second: first.exp() * second.exp())
-
-
-def _covariance(x: Inputs) -> Float64[Tensor, ""]:
-    """Cov[e^(w_1·z), e^(w_2·z)]."""
-    mean = _over_two(x, lambda first, second: (first.exp() + second.exp()) / 2)
-    return _mean_product(x) - mean**2
-
-
 def _error(x: Inputs) -> Float64[Tensor, ""]:
     """E[(Λ (e^(w_1·z) + e^(w_2·z))/2 − SM)²] for orthogonal directions."""
     return _over_two(
@@ -112,55 +92,6 @@ def _error(x: Inputs) -> Float64[Tensor, ""]:
 def _independent_error(x: Inputs) -> Float64[Tensor, ""]:
     """MSE₊ = e^a SM² (1 − e^(−a))/m."""
     return _a(x).exp() * kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m
-
-
-def _series(term: Callable[[int], Tensor], first: int = 0) -> Float64[Tensor, ""]:
-    """Σ_(k ≥ first) term(k)."""
-    return torch.stack([term(k) for k in range(first, _TERMS)]).sum()
-
-
-def _direction_moment(x: Inputs, k: int) -> Float64[Tensor, ""]:
-    """E[c^(2k)], c an entry of a uniform unit vector."""
-    places, weight = _directions(len(x.z))
-    return weight @ places[:, 0] ** (2 * k)
-
-
-def _length_moment(x: Inputs, k: int) -> Float64[Tensor, ""]:
-    """E[(r_1² + r_2²)^k]."""
-    r, weight = _lengths(len(x.z))
-    return weight @ (r[:, None] ** 2 + r**2) ** k @ weight
-
-
-def _by_moments(x: Inputs, k: int) -> Float64[Tensor, ""]:
-    """a^k / (2k)! · E[(r_1² + r_2²)^k] · E[c^(2k)]."""
-    return (
-        _a(x) ** k / float(math.factorial(2 * k)) * _length_moment(x, k) * _direction_moment(x, k)
-    )
-
-
-def _by_gamma(x: Inputs, k: int) -> Float64[Tensor, ""]:
-    """a^k / (2k)! · 2^k Γ(k + d)/Γ(d) · (2k)! Γ(d/2)/(4^k k! Γ(k + d/2))."""
-    d = len(x.z)
-    lengths = 2.0**k * math.exp(math.lgamma(k + d) - math.lgamma(d))
-    directions = float(math.factorial(2 * k)) / (4.0**k * math.factorial(k))
-    directions *= math.exp(math.lgamma(d / 2) - math.lgamma(k + d / 2))
-    return _a(x) ** k / float(math.factorial(2 * k)) * lengths * directions
-
-
-def _ratio(x: Inputs, k: int) -> float:
-    """Π_(j=0)^(k−1) (d + j)/(d + 2j)."""
-    d = len(x.z)
-    return math.prod((d + j) / (d + 2 * j) for j in range(k))
-
-
-def _power(x: Inputs, k: int) -> Float64[Tensor, ""]:
-    """a^k / k!."""
-    return _a(x) ** k / float(math.factorial(k))
-
-
-def _gain(x: Inputs) -> Float64[Tensor, ""]:
-    """2(m − 1)/(m(d + 2)) (SM − Λ)²."""
-    return 2 * (x.m - 1) / (x.m * (x.d + 2)) * (kernel(x) - shrink(x)) ** 2
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
@@ -200,47 +131,37 @@ ORTHOGONAL_FEATURES = Derivation(
     steps=(
         Step(
             r"\mathbb{E}\left[ e^{s_1} \right]",
-            lambda x: _over_two(x, lambda first, second: first.exp() + 0 * second),
             "One direction by itself. Evaluated over its length and all directions.",
         ),
         Step(
             r"= e^{a/2}",
-            lambda x: (_a(x) / 2).exp(),
             r"A uniform direction with a length from $\chi_d$ is $\mathcal{N}(0, I)$. So each "
             "term, and the estimate, is unbiased as before.",
         ),
         Step(
             r"\mathrm{MSE}_{\mathrm{ort}}",
-            _error,
             r"Mean squared error of the estimate with orthogonal directions.",
         ),
         Step(
             r"= \frac{1}{m} \Lambda^2 \, \mathrm{Var}\left[ e^{s_1} \right] + \frac{m - "
             r"1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
-            lambda x: (
-                shrink(x) ** 2 * _variance(x) / x.m
-                + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x)
-            ),
             "Variance of a mean of $m$ terms: $m$ variances and $m (m - 1)$ covariances over "
             "$m^2$, all equal by symmetry.",
         ),
         Step(
             r"= \mathrm{MSE}_{+} + \frac{m - 1}{m} \Lambda^2 \, \mathrm{Cov}\left[ e^{s_1}, "
             r"e^{s_2} \right]",
-            lambda x: _independent_error(x) + (x.m - 1) / x.m * shrink(x) ** 2 * _covariance(x),
             "The first term is the error of independent directions. It remains to show that the "
             "covariance is negative.",
         ),
         Step(
             r"\mathbb{E}\left[ e^{s_1} e^{s_2} \right]",
-            _mean_product,
             r"For orthogonal directions, $w_1 + w_2$ has the length $\sqrt{r_1^2 + r_2^2}$ and a "
             "uniform direction.",
         ),
         Step(
             r"= \sum_{k \geq 0} \frac{a^k}{(2k)!} \, \mathbb{E}\left[ (r_1^2 + r_2^2)^k \right] "
             r"\mathbb{E}\left[ c^{2k} \right]",
-            lambda x: _series(lambda k: _by_moments(x, k)),
             r"Series of the exponential of $(w_1 + w_2) \cdot z = \sqrt{r_1^2 + r_2^2} \, \sqrt a "
             r"\, c$, with $c$ an entry of a uniform unit vector, independent of the lengths. Odd "
             "powers of $c$ have mean 0.",
@@ -248,36 +169,27 @@ ORTHOGONAL_FEATURES = Derivation(
         Step(
             r"= \sum_{k \geq 0} \frac{a^k}{(2k)!} \cdot \frac{2^k \, \Gamma(k + d)}{\Gamma(d)} "
             r"\cdot \frac{(2k)! \; \Gamma(d/2)}{4^k \, k! \; \Gamma(k + d/2)}",
-            lambda x: _series(lambda k: _by_gamma(x, k)),
             r"$r_1^2 + r_2^2 \sim \chi^2_{2d}$ and $c^2 \sim \mathrm{Beta}(\frac{1}{2}, \frac{d - "
             r"1}{2})$ have these moments.",
         ),
         Step(
             r"= \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
-            lambda x: _series(lambda k: _power(x, k) * _ratio(x, k)),
             r"$\Gamma(k + s) = \Gamma(s) \prod_{j=0}^{k-1} (s + j)$; the powers of 2 enter the "
             "denominators.",
         ),
-        Step(
-            r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]",
-            lambda x: -_covariance(x),
-            "What orthogonal directions gain.",
-        ),
+        Step(r"-\mathrm{Cov}\left[ e^{s_1}, e^{s_2} \right]", "What orthogonal directions gain."),
         Step(
             r"= e^{a} - \sum_{k \geq 0} \frac{a^k}{k!} \prod_{j=0}^{k-1} \frac{d + j}{d + 2j}",
-            lambda x: _a(x).exp() - _series(lambda k: _power(x, k) * _ratio(x, k)),
             r"$\mathbb{E}[e^{s_1}]^2 = e^a$.",
         ),
         Step(
             r"= \sum_{k \geq 1} \frac{a^k}{k!} \left( 1 - \prod_{j=0}^{k-1} \frac{d + j}{d + 2j} "
             r"\right)",
-            lambda x: _series(lambda k: _power(x, k) * (1 - _ratio(x, k)), first=1),
             r"Series of $e^a$; terms $k = 0$ cancel. Every term is at least 0: the covariance is "
             "negative.",
         ),
         Step(
             r"\geq \sum_{k \geq 1} \frac{a^k}{k!} \cdot \frac{2 - 2^{2-k}}{d + 2}",
-            lambda x: _series(lambda k: _power(x, k) * (2 - 2.0 ** (2 - k)) / (x.d + 2), first=1),
             r"Term by term. For $k = 1$ both are 0, and for $k = 2$ both are $\frac{1}{d + 2}$. "
             r"For $k \geq 3$ the product is at most $\frac{d + 1}{d + 2} \cdot \frac{d + 2}{d + "
             r"4}$, so that the left-hand term has at least $\frac{3}{d + 4} \geq \frac{2}{d + 2}$.",
@@ -285,31 +197,21 @@ ORTHOGONAL_FEATURES = Derivation(
         ),
         Step(
             r"= \frac{2}{d + 2} \left( e^{a} - 2 e^{a/2} + 1 \right)",
-            lambda x: 2 / (x.d + 2) * (_a(x).exp() - 2 * (_a(x) / 2).exp() + 1),
             r"$\sum_{k \geq 1} \frac{a^k}{k!} = e^a - 1$ and $\sum_{k \geq 1} \frac{a^k}{k! \, "
             "2^k} = e^{a/2} - 1$.",
         ),
-        Step(
-            r"= \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
-            lambda x: 2 / (x.d + 2) * ((_a(x) / 2).exp() - 1) ** 2,
-            "A square.",
-        ),
+        Step(r"= \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2", "A square."),
         Step(
             r"\mathrm{MSE}_{+} - \mathrm{MSE}_{\mathrm{ort}}",
-            lambda x: _independent_error(x) - _error(x),
             "Together, what orthogonal directions gain:",
         ),
         Step(
             r"\geq \frac{m - 1}{m} \Lambda^2 \cdot \frac{2}{d + 2} \left( e^{a/2} - 1 \right)^2",
-            lambda x: (
-                (x.m - 1) / x.m * shrink(x) ** 2 * (2 / (x.d + 2)) * ((_a(x) / 2).exp() - 1) ** 2
-            ),
             "Insert the bound on the covariance.",
             worst=_SHORT,
         ),
         Step(
             r"= \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda \right)^2",
-            _gain,
             r"$\Lambda e^{a/2} = \mathrm{SM}$. Orthogonal directions have a smaller error for "
             r"every $x$ and $y$ with $x + y \neq 0$, at no cost.",
         ),

@@ -8,7 +8,6 @@ from torch import Generator, Tensor
 
 from regard.derivations.derivation import Derivation, Inputs, Step
 from regard.derivations.draws import normal, size, sizes
-from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import FromZero, Letter, Normal
 
 _BASE = 10_000.0
@@ -28,62 +27,41 @@ CONCATENATION = Derivation(
     draw=_draw_embeddings,
     laws=lambda x: {"x1": Normal(torch.zeros_like(x.x1), 1.0, 3)},
     steps=(
-        Step(
-            r"(x_1 + p_1) \cdot (x_2 + p_2)",
-            lambda x: (x.x1 + x.p1) @ (x.x2 + x.p2),
-            "The product if positions are added.",
-        ),
-        Step(
-            r"= \sum_{e=1}^{d} (x_{1e} + p_{1e}) (x_{2e} + p_{2e})",
-            lambda x: torch.stack(
-                [(x.x1[e] + x.p1[e]) * (x.x2[e] + x.p2[e]) for e in range(len(x.x1))]
-            ).sum(),
-            "Entry by entry.",
-        ),
+        Step(r"(x_1 + p_1) \cdot (x_2 + p_2)", "The product if positions are added."),
+        Step(r"= \sum_{e=1}^{d} (x_{1e} + p_{1e}) (x_{2e} + p_{2e})", "Entry by entry."),
         Step(
             r"= \sum_{e=1}^{d} \left( x_{1e} x_{2e} + x_{1e} p_{2e} + p_{1e} x_{2e} + "
             r"p_{1e} p_{2e} \right)",
-            lambda x: (x.x1 * x.x2 + x.x1 * x.p2 + x.p1 * x.x2 + x.p1 * x.p2).sum(),
             "Multiply out.",
         ),
         Step(
             r"= x_1 \cdot x_2 + x_1 \cdot p_2 + p_1 \cdot x_2 + p_1 \cdot p_2",
-            lambda x: x.x1 @ x.x2 + x.x1 @ x.p2 + x.p1 @ x.x2 + x.p1 @ x.p2,
             "Four terms: the two in the middle compare words with positions.",
         ),
         Step(
             r"[x_1, p_1] \cdot [x_2, p_2]",
-            lambda x: torch.cat([x.x1, x.p1]) @ torch.cat([x.x2, x.p2]),
             r"The product if positions are concatenated, to vectors of width $2d$.",
         ),
         Step(
             r"= \sum_{e=1}^{d} x_{1e} x_{2e} + \sum_{e=1}^{d} p_{1e} p_{2e}",
-            lambda x: (x.x1 * x.x2).sum() + (x.p1 * x.p2).sum(),
             r"The first $d$ entries are of words, the others of positions.",
         ),
         Step(
             r"= x_1 \cdot x_2 + p_1 \cdot p_2",
-            lambda x: x.x1 @ x.x2 + x.p1 @ x.p2,
             "Two terms: words with words, positions with positions.",
         ),
         Step(
             r"\mathbb{E}\left[ (x_1 \cdot p_2)^2 \right]",
-            lambda x: expect(lambda z: (z @ x.p2) ** 2, torch.zeros_like(x.x1), nodes=3),
             r"The size of a cross term if entries of $x_1$ are independent, with mean 0 and "
             "variance 1. Evaluated by quadrature.",
         ),
         Step(
             r"= \sum_{e=1}^{d} \sum_{f=1}^{d} p_{2e} \, p_{2f} \, \mathbb{E}\left[ x_{1e} x_{1f} "
             r"\right]",
-            lambda x: (
-                torch.outer(x.p2, x.p2)
-                * expect(lambda z: z[:, :, None] * z[:, None, :], torch.zeros_like(x.x1), nodes=3)
-            ).sum(),
             "Square the sum.",
         ),
         Step(
             r"= \lVert p_2 \rVert^2",
-            lambda x: torch.linalg.vector_norm(x.p2) ** 2,
             r"$\mathbb{E}[x_{1e} x_{1f}] = \delta_{ef}$. As $\lVert x_1 \rVert^2$ is $d$ on "
             r"average, the cosine is about $1 / \sqrt d$: cross terms are small at first, but "
             "training can change that.",
@@ -105,10 +83,6 @@ def _draw_relative(generator: Generator) -> Inputs:
         k_pos=normal(generator, n, d_pos),
         **sizes(T=context, m=heads, clip=size(generator, 0, context - 1)),
     )
-
-
-def _normalized(powers: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
-    return powers / powers.sum(1, keepdim=True)
 
 
 def _distances(x: Inputs, of: Callable[[int], int]) -> Float64[Tensor, ""]:
@@ -148,66 +122,43 @@ RELATIVE_BIAS = Derivation(
         Step(
             r"\alpha_{ij} = \mathrm{softmax}_j \left( [q_i, q_i^{\mathrm{pos}}] \cdot "
             r"[k_j, k_j^{\mathrm{pos}}] \right)",
-            lambda x: (torch.cat([x.q, x.q_pos], 1) @ torch.cat([x.k, x.k_pos], 1).T).softmax(1),
             "Attention with positions concatenated to queries and keys.",
         ),
         Step(
             r"= \mathrm{softmax}_j \left( q_i \cdot k_j + q_i^{\mathrm{pos}} \cdot "
             r"k_j^{\mathrm{pos}} \right)",
-            lambda x: (x.q @ x.k.T + x.q_pos @ x.k_pos.T).softmax(1),
             "The product of concatenated vectors has two terms.",
         ),
         Step(
             r"= \frac{e^{q_i \cdot k_j + \pi_{ij}}}{\sum_l e^{q_i \cdot k_l + \pi_{il}}}, \quad "
             r"\pi_{ij} = q_i^{\mathrm{pos}} \cdot k_j^{\mathrm{pos}}",
-            lambda x: _normalized((x.q @ x.k.T + x.q_pos @ x.k_pos.T).exp()),
             r"Call the second term $\pi_{ij}$: it is the bias that was asked for.",
         ),
         Step(
             r"= \frac{e^{\pi_{ij}} \, e^{q_i \cdot k_j}}{\sum_l e^{\pi_{il}} \, e^{q_i \cdot k_l}}",
-            lambda x: _normalized((x.q_pos @ x.k_pos.T).exp() * (x.q @ x.k.T).exp()),
             r"The bias is a factor $e^{\pi_{ij}}$ of each weight before the normalization.",
         ),
-        Step(
-            r"a_i = \sum_j \alpha_{ij} v_j",
-            lambda x: (
-                (torch.cat([x.q, x.q_pos], 1) @ torch.cat([x.k, x.k_pos], 1).T).softmax(1) @ x.v
-            ),
-            "The output.",
-        ),
+        Step(r"a_i = \sum_j \alpha_{ij} v_j", "The output."),
         Step(
             r"= \frac{\sum_j e^{\pi_{ij}} \, e^{q_i \cdot k_j} \, v_j}{\sum_j e^{\pi_{ij}} \, "
             r"e^{q_i \cdot k_j}}",
-            lambda x: (
-                ((x.q_pos @ x.k_pos.T).exp() * (x.q @ x.k.T).exp())
-                @ x.v
-                / ((x.q_pos @ x.k_pos.T).exp() * (x.q @ x.k.T).exp()).sum(1, keepdim=True)
-            ),
             r"Insert the weights. Without the denominator, as in the course, they would not sum "
             "to 1.",
         ),
         Step(
             r"\left| \left\{ (\mathrm{head}, i - j) \right\} \right|, \quad 1 \leq i, j \leq T",
-            lambda x: _distances(x, lambda distance: distance),
             r"Parameters if $\pi_{ij}$ depends on $i - j$ only, one per head and distance. Counted "
             "over all pairs.",
+            value=lambda x: _distances(x, lambda distance: distance),
         ),
-        Step(
-            r"= (2 (T - 1) + 1) \, m",
-            lambda x: (2 * (x.T - 1) + 1) * x.m,
-            r"$i - j$ runs from $-(T - 1)$ to $T - 1$.",
-        ),
+        Step(r"= (2 (T - 1) + 1) \, m", r"$i - j$ runs from $-(T - 1)$ to $T - 1$."),
         Step(
             r"\left| \left\{ (\mathrm{head}, \mathrm{clip}(i - j, -k, k)) \right\} \right|, "
             r"\quad 1 \leq i, j \leq T, \quad k < T",
-            lambda x: _distances(x, lambda distance: _clipped(x, distance)),
             r"The same with distances clipped at $k$. Counted over all pairs.",
+            value=lambda x: _distances(x, lambda distance: _clipped(x, distance)),
         ),
-        Step(
-            r"= (2 k + 1) \, m",
-            lambda x: (2 * x.clip + 1) * x.m,
-            r"Clipped distances run from $-k$ to $k$.",
-        ),
+        Step(r"= (2 k + 1) \, m", r"Clipped distances run from $-k$ to $k$."),
     ),
 )
 
@@ -237,32 +188,6 @@ def _shift_matrix(x: Inputs) -> Float64[Tensor, "d d"]:
     return matrix
 
 
-def _by_addition_theorems(x: Inputs) -> Float64[Tensor, "pairs 2"]:
-    sin, cos, sin_t, cos_t = (
-        x.omega.sin(),
-        x.omega.cos(),
-        (x.omega * x.t).sin(),
-        (x.omega * x.t).cos(),
-    )
-    return torch.stack([sin_t * cos + cos_t * sin, cos_t * cos - sin_t * sin], 1)
-
-
-def _square_by_entries(x: Inputs) -> Float64[Tensor, "pairs 2 2"]:
-    """((cos² − sin², 2 sin cos), (−2 sin cos, cos² − sin²))."""
-    sin, cos = x.omega.sin(), x.omega.cos()
-    diagonal, other = cos**2 - sin**2, 2 * sin * cos
-    rows = [torch.stack([diagonal, other], 1), torch.stack([-other, diagonal], 1)]
-    return torch.stack(rows, 1)
-
-
-def _by_repetition(x: Inputs) -> Float64[Tensor, " d"]:
-    """M (M (… (M p_t))), s times."""
-    p, matrix = _pair(x, x.t).flatten(), _shift_matrix(x)
-    for _ in range(int(x.s)):
-        p = matrix @ p
-    return p
-
-
 def _position_letters(x: Inputs) -> dict[str, Letter]:
     """Frequencies and their rotations from k = 0, M, and positions from p_0 to p_(t+s)."""
     positions = torch.stack(
@@ -285,100 +210,59 @@ SHIFT_MATRIX = Derivation(
     steps=(
         Step(
             r"\begin{pmatrix} \sin \omega_k (t + 1) \\ \cos \omega_k (t + 1) \end{pmatrix}",
-            lambda x: _pair(x, x.t + 1),
             r"Pair $k$ of $p_{t+1}$.",
         ),
         Step(
             r"= \begin{pmatrix} \sin(\omega_k t + \omega_k) \\ \cos(\omega_k t + \omega_k) "
             r"\end{pmatrix}",
-            lambda x: torch.stack(
-                [(x.omega * x.t + x.omega).sin(), (x.omega * x.t + x.omega).cos()], 1
-            ),
             "Multiply out.",
         ),
         Step(
             r"= \begin{pmatrix} \sin \omega_k t \cos \omega_k + \cos \omega_k t \sin \omega_k \\ "
             r"\cos \omega_k t \cos \omega_k - \sin \omega_k t \sin \omega_k \end{pmatrix}",
-            _by_addition_theorems,
             r"Addition theorems: $\sin(a + b) = \sin a \cos b + \cos a \sin b$ and "
             r"$\cos(a + b) = \cos a \cos b - \sin a \sin b$.",
         ),
         Step(
             r"= \begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k "
             r"\end{pmatrix} \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix}",
-            lambda x: (_rotation(x.omega) @ _pair(x, x.t)[:, :, None])[:, :, 0],
             r"Both rows are linear in $\sin \omega_k t$ and $\cos \omega_k t$. Call the matrix "
             r"$m_k$; it does not depend on $t$.",
         ),
-        Step(
-            r"p_{t+1}",
-            lambda x: _pair(x, x.t + 1).flatten(),
-            "The whole vector.",
-        ),
+        Step(r"p_{t+1}", "The whole vector."),
         Step(
             r"= M p_t, \quad M = \mathrm{diag}(m_0, \ldots, m_{d/2-1})",
-            lambda x: _shift_matrix(x) @ _pair(x, x.t).flatten(),
             r"Each pair has its own block $m_k$ on the diagonal of $M$.",
         ),
-        Step(
-            r"m_k^2",
-            lambda x: _rotation(x.omega) @ _rotation(x.omega),
-            "Two steps.",
-        ),
+        Step(r"m_k^2", "Two steps."),
         Step(
             r"= \begin{pmatrix} \cos^2 \omega_k - \sin^2 \omega_k & 2 \sin \omega_k \cos \omega_k "
             r"\\ -2 \sin \omega_k \cos \omega_k & \cos^2 \omega_k - \sin^2 \omega_k \end{pmatrix}",
-            _square_by_entries,
             "Rows times columns.",
         ),
         Step(
             r"= \begin{pmatrix} \cos 2 \omega_k & \sin 2 \omega_k \\ -\sin 2 \omega_k & "
             r"\cos 2 \omega_k \end{pmatrix}",
-            lambda x: _rotation(2 * x.omega),
             r"Addition theorems with $a = b$. Each further factor adds one more $\omega_k$ in the "
             "same way.",
         ),
-        Step(
-            r"m_k^s",
-            lambda x: torch.linalg.matrix_power(_rotation(x.omega), int(x.s)),
-            r"So after $s$ steps:",
-        ),
+        Step(r"m_k^s", r"So after $s$ steps:"),
         Step(
             r"= \begin{pmatrix} \cos s \omega_k & \sin s \omega_k \\ -\sin s \omega_k & "
             r"\cos s \omega_k \end{pmatrix}",
-            lambda x: _rotation(x.s * x.omega),
             r"By induction: $s$ rotations by $\omega_k$ are one by $s \omega_k$.",
         ),
-        Step(r"p_{t+s}", lambda x: _pair(x, x.t + x.s).flatten(), "The whole vector again."),
-        Step(
-            r"= M \left( M^{s-1} p_t \right)",
-            _by_repetition,
-            r"$s$ times one step: $M (M \cdots (M p_t))$.",
-        ),
-        Step(
-            r"= M^s p_t",
-            lambda x: (
-                torch.linalg.matrix_power(_shift_matrix(x), int(x.s)) @ _pair(x, x.t).flatten()
-            ),
-            r"One matrix for each distance $s$, the same for all $t$.",
-        ),
-        Step(
-            r"p_t \cdot p_{t+s}",
-            lambda x: _pair(x, x.t).flatten() @ _pair(x, x.t + x.s).flatten(),
-            "The product of two positions.",
-        ),
+        Step(r"p_{t+s}", "The whole vector again."),
+        Step(r"= M \left( M^{s-1} p_t \right)", r"$s$ times one step: $M (M \cdots (M p_t))$."),
+        Step(r"= M^s p_t", r"One matrix for each distance $s$, the same for all $t$."),
+        Step(r"p_t \cdot p_{t+s}", "The product of two positions."),
         Step(
             r"= \sum_{k=0}^{d/2-1} \left( \sin \omega_k t \sin \omega_k (t + s) + \cos \omega_k t "
             r"\cos \omega_k (t + s) \right)",
-            lambda x: (
-                (x.omega * x.t).sin() * (x.omega * (x.t + x.s)).sin()
-                + (x.omega * x.t).cos() * (x.omega * (x.t + x.s)).cos()
-            ).sum(),
             "Pair by pair.",
         ),
         Step(
             r"= \sum_{k=0}^{d/2-1} \cos s \omega_k",
-            lambda x: (x.s * x.omega).cos().sum(),
             r"$\cos a \cos b + \sin a \sin b = \cos(b - a)$: it depends on the distance only.",
         ),
     ),

@@ -1,15 +1,11 @@
 """The product of a query and a key: its mean, its variance, and an example by hand."""
 
-import math
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.derivation import Derivation, Inputs, Step, Worst
 from regard.derivations.draws import normal, number, size, sizes
-from regard.derivations.expectation import expect
 from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 3
@@ -27,26 +23,6 @@ def _laws(x: Inputs) -> dict[str, Law]:
     return dict.fromkeys("qk", Normal(x.mu, x.sigma, _NODES))
 
 
-def _over_both(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """E[f(q, k)] over all 2h entries of queries and keys at once."""
-    h = len(x.mu)
-    return expect(lambda z: f(z[:, :h], z[:, h:]), torch.cat([x.mu, x.mu]), x.sigma, nodes=_NODES)
-
-
-def _over_pair(x: Inputs, f: Callable[[Tensor, Tensor], Tensor]) -> Float64[Tensor, " h"]:
-    """E[f(q_i, k_i)] for each i."""
-    return torch.stack(
-        [expect(lambda z: f(z[:, 0], z[:, 1]), m.repeat(2), x.sigma, nodes=_NODES) for m in x.mu]
-    )
-
-
-def _over_entry(x: Inputs, power: int) -> Float64[Tensor, " h"]:
-    """E[q_i^power] for each i; k_i has the same distribution."""
-    return torch.stack(
-        [expect(lambda z: z[:, 0] ** power, m[None], x.sigma, nodes=_NODES) for m in x.mu]
-    )
-
-
 _GIVEN = (
     r"A query and a key $q, k \in \mathbb{R}^h$, both from $\mathcal{N}(\mu, \sigma^2 I)$ and "
     r"independent of each other, which the course does not state. Its $d$ is the same number as "
@@ -62,61 +38,24 @@ PRODUCT_MEAN = Derivation(
     laws=_laws,
     steps=(
         Step(
-            r"\mathbb{E}\left[q \cdot k\right]",
-            lambda x: _over_both(x, lambda q, k: (q * k).sum(1)),
-            r"Evaluated as one integral over all $2h$ entries.",
+            r"\mathbb{E}\left[q \cdot k\right]", r"Evaluated as one integral over all $2h$ entries."
         ),
         Step(
             r"= \sum_{i=1}^{h} \mathbb{E}\left[q_i k_i\right]",
-            lambda x: _over_pair(x, lambda q, k: q * k).sum(),
             "The expectation of a sum is the sum of expectations.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \mathbb{E}\left[q_i\right] \mathbb{E}\left[k_i\right]",
-            lambda x: (_over_entry(x, 1) * _over_entry(x, 1)).sum(),
             r"$q_i$ and $k_i$ are independent.",
         ),
+        Step(r"= \sum_{i=1}^{h} \mu_i^2", r"Both have mean $\mu_i$."),
         Step(
-            r"= \sum_{i=1}^{h} \mu_i^2",
-            lambda x: (x.mu**2).sum(),
-            r"Both have mean $\mu_i$.",
+            r"= \lVert \mu \rVert^2", r"The squared norm of the mean. $\sigma$ has no part in it."
         ),
-        Step(
-            r"= \lVert \mu \rVert^2",
-            lambda x: torch.linalg.vector_norm(x.mu) ** 2,
-            r"The squared norm of the mean. $\sigma$ has no part in it.",
-        ),
-        Step(
-            r"\sum_{i=1}^{h} m^2",
-            lambda x: (x.m.expand(int(x.h)) ** 2).sum(),
-            r"If every entry of $\mu$ is one number $m$:",
-        ),
-        Step(r"= h m^2", lambda x: x.h * x.m**2, r"$h$ equal terms."),
+        Step(r"\sum_{i=1}^{h} m^2", r"If every entry of $\mu$ is one number $m$:"),
+        Step(r"= h m^2", r"$h$ equal terms."),
     ),
 )
-
-
-def _variance(x: Inputs, scale: Tensor | float = 1.0) -> Float64[Tensor, ""]:
-    """Var[scale · q·k] over all entries at once."""
-    mean = _over_both(x, lambda q, k: scale * (q * k).sum(1))
-    return _over_both(x, lambda q, k: (scale * (q * k).sum(1) - mean) ** 2)
-
-
-def _covariances(x: Inputs) -> Float64[Tensor, "h h"]:
-    """Cov[q_i k_i, q_j k_j] over all entries at once."""
-    mean = _over_both(x, lambda q, k: q * k)
-    return _over_both(x, lambda q, k: (q * k - mean)[:, :, None] * (q * k - mean)[:, None, :])
-
-
-def _pair_variances(x: Inputs) -> Float64[Tensor, " h"]:
-    """Var[q_i k_i] = E[(q_i k_i − E[q_i k_i])²]."""
-    means = _over_pair(x, lambda q, k: q * k)
-    return torch.stack([_pair_variance(x, i, mean) for i, mean in enumerate(means)])
-
-
-def _pair_variance(x: Inputs, i: int, mean: Float64[Tensor, ""]) -> Float64[Tensor, ""]:
-    both = x.mu[i].repeat(2)
-    return expect(lambda z: (z.prod(1) - mean) ** 2, both, x.sigma, nodes=_NODES)
 
 
 PRODUCT_VARIANCE = Derivation(
@@ -129,65 +68,46 @@ PRODUCT_VARIANCE = Derivation(
     steps=(
         Step(
             r"\mathrm{Var}\left[q \cdot k\right]",
-            _variance,
             r"Evaluated as one integral over all $2h$ entries.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \sum_{j=1}^{h} \mathrm{Cov}\left[q_i k_i, q_j k_j\right]",
-            lambda x: _covariances(x).sum(),
             r"The variance of the sum $\sum_i q_i k_i$.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \mathrm{Var}\left[q_i k_i\right]",
-            lambda x: _pair_variances(x).sum(),
             r"Entries are independent, so that covariances with $i \neq j$ are 0.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \left( \mathbb{E}\left[q_i^2 k_i^2\right] - "
             r"\mathbb{E}\left[q_i k_i\right]^2 \right)",
-            lambda x: (
-                _over_pair(x, lambda q, k: q**2 * k**2) - _over_pair(x, lambda q, k: q * k) ** 2
-            ).sum(),
             r"$\mathrm{Var}[a] = \mathbb{E}[a^2] - \mathbb{E}[a]^2$.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \left( \mathbb{E}\left[q_i^2\right] \mathbb{E}\left[k_i^2\right] - "
             r"\mathbb{E}\left[q_i\right]^2 \mathbb{E}\left[k_i\right]^2 \right)",
-            lambda x: (
-                _over_entry(x, 2) * _over_entry(x, 2)
-                - _over_entry(x, 1) ** 2 * _over_entry(x, 1) ** 2
-            ).sum(),
             r"$q_i$ and $k_i$ are independent.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \left( (\sigma^2 + \mu_i^2)^2 - \mu_i^4 \right)",
-            lambda x: ((x.sigma**2 + x.mu**2) ** 2 - x.mu**4).sum(),
             r"$\mathbb{E}[q_i^2] = \mathrm{Var}[q_i] + \mathbb{E}[q_i]^2 = \sigma^2 + \mu_i^2$, "
             r"and the same for $k_i$.",
         ),
         Step(
             r"= \sum_{i=1}^{h} \left( \sigma^4 + 2 \sigma^2 \mu_i^2 \right)",
-            lambda x: (x.sigma**4 + 2 * x.sigma**2 * x.mu**2).sum(),
             r"Expand the square; $\mu_i^4$ cancels.",
         ),
-        Step(
-            r"= h \sigma^4 + 2 \sigma^2 \lVert \mu \rVert^2",
-            lambda x: x.h * x.sigma**4 + 2 * x.sigma**2 * torch.linalg.vector_norm(x.mu) ** 2,
-            r"Sum over $i$.",
-        ),
+        Step(r"= h \sigma^4 + 2 \sigma^2 \lVert \mu \rVert^2", r"Sum over $i$."),
         Step(
             r"\mathrm{Var}\left[\frac{q \cdot k}{\sqrt h}\right]",
-            lambda x: _variance(x, scale=1 / x.h.sqrt()),
             r"The scaled product. Evaluated as one integral over all $2h$ entries.",
         ),
         Step(
             r"= \frac{1}{h} \, \mathrm{Var}\left[q \cdot k\right]",
-            lambda x: _variance(x) / x.h,
             "A factor leaves the variance as its square.",
         ),
         Step(
             r"= \sigma^4 + \frac{2 \sigma^2 \lVert \mu \rVert^2}{h}",
-            lambda x: x.sigma**4 + 2 * x.sigma**2 * (x.mu**2).sum() / x.h,
             r"For $\mu = 0$ this is $\sigma^4$ at any width; for equal entries $m$ it is "
             r"$\sigma^4 + 2 \sigma^2 m^2$. So the division by $\sqrt h$ keeps scores of one size.",
         ),
@@ -219,14 +139,6 @@ def _score(x: Inputs, h: Float64[Tensor, "2"]) -> Float64[Tensor, ""]:
     return score
 
 
-def _softmax_difference(x: Inputs) -> Float64[Tensor, ""]:
-    """‖Σ_j softmax_j(scores) (v_j − v_1)‖."""
-    weights = torch.stack([_score(x, h) for h in (x.h1, x.h2, x.h3)]).softmax(0)
-    differences = torch.stack([x.W_v @ (h - x.h1) for h in (x.h1, x.h2, x.h3)])
-    norm: Tensor = torch.linalg.vector_norm(weights @ differences)
-    return norm
-
-
 def _named(x: Inputs) -> dict[str, Letter]:
     """The values and scores of all states."""
     states = [x.h1, x.h2, x.h3]
@@ -249,20 +161,12 @@ def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple
     rows, column = _MATRICES[name], _STATES[i - 1]
     sums, values = zip(*(_sum(row, column) for row in rows), strict=True)
     matrix = _in_brackets(*(" & ".join(map(str, row)) for row in rows))
-    insert = Step(
-        f"= {matrix} {_in_brackets(*column)}",
-        lambda x: _matrix(*rows) @ _vector(*column),
-        "Insert the numbers.",
-    )
+    insert = Step(f"= {matrix} {_in_brackets(*column)}", "Insert the numbers.")
     return (
-        Step(f"{name}_{i} = W_{name} h_{i}", lambda x: x[f"W_{name}"] @ x[f"h{i}"], reason),
+        Step(f"{name}_{i} = W_{name} h_{i}", reason),
         *((insert,) if inserted else ()),
-        Step(
-            f"= {_in_brackets(*sums)}",
-            lambda x: (_matrix(*rows) * _vector(*column)).sum(1),
-            "Each row times the column.",
-        ),
-        Step(f"= {_in_brackets(*values)}", lambda x: _vector(*values), "Add."),
+        Step(f"= {_in_brackets(*sums)}", "Each row times the column."),
+        Step(f"= {_in_brackets(*values)}", "Add."),
     )
 
 
@@ -275,21 +179,9 @@ def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
     product, score = _sum(query, key)
     first, second = (a * b for a, b in zip(query, key, strict=True))
     return (
-        Step(
-            rf"\hat\alpha_{{2,{j}}} = (W_q h_2)^\top (W_k h_{j})",
-            lambda x: _score(x, x[f"h{j}"]),
-            reason,
-        ),
-        Step(
-            f"= {product}",
-            lambda x: _vector(*query) @ _vector(*key),
-            rf"$q_2^\top k_{j}$, entry by entry.",
-        ),
-        Step(
-            f"= {score}",
-            lambda x: torch.tensor(score),
-            f"${first} {'-' if second < 0 else '+'} {abs(second)}$.",
-        ),
+        Step(rf"\hat\alpha_{{2,{j}}} = (W_q h_2)^\top (W_k h_{j})", reason),
+        Step(f"= {product}", rf"$q_2^\top k_{j}$, entry by entry."),
+        Step(f"= {score}", f"${first} {'-' if second < 0 else '+'} {abs(second)}$."),
     )
 
 
@@ -323,27 +215,16 @@ PRODUCTS_BY_HAND = Derivation(
         Step(
             r"\lVert h_2' - v_1 \rVert = \lVert \sum_{j=1}^{3} \mathrm{softmax}_j"
             r"(\hat\alpha_{2,j}) \left( v_j - v_1 \right) \rVert",
-            _softmax_difference,
             "How far the output with softmax is from that with argmax. Weights sum to 1.",
         ),
         Step(
             r"= \frac{\lVert e^{-202} \, (v_2 - v_1) + e^{-1450} \, (v_3 - v_1) \rVert}"
             r"{1 + e^{-202} + e^{-1450}}",
-            lambda x: (
-                torch.linalg.vector_norm(
-                    math.exp(-202) * _vector(2, -7) + math.exp(-1450) * _vector(-13, -58)
-                )
-                / (1 + math.exp(-202) + math.exp(-1450))
-            ),
             r"Divide numerator and denominator by $e^{1054}$: $852 - 1054 = -202$ and "
             r"$-396 - 1054 = -1450$.",
         ),
         Step(
             r"\leq e^{-202} \, \lVert v_2 - v_1 \rVert + e^{-1450} \, \lVert v_3 - v_1 \rVert",
-            lambda x: (
-                math.exp(-202) * torch.linalg.vector_norm(_vector(2, -7))
-                + math.exp(-1450) * torch.linalg.vector_norm(_vector(-13, -58))
-            ),
             r"The denominator is above 1. The sum is below $2 \cdot 10^{-87}$: softmax and argmax "
             "agree, because scores are not scaled.",
             worst=Worst("these numbers", lambda: _course_numbers(Generator())),

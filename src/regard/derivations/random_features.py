@@ -31,23 +31,6 @@ def _over_all(x: Inputs, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
     return expect(lambda w: f(w.view(-1, m, d)), zero, nodes=_NODES)
 
 
-def _over_one(x: Inputs, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
-    """E[f(w)] over the entries of one direction."""
-    return expect(f, torch.zeros_like(x.x), nodes=2 * _NODES)
-
-
-def _variance(x: Inputs, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
-    """Var[f(w)] = E[(f(w) − E[f(w)])²]."""
-    mean = _over_one(x, f)
-    return _over_one(x, lambda w: (f(w) - mean) ** 2)
-
-
-def _positive(w: Float64[Tensor, "points m d"], x: Tensor) -> Float64[Tensor, "points m"]:
-    """φ(x) = (e^(w_1·x − ‖x‖²/2), …) / √m."""
-    features: Tensor = (w @ x - x @ x / 2).exp() / w.shape[1] ** 0.5
-    return features
-
-
 def shrink(x: Inputs) -> Float64[Tensor, ""]:
     """Λ = e^(−(‖x‖² + ‖y‖²)/2)."""
     return (-(x.x @ x.x + x.y @ x.y) / 2).exp()
@@ -107,63 +90,42 @@ POSITIVE_FEATURES = Derivation(
     laws=_laws,
     defined={"phi(u)": r"\frac{1}{\sqrt m} \exp(W u - \lVert u \rVert^2 / 2)"},
     steps=(
-        Step(
-            r"e^{q \cdot k / \sqrt d}",
-            lambda x: (x.q @ x.k / x.d.sqrt()).exp(),
-            "The similarity of softmax attention.",
-        ),
-        Step(
-            r"= e^{x \cdot y}",
-            kernel,
-            r"$d^{1/4} \, d^{1/4} = \sqrt d$. Call it $\mathrm{SM}$.",
-        ),
+        Step(r"e^{q \cdot k / \sqrt d}", "The similarity of softmax attention."),
+        Step(r"= e^{x \cdot y}", r"$d^{1/4} \, d^{1/4} = \sqrt d$. Call it $\mathrm{SM}$."),
         Step(
             r"\mathbb{E}\left[ \phi(x)^\top \phi(y) \right]",
-            lambda x: _over_all(x, lambda w: (_positive(w, x.x) * _positive(w, x.y)).sum(1)),
             "Mean of the estimate. Evaluated by quadrature over all directions at once.",
         ),
         Step(
             r"= \frac{1}{m} \sum_{i=1}^{m} \mathbb{E}\left[ e^{w \cdot x - \lVert x \rVert^2 / "
             r"2} \; e^{w \cdot y - \lVert y \rVert^2 / 2} \right]",
-            lambda x: torch.stack(
-                [
-                    _over_one(
-                        x,
-                        lambda w: (w @ x.x - x.x @ x.x / 2).exp() * (w @ x.y - x.y @ x.y / 2).exp(),
-                    )
-                ]
-                * int(x.m)
-            ).mean(),
             "Insert the features. All terms are equal: directions have the distribution of $w$.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; \mathbb{E}\left[ "
             r"e^{w \cdot z} \right], \quad z = x + y",
-            lambda x: shrink(x) * _over_one(x, lambda w: (w @ _z(x)).exp()),
             "Collect exponents; norms are constant.",
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \int (2 \pi)^{-d/2} "
             r"\, e^{-\lVert w \rVert^2 / 2 + w \cdot z} \, \mathrm{d}w",
-            lambda x: shrink(x) * _before_square(x),
             r"The density of $\mathcal{N}(0, I)$. Evaluated by Gauss–Legendre quadrature.",
+            value=lambda x: shrink(x) * _before_square(x),
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; e^{\lVert z "
             r"\rVert^2 / 2} \int (2 \pi)^{-d/2} \, e^{-\lVert w - z \rVert^2 / 2} \, \mathrm{d}w",
-            lambda x: shrink(x) * (_a(x) / 2).exp() * _after_square(x),
             r"Complete the square: $-\frac{1}{2} \lVert w \rVert^2 + w \cdot z = -\frac{1}{2} "
             r"\lVert w - z \rVert^2 + \frac{1}{2} \lVert z \rVert^2$.",
+            value=lambda x: shrink(x) * (_a(x) / 2).exp() * _after_square(x),
         ),
         Step(
             r"= e^{-\left( \lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2} \; e^{\lVert x + y "
             r"\rVert^2 / 2}",
-            lambda x: shrink(x) * (_a(x) / 2).exp(),
             r"The integral is that of the density of $\mathcal{N}(z, I)$, which is 1.",
         ),
         Step(
             r"= e^{x \cdot y}",
-            kernel,
             r"$\lVert x + y \rVert^2 = \lVert x \rVert^2 + 2 x \cdot y + \lVert y \rVert^2$. The "
             "estimate is unbiased, and every feature is positive: so are all weights and "
             "normalizers.",
@@ -171,28 +133,18 @@ POSITIVE_FEATURES = Derivation(
         Step(
             r"\Lambda \, \mathbb{E}\left[ \cosh(w \cdot z) \right], \quad \Lambda = e^{-\left( "
             r"\lVert x \rVert^2 + \lVert y \rVert^2 \right) / 2}",
-            lambda x: shrink(x) * _over_one(x, lambda w: (w @ _z(x)).cosh()),
             r"Hyperbolic features: $e^{w \cdot x}$ and $e^{-w \cdot x}$ for each direction.",
         ),
         Step(
             r"= \frac{1}{2} \Lambda \left( \mathbb{E}\left[ e^{w \cdot z} \right] + "
             r"\mathbb{E}\left[ e^{-w \cdot z} \right] \right)",
-            lambda x: (
-                shrink(x)
-                * (
-                    _over_one(x, lambda w: (w @ _z(x)).exp())
-                    + _over_one(x, lambda w: (-w @ _z(x)).exp())
-                )
-                / 2
-            ),
             "Definition of cosh.",
         ),
         Step(
             r"= \Lambda \, e^{\lVert z \rVert^2 / 2}",
-            lambda x: shrink(x) * (_a(x) / 2).exp(),
             r"$w$ and $-w$ have one distribution; both means are $e^{\lVert z \rVert^2 / 2}$.",
         ),
-        Step(r"= e^{x \cdot y}", kernel, "As before: unbiased too."),
+        Step(r"= e^{x \cdot y}", "As before: unbiased too."),
     ),
 )
 
@@ -223,11 +175,6 @@ def _cosh(x: Inputs) -> Callable[[Tensor], Tensor]:
 def _error(x: Inputs, factor: Tensor, f: Callable[[Tensor], Tensor]) -> Float64[Tensor, ""]:
     """E[(factor · mean of f(w_1), …, f(w_m) − SM)²], over all directions at once."""
     return _over_all(x, lambda w: (factor * f(w).mean(1) - kernel(x)) ** 2)
-
-
-def _grow(x: Inputs) -> Float64[Tensor, ""]:
-    """e^(‖x‖² + ‖y‖²)."""
-    return (x.x @ x.x + x.y @ x.y).exp()
 
 
 def _errors(x: Inputs) -> dict[str, Letter]:
@@ -262,14 +209,12 @@ FAVOR_ERRORS = Derivation(
     steps=(
         Step(
             r"\mathrm{MSE}_{\mathrm{trig}}",
-            lambda x: _error(x, 1 / shrink(x), _cosine(x)),
             "Mean squared error of the trigonometric estimate. Evaluated over all directions at "
             "once.",
         ),
         Step(
             r"= \frac{1}{m} \, e^{\lVert x \rVert^2 + \lVert y \rVert^2} \, \mathrm{Var}\left[ "
             r"\cos(w \cdot (x - y)) \right]",
-            lambda x: _grow(x) * _variance(x, _cosine(x)) / x.m,
             "The estimate is unbiased, so that its error is its variance; a mean of $m$ "
             r"independent terms has $\frac{1}{m}$ of theirs, and the factor $\Lambda^{-1}$ is "
             "squared.",
@@ -278,120 +223,79 @@ FAVOR_ERRORS = Derivation(
             r"= \frac{1}{m} \, e^{\lVert x \rVert^2 + \lVert y \rVert^2} \left( \mathbb{E}\left[ "
             r"\cos^2(w \cdot (x - y)) \right] - \mathbb{E}\left[ \cos(w \cdot (x - y)) \right]^2 "
             r"\right)",
-            lambda x: (
-                _grow(x)
-                * (_over_one(x, lambda w: _cosine(x)(w) ** 2) - _over_one(x, _cosine(x)) ** 2)
-                / x.m
-            ),
             r"$\mathrm{Var}[c] = \mathbb{E}[c^2] - \mathbb{E}[c]^2$.",
         ),
         Step(
             r"= \frac{1}{m} \, e^{\lVert x \rVert^2 + \lVert y \rVert^2} \left( \frac{1}{2} + "
             r"\frac{1}{2} \mathbb{E}\left[ \cos(2 w \cdot (x - y)) \right] - \mathbb{E}\left[ "
             r"\cos(w \cdot (x - y)) \right]^2 \right)",
-            lambda x: (
-                _grow(x)
-                * (
-                    0.5
-                    + 0.5 * _over_one(x, lambda w: (2 * w @ (x.x - x.y)).cos())
-                    - _over_one(x, _cosine(x)) ** 2
-                )
-                / x.m
-            ),
             r"$\cos^2 u = \frac{1}{2} (1 + \cos 2u)$.",
         ),
         Step(
             r"= \frac{1}{m} \, e^{\lVert x \rVert^2 + \lVert y \rVert^2} \left( \frac{1}{2} + "
             r"\frac{1}{2} e^{-2b} - e^{-b} \right)",
-            lambda x: _grow(x) * (0.5 + 0.5 * (-2 * _b(x)).exp() - (-_b(x)).exp()) / x.m,
             r"$w \cdot (x - y)$ is normal with variance $b$: $\mathbb{E}[\cos(s \, w \cdot (x - "
             "y))] = e^{-s^2 b / 2}$.",
         ),
         Step(
             r"= \frac{1}{2m} \, e^{\lVert x \rVert^2 + \lVert y \rVert^2} \left( 1 - e^{-b} "
             r"\right)^2",
-            lambda x: _grow(x) * (1 - (-_b(x)).exp()) ** 2 / (2 * x.m),
             "A square.",
         ),
         Step(
             r"= \frac{1}{2m} \, e^{a} \, \mathrm{SM}^{-2} \left( 1 - e^{-b} \right)^2",
-            lambda x: _a(x).exp() * kernel(x) ** -2 * (1 - (-_b(x)).exp()) ** 2 / (2 * x.m),
             r"$\lVert x \rVert^2 + \lVert y \rVert^2 = a - 2 x \cdot y$. The smaller the kernel, "
             "the larger the error: weights near 0 may be negative.",
         ),
         Step(
             r"\mathrm{MSE}_{+}",
-            lambda x: _error(x, shrink(x), _exponential(x)),
             "Mean squared error of the positive estimate. Evaluated over all directions at once.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \, \mathrm{Var}\left[ e^{w \cdot z} \right]",
-            lambda x: shrink(x) ** 2 * _variance(x, _exponential(x)) / x.m,
             "Unbiased, and a mean of independent terms.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( \mathbb{E}\left[ e^{2 w \cdot z} \right] - "
             r"\mathbb{E}\left[ e^{w \cdot z} \right]^2 \right)",
-            lambda x: (
-                shrink(x) ** 2
-                * (
-                    _over_one(x, lambda w: (2 * w @ _z(x)).exp())
-                    - _over_one(x, _exponential(x)) ** 2
-                )
-                / x.m
-            ),
             r"$\left( e^{w \cdot z} \right)^2 = e^{2 w \cdot z}$.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( e^{2a} - e^{a} \right)",
-            lambda x: shrink(x) ** 2 * ((2 * _a(x)).exp() - _a(x).exp()) / x.m,
             r"$\mathbb{E}[e^{s \, w \cdot z}] = e^{s^2 a / 2}$.",
         ),
         Step(
-            r"= \frac{1}{m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)",
-            lambda x: shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) / x.m,
-            r"Factor out $e^{2a}$.",
+            r"= \frac{1}{m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)", r"Factor out $e^{2a}$."
         ),
         Step(
             r"= \frac{1}{m} \, e^{a} \, \mathrm{SM}^2 \left( 1 - e^{-a} \right)",
-            lambda x: _a(x).exp() * kernel(x) ** 2 * (1 - (-_a(x)).exp()) / x.m,
             r"$\Lambda e^{a/2} = \mathrm{SM}$. Now the error is small where the kernel is.",
         ),
         Step(
             r"\mathrm{MSE}_{\mathrm{hyp}}",
-            lambda x: _error(x, shrink(x), _cosh(x)),
             "Mean squared error of the hyperbolic estimate, which has $2m$ features. Evaluated "
             "over all directions at once.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \, \mathrm{Var}\left[ \cosh(w \cdot z) \right]",
-            lambda x: shrink(x) ** 2 * _variance(x, _cosh(x)) / x.m,
             "Unbiased, and a mean of independent terms.",
         ),
         Step(
             r"= \frac{1}{m} \, \Lambda^2 \left( \frac{1}{2} + \frac{1}{2} e^{2a} - e^{a} \right)",
-            lambda x: shrink(x) ** 2 * (0.5 + 0.5 * (2 * _a(x)).exp() - _a(x).exp()) / x.m,
             r"$\cosh^2 u = \frac{1}{2} (1 + \cosh 2u)$, and $\mathbb{E}[\cosh(s \, w \cdot z)] = "
             r"e^{s^2 a / 2}$.",
         ),
         Step(
             r"= \frac{1}{2m} \, \Lambda^2 e^{2a} \left( 1 - e^{-a} \right)^2",
-            lambda x: shrink(x) ** 2 * (2 * _a(x)).exp() * (1 - (-_a(x)).exp()) ** 2 / (2 * x.m),
             r"A square, with $e^{2a}$ factored out.",
         ),
         Step(
             r"= \frac{1}{2} \left( 1 - e^{-a} \right) \mathrm{MSE}_{+}",
-            lambda x: 0.5 * (1 - (-_a(x)).exp()) * _error(x, shrink(x), _exponential(x)),
             "Less than half of the error of positive features with as many directions.",
         ),
-        Step(
-            r"\mathrm{MSE}_{\mathrm{hyp}}",
-            lambda x: _error(x, shrink(x), _cosh(x)),
-            r"Compared with $2m$ positive features:",
-        ),
+        Step(r"\mathrm{MSE}_{\mathrm{hyp}}", r"Compared with $2m$ positive features:"),
         Step(
             r"\leq \frac{1}{2} \, \mathrm{MSE}_{+}",
-            lambda x: 0.5 * _error(x, shrink(x), _exponential(x)),
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "
             "positive features.",
             worst=Worst("a large $a$", _long),

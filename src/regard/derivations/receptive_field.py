@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import product
-from math import prod
 
 import torch
 from jaxtyping import Float64, Int64
@@ -71,19 +70,6 @@ def _digits(x: Inputs, base: int) -> Float64[Tensor, " nodes"]:
     return _counts(reached)
 
 
-def _paths(x: Inputs) -> Float64[Tensor, " nodes"]:
-    """Row sums of the product of I + Σ_r A_(l,r), where A_(l,r) has a 1 at (i, a_(l,r)(i))."""
-    identity = torch.eye(int(x.N), dtype=torch.float64)
-    total = identity
-    for layer in x.pointers:
-        total = (identity + identity[layer].sum(0)) @ total
-    return total.sum(1)
-
-
-def _everywhere(x: Inputs, value: Tensor) -> Float64[Tensor, " nodes"]:
-    return value.expand(int(x.N))
-
-
 def _letters(x: Inputs) -> dict[str, Letter]:
     """Sizes of fields for random and for planted pointers, the nodes a_r(i), and A_lr."""
     nodes, identity = torch.arange(int(x.N)), torch.eye(int(x.N), dtype=torch.float64)
@@ -130,79 +116,63 @@ RECEPTIVE_FIELD = Derivation(
     steps=(
         Step(
             r"\max_i f_n(i)",
-            lambda x: _counts(_fields(x.pointers)).max(),
             "The largest field, for random pointers.",
+            library=lambda x: _counts(_fields(x.pointers)).max(),
         ),
         Step(
             r"\leq \max_i \sum_{r=0}^{k} f_{n-1}(a_r(i))",
-            lambda x: _sum_of_parts(x).max(),
             r"$R_n(i)$ is the union of the fields of node $i$ and of the $k$ nodes that its heads "
             "point to; a union has at most as many members as its parts together.",
+            library=lambda x: _sum_of_parts(x).max(),
             worst=_PLANTED,
         ),
-        Step(
-            r"\leq (k + 1) \, \max_j f_{n-1}(j)",
-            lambda x: (x.k + 1) * _counts(_fields(x.pointers[:-1])).max(),
-            r"$k + 1$ parts.",
-            worst=_PLANTED,
-        ),
+        Step(r"\leq (k + 1) \, \max_j f_{n-1}(j)", r"$k + 1$ parts.", worst=_PLANTED),
         Step(
             r"\leq (k + 1)^n",
-            lambda x: (x.k + 1) ** x.n,
             r"The same for each layer below; $f_0(j) = 1$. One head: $2^n$; two heads: $3^n$.",
             worst=_PLANTED,
         ),
         Step(
             r"\left( \prod_{l=1}^{n} \left( I + \sum_{r=1}^{k} A_{l,r} \right) \right) e",
-            _paths,
             r"Paths that end in node $i$, for random pointers: $A_{l,r}$ has a 1 in row $i$, at "
             r"column $a_r(i)$ of layer $l$, and $e$ is the vector of ones. Counted by matrix "
             "products.",
         ),
         Step(
-            r"= \prod_{l=1}^{n} (k + 1)",
-            lambda x: _everywhere(x, x.k.new_tensor(prod([int(x.k) + 1] * int(x.n)))),
+            r"= \left( \prod_{l=1}^{n} (k + 1) \right) e",
             r"Each row of a factor sums to $k + 1$: a path has $k + 1$ choices in every layer.",
         ),
-        Step(
-            r"= (k + 1)^n",
-            lambda x: _everywhere(x, (x.k + 1) ** x.n),
-            "So paths are as many as the bound, wherever heads point.",
-        ),
+        Step(r"= (k + 1)^n e", "So paths are as many as the bound, wherever heads point."),
         Step(
             r"\tilde f_n(i), \quad a_r(i) = i + r (k + 1)^{l-1} \; \mathrm{mod} \; N",
-            lambda x: _counts(_fields(_planted(x, int(x.k) + 1, 1))),
             r"$\tilde f_n$ for pointers that reach the bound, if $N \geq (k + 1)^n$: head $r$ of "
             "layer $l$ points $r (k + 1)^{l-1}$ nodes on.",
         ),
         Step(
             r"= \left| \left\{ i + \sum_{l=1}^{n} d_l (k + 1)^{l-1} \; \mathrm{mod} \; N : 0 \leq "
             r"d_l \leq k \right\} \right|",
-            lambda x: _digits(x, int(x.k) + 1),
             r"A path adds $d_l (k + 1)^{l-1}$ in layer $l$: $d_l = 0$ is the residual, $d_l = r$ "
             r"head $r$.",
+            value=lambda x: _digits(x, int(x.k) + 1),
         ),
         Step(
             r"= (k + 1)^n",
-            lambda x: _everywhere(x, (x.k + 1) ** x.n),
             r"These are the digits of a number in base $k + 1$, and numbers have one expansion: no "
             "two paths begin at the same input.",
         ),
         Step(
             r"\hat f_n(i), \quad a_r(i) = i + (r - 1) k^{l-1} \; \mathrm{mod} \; N, "
             r"\quad 1 \leq r \leq k",
-            lambda x: _counts(_fields(_planted(x, int(x.k), 0), residual=False)),
             r"$\hat f_n$ without the residual connection: only the $k$ heads pass on values.",
         ),
         Step(
             r"= \left| \left\{ i + \sum_{l=1}^{n} d_l k^{l-1} \; \mathrm{mod} \; N : 0 \leq d_l "
             r"\leq k - 1 \right\} \right|",
-            lambda x: _digits(x, int(x.k)),
             r"$d_l = r - 1$ for head $r$.",
+            value=lambda x: _digits(x, int(x.k)),
         ),
         Step(
             r"= k^n",
-            lambda x: _everywhere(x, x.k**x.n),
             r"Digits in base $k$. With one head and no residual, a node depends on one input only.",
         ),
     ),

@@ -1,6 +1,6 @@
 """Gradients of softmax with cross-entropy, and of a recurrent network through time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 
 import torch
@@ -34,30 +34,6 @@ def _draw_logits(generator: Generator) -> Inputs:
     return Inputs(o=normal(generator, c), y=_labels(generator, c))
 
 
-def _softmax_by_quotient(x: Inputs) -> Float64[Tensor, "c c"]:
-    """(δ_ij e^(o_i) Σ_l e^(o_l) − e^(o_i) e^(o_j)) / (Σ_l e^(o_l))², entry by entry."""
-    powers = x.o.exp()
-    total = powers.sum()
-    return (torch.diag(powers * total) - torch.outer(powers, powers)) / total**2
-
-
-def _softmax_jacobian(x: Inputs) -> Float64[Tensor, "c c"]:
-    """ŷ_i (δ_ij − ŷ_j)."""
-    y_hat = _softmax(x.o)
-    return y_hat[:, None] * (torch.eye(len(y_hat), dtype=y_hat.dtype) - y_hat)
-
-
-def _with_fraction(x: Inputs) -> Float64[Tensor, " c"]:
-    """−Σ_i (y_i / ŷ_i) ŷ_i (δ_ij − ŷ_j)."""
-    return -((x.y / _softmax(x.o))[:, None] * _softmax_jacobian(x)).sum(0)
-
-
-def _without_fraction(x: Inputs) -> Float64[Tensor, " c"]:
-    """−Σ_i y_i (δ_ij − ŷ_j)."""
-    identity = torch.eye(len(x.o), dtype=x.o.dtype)
-    return -(x.y[:, None] * (identity - _softmax(x.o))).sum(0)
-
-
 def _logit_letters(x: Inputs) -> dict[str, Letter]:
     """ŷ, and the derivatives by the logits, by autograd."""
     return {
@@ -80,49 +56,36 @@ SOFTMAX_CROSS_ENTROPY = Derivation(
     steps=(
         Step(
             r"\frac{\partial \hat y_i}{\partial o_j}",
-            lambda x: jacobian(_softmax, x.o),
             "The softmax first, with each output by each logit. Evaluated by autograd.",
         ),
         Step(
             r"= \frac{\delta_{ij} \, e^{o_i} \sum_l e^{o_l} - e^{o_i} e^{o_j}}"
             r"{\left(\sum_l e^{o_l}\right)^2}",
-            _softmax_by_quotient,
             r"Quotient rule. The numerator $e^{o_i}$ depends on $o_j$ only if $i = j$, for which "
             r"$\delta_{ij} = 1$; the denominator always does.",
         ),
         Step(
             r"= \hat y_i (\delta_{ij} - \hat y_j)",
-            _softmax_jacobian,
             r"Divide both terms by $\left(\sum_l e^{o_l}\right)^2$.",
         ),
         Step(
-            r"\frac{\partial J}{\partial o_j}",
-            lambda x: jacobian(lambda o: _cross_entropy(x.y, o), x.o),
-            "Now the loss by each logit. Evaluated by autograd.",
+            r"\frac{\partial J}{\partial o_j}", "Now the loss by each logit. Evaluated by autograd."
         ),
         Step(
             r"= -\sum_i \frac{y_i}{\hat y_i} \, \frac{\partial \hat y_i}{\partial o_j}",
-            lambda x: -(x.y / _softmax(x.o)) @ jacobian(_softmax, x.o),
             r"Chain rule, with $\frac{\partial}{\partial \hat y_i} \log \hat y_i = 1 / \hat y_i$.",
         ),
         Step(
             r"= -\sum_i \frac{y_i}{\hat y_i} \, \hat y_i (\delta_{ij} - \hat y_j)",
-            _with_fraction,
             "Insert the derivative of the softmax.",
         ),
-        Step(
-            r"= -\sum_i y_i (\delta_{ij} - \hat y_j)",
-            _without_fraction,
-            r"$\hat y_i$ cancels.",
-        ),
+        Step(r"= -\sum_i y_i (\delta_{ij} - \hat y_j)", r"$\hat y_i$ cancels."),
         Step(
             r"= \hat y_j \sum_i y_i - y_j",
-            lambda x: _softmax(x.o) * x.y.sum() - x.y,
             r"Split the sum; only $i = j$ remains of the first part.",
         ),
         Step(
             r"= \hat y_j - y_j",
-            lambda x: _softmax(x.o) - x.y,
             r"Labels sum to 1. As a vector: $\frac{\partial J}{\partial o} = \hat y - y$.",
         ),
     ),
@@ -200,36 +163,8 @@ def _g_o(x: Inputs, t: int) -> Float64[Tensor, " c"]:
     return _softmax(x.W_yh @ _states(x)[t]) - x.y[t - 1]
 
 
-def _g_h(x: Inputs, t: int, i: int) -> Float64[Tensor, " d"]:
-    """(W_hhᵀ)^(t−i) W_yhᵀ (ŷ_t − y_t)."""
-    gradient: Tensor = torch.linalg.matrix_power(x.W_hh.T, t - i) @ x.W_yh.T @ _g_o(x, t)
-    return gradient
-
-
 def _steps_of(x: Inputs) -> range:
     return range(1, len(x.x) + 1)
-
-
-def _each_t(x: Inputs, value: Callable[[int], Tensor]) -> Tensor:
-    """A value for every t."""
-    return torch.stack([value(t) for t in _steps_of(x)])
-
-
-def _each_earlier(x: Inputs, value: Callable[[int, int], Tensor]) -> Tensor:
-    """A value for every pair i < t."""
-    return torch.stack([value(t, i) for t in _steps_of(x) for i in range(1, t)])
-
-
-def _each_later(x: Inputs, value: Callable[[int, int], Tensor]) -> Tensor:
-    """A value for every pair i > t."""
-    return torch.stack([value(t, i) for t in _steps_of(x) for i in range(t + 1, len(x.x) + 1)])
-
-
-def _sum_of_uses(x: Inputs, t: int, first: int, gradient: Callable[[int], Tensor]) -> Tensor:
-    """Σ_(i=first)^t gradient(i) h_(i−1)ᵀ."""
-    states = _states(x)
-    terms = [torch.outer(gradient(i), states[i - 1]) for i in range(first, t + 1)]
-    return sum(terms, torch.zeros_like(x.W_hh))
 
 
 def _deltas(x: Inputs) -> list[Float64[Tensor, " d"]]:
@@ -238,12 +173,6 @@ def _deltas(x: Inputs) -> list[Float64[Tensor, " d"]]:
     for i in reversed(_steps_of(x)):
         deltas.insert(0, x.W_yh.T @ _g_o(x, i) + x.W_hh.T @ deltas[0])
     return deltas[:-1]
-
-
-def _backward(x: Inputs) -> Float64[Tensor, "d d"]:
-    """Σ_i δ_i h_(i−1)ᵀ."""
-    pairs = zip(_deltas(x), _states(x), strict=False)
-    return torch.stack([torch.outer(delta, state) for delta, state in pairs]).sum(0)
 
 
 def _next_by_state(x: Inputs, i: int) -> Float64[Tensor, "d d"]:
@@ -297,113 +226,75 @@ BACKPROPAGATION_THROUGH_TIME = Derivation(
     steps=(
         Step(
             r"\frac{\partial J_t}{\partial h_t}",
-            lambda x: _each_t(x, lambda t: _by_state(x, t, t)),
             "The state of the same step first. Evaluated by autograd.",
         ),
         Step(
             r"= \left(\frac{\partial o_t}{\partial h_t}\right)^\top "
             r"\frac{\partial J_t}{\partial o_t}",
-            lambda x: _each_t(
-                x,
-                lambda t: (
-                    jacobian(lambda h: x.W_yh @ h, _states(x)[t]).T
-                    @ jacobian(lambda o: _cross_entropy(x.y[t - 1], o), x.W_yh @ _states(x)[t])
-                ),
-            ),
             r"Chain rule: $h_t$ enters $J_t$ through $o_t$ only.",
         ),
         Step(
             r"= W_{yh}^\top \, g_{o_t}",
-            lambda x: _each_t(x, lambda t: x.W_yh.T @ _g_o(x, t)),
             r"$o_t$ is linear in $h_t$, and $g_{o_t} = \hat y_t - y_t$ for softmax with "
             "cross-entropy.",
         ),
         Step(
             r"\frac{\partial J_t}{\partial h_i}, \quad i < t",
-            lambda x: _each_earlier(x, lambda t, i: _by_state(x, t, i)),
             "Earlier states. Evaluated by autograd through all steps between.",
         ),
         Step(
             r"= \left(\frac{\partial h_{i+1}}{\partial h_i}\right)^\top "
             r"\frac{\partial J_t}{\partial h_{i+1}}, \quad i < t",
-            lambda x: _each_earlier(
-                x,
-                lambda t, i: (
-                    jacobian(lambda h: x.W_hh @ h + x.W_hx @ x.x[i], _states(x)[i]).T
-                    @ _by_state(x, t, i + 1)
-                ),
-            ),
             r"Chain rule: $J_t$ depends on $h_i$ only through the next state $h_{i+1}$.",
         ),
         Step(
             r"= W_{hh}^\top \, \frac{\partial J_t}{\partial h_{i+1}}, \quad i < t",
-            lambda x: _each_earlier(x, lambda t, i: x.W_hh.T @ _by_state(x, t, i + 1)),
             r"$h_{i+1} = W_{hh} h_i + W_{hx} x_{i+1}$ is linear in $h_i$. Note the transpose.",
         ),
         Step(
             r"= (W_{hh}^\top)^{t-i} \, \frac{\partial J_t}{\partial h_t}, \quad i < t",
-            lambda x: _each_earlier(
-                x, lambda t, i: torch.linalg.matrix_power(x.W_hh.T, t - i) @ _by_state(x, t, t)
-            ),
             r"The same $t - i$ times, from $h_i$ to $h_t$.",
         ),
         Step(
             r"= (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t}, \quad i < t",
-            lambda x: _each_earlier(x, lambda t, i: _g_h(x, t, i)),
             r"Insert the gradient of $h_t$. For $i = t$ the power is the identity.",
         ),
         Step(
             r"\frac{\partial J_t}{\partial h_i}, \quad i > t",
-            lambda x: _each_later(x, lambda t, i: _by_state(x, t, i)),
             "Later states. Evaluated by autograd.",
         ),
-        Step(
-            r"= 0, \quad i > t",
-            lambda x: _each_later(x, lambda t, i: torch.zeros_like(_states(x)[i])),
-            r"$J_t$ is computed before $h_i$ exists.",
-        ),
+        Step(r"= 0, \quad i > t", r"$J_t$ is computed before $h_i$ exists."),
         Step(
             r"\frac{\partial J_t}{\partial W_{hh}}",
-            lambda x: _each_t(x, lambda t: _by_matrix(x, t)),
             "The matrix, which every step uses. Evaluated by autograd.",
         ),
         Step(
             r"= \sum_{i=1}^{t} \frac{\partial J_t}{\partial W_{hh}^{(i)}}",
-            lambda x: _each_t(x, lambda t: _by_copies(x, t)[:t].sum(0)),
             r"Give each step a copy $W_{hh}^{(i)} = W_{hh}$ of its own. All copies move together, "
             r"so that their gradients add up; those after $t$ have none.",
         ),
         Step(
             r"= \sum_{i=1}^{t} \frac{\partial J_t}{\partial h_i} \, h_{i-1}^\top",
-            lambda x: _each_t(x, lambda t: _sum_of_uses(x, t, 1, lambda i: _by_state(x, t, i))),
             r"Entry $(a, b)$ of $W_{hh}^{(i)}$ adds to entry $a$ of $h_i$, and is multiplied with "
             r"entry $b$ of the state before, $h_{i-1}$.",
         ),
         Step(
             r"= \sum_{i=2}^{t} (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t} \, h_{i-1}^\top",
-            lambda x: _each_t(x, lambda t: _sum_of_uses(x, t, 2, lambda i: _g_h(x, t, i))),
             r"Insert the gradient of $h_i$. The term $i = 1$ is 0 because $h_0 = 0$.",
         ),
-        Step(
-            r"\frac{\partial J}{\partial W_{hh}}",
-            lambda x: jacobian(lambda w: _whole_loss(x, w), x.W_hh),
-            "The whole loss. Evaluated by autograd.",
-        ),
+        Step(r"\frac{\partial J}{\partial W_{hh}}", "The whole loss. Evaluated by autograd."),
         Step(
             r"= \sum_{t=1}^{T} \frac{\partial J_t}{\partial W_{hh}}",
-            lambda x: _each_t(x, lambda t: _by_matrix(x, t)).sum(0),
             r"$J$ is the sum of all $J_t$, and the derivative is linear.",
         ),
         Step(
             r"= \sum_{t=1}^{T} \sum_{i=1}^{t} (W_{hh}^\top)^{t-i} \, W_{yh}^\top \, g_{o_t} \, "
             r"h_{i-1}^\top",
-            lambda x: _each_t(x, lambda t: _sum_of_uses(x, t, 1, lambda i: _g_h(x, t, i))).sum(0),
             "Insert the result for each step.",
         ),
         Step(
             r"= \sum_{i=1}^{T} \delta_i \, h_{i-1}^\top, \quad "
             r"\delta_i = W_{yh}^\top g_{o_i} + W_{hh}^\top \delta_{i+1}, \quad \delta_{T+1} = 0",
-            _backward,
             r"Exchange the sums: $\delta_i = \sum_{t \geq i} (W_{hh}^\top)^{t-i} W_{yh}^\top "
             r"g_{o_t}$ is computed backward in one pass. This is the algorithm.",
         ),

@@ -13,10 +13,20 @@ from regard.derivations.tex_names import Frame
 from regard.derivations.tex_parser import TOKEN, parsed
 from regard.derivations.tex_scope import Scope
 
-__all__ = ["TOKEN", "Unsupported", "last_side", "tex_value", "tex_values"]
+__all__ = [
+    "TOKEN",
+    "Unsupported",
+    "Values",
+    "aligned",
+    "last_side",
+    "left_side",
+    "tex_values",
+]
 
 Place: TypeAlias = tuple[tuple[str, int], ...]
 """Indices with their values."""
+Values: TypeAlias = Mapping[Place, Tensor]
+"""Values of a line for all of its indices."""
 _RELATION = re.compile(r"(?:\\(?:leq|geq|approx)\b|=)(?![^{]*\})")
 _CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w+)")
 
@@ -29,23 +39,72 @@ def last_side(tex: str) -> slice:
     return slice(starts[-1] if starts else 0, len(body))
 
 
-def tex_value(tex: str, scope: Scope) -> Tensor:
-    """Return the value of the last side of a line.
+def left_side(tex: str) -> str:
+    """Return what stands before the last side of a line and its sign; empty if nothing does."""
+    starts = [found.start() for found in _RELATION.finditer(tex[: last_side(tex).stop])]
+    return tex[: starts[-1]].strip() if starts else ""
 
-    A line with indices has an axis for each, in the order in which the scope declares them; with
-    a condition on some (`i < t`), one axis for all places where it holds.
 
-    Raises:
-        Unsupported: the line has notation or a letter that can't be read.
+def aligned(first: Values | Tensor, second: Values | Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the entries of two lines in one shape, one value of the indices behind the other.
+
+    The second line may lack indices of the first, for all of whose values it holds then; its 0 may
+    be that of a vector or matrix. A tensor has an axis for each index, or one for all. None if
+    the lines have other indices or shapes, or an entry isn't finite.
     """
-    found = dict(tex_values(tex, scope))
+    left: Tensor | None
+    right: Tensor | None
+    if isinstance(first, Tensor):
+        left, right = (first, second) if isinstance(second, Tensor) else _by_code(first, second)
+    elif isinstance(second, Tensor):
+        left, right = _stacked(first), _flat(second, first)
+    else:
+        left, right = _joined(first, second)
+    if left is None or right is None or left.shape != right.shape:
+        return None
+    return (left, right) if torch.stack([left, right]).isfinite().all() else None
+
+
+def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor | None]:
+    """Two lines at the places of the first; none if these aren't the places of the second."""
+    left, kept = _stacked(first), _names(second)
+    at = {place: tuple(one for one in place if one[0] in kept) for place in first}
+    if set(at.values()) != set(second):
+        return left, None
+    right = _stacked({place: second[at[place]] for place in first})
+    return left, right if right.ndim > 1 or right.any() else torch.zeros_like(left)
+
+
+def _by_code(given: Tensor, line: Values) -> tuple[Tensor | None, Tensor]:
+    """A tensor, and a line in its shape; one without indices has the same value for all."""
+    right = _stacked(line)
+    if _names(line) or given.ndim < right.ndim:
+        return _flat(given, line), right
+    left = given.reshape(-1, *given.shape[given.ndim - right.ndim + 1 :])
+    return left, right.expand(len(left), *right.shape[1:])
+
+
+def _flat(given: Tensor, line: Values) -> Tensor | None:
+    """A tensor with one axis for all indices of a line; none if it hasn't the line's shape."""
+    stacked, sizes = _stacked(line), [len(set(one)) for one in zip(*line, strict=True)]
+    shapes = [(*sizes, *stacked.shape[1:]), *([stacked.shape] if sizes else [])]
+    return given.reshape(stacked.shape) if given.shape in shapes else None
+
+
+def _names(values: Values) -> set[str]:
+    """The indices of a line."""
+    return {name for place in values for name, _ in place}
+
+
+def _stacked(values: Values) -> Tensor:
+    """The values of a line, one behind the other; a number 0 is of the shape of others."""
+    widest = max(values.values(), key=lambda value: value.ndim, default=number(0))
     try:
-        values = torch.stack(torch.broadcast_tensors(*found.values()))
+        return torch.stack(
+            [value if value.any() else value.expand_as(widest) for value in values.values()]
+        )
     except RuntimeError as error:
-        raise Unsupported(f"{tex}: {error}") from None
-    axes = dict(next(iter(found)))
-    shape = (-1,) if _condition(tex, scope) else tuple(len(scope.indices[name]) for name in axes)
-    return values.view((*shape, *values.shape[1:]))
+        raise Unsupported(str(error)) from None
 
 
 def tex_values(tex: str, scope: Scope) -> Iterator[tuple[Place, Tensor]]:
