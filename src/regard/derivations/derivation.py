@@ -46,7 +46,12 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 @dataclass(frozen=True)
 class Worst:
-    """Inputs for which most of a bound is reached."""
+    r"""Inputs for which most of a bound is reached.
+
+    >>> worst = Worst("a large $t$", lambda: Inputs(t=torch.tensor(8.0)), share=0.9)
+    >>> print(Step(r"\leq e^{-t}", "Drop a term.", worst=worst).text)
+    Drop a term. At least 90 % of the bound is reached for a large $t$.
+    """
 
     where: str
     """The inputs in words, with inline TeX between dollar signs."""
@@ -82,10 +87,11 @@ class Step:
     The sign that the line begins with (`=`, `\leq`, `\geq`, `\approx`) relates it to the line
     before, and is what the check verifies. A line without a sign begins a new chain.
 
-    >>> first = Step(r"(a + b)^2", lambda x: (x.a + x.b) ** 2, "Given.")
-    >>> second = Step("= a^2 + 2ab + b^2", lambda x: x.a**2 + 2 * x.a * x.b + x.b**2, "Expand.")
-    >>> second.error(first, Inputs(a=torch.tensor(2.0), b=torch.tensor(3.0)))
-    0.0
+    >>> lines = Step(r"(a + b)^2", "Given."), Step("= a^2 + 2ab + b^2", "Expand.")
+    >>> numbers = Inputs(a=torch.tensor(2.0), b=torch.tensor(3.0))
+    >>> square = Derivation("square", "A square", "$a$ and $b$.", lambda _: numbers, lines)
+    >>> square.check(seed=0)
+    (0.0, 0.0)
     """
 
     tex: str
