@@ -38,7 +38,8 @@ def test_the_probes_are_a_suite_with_common_axes() -> None:
     tasks = [grid.task for grid in grids]
     probes = [name for name, recipe in TASKS.items() if isinstance(recipe.task, ProbeConfig)]
     assert len(set(tasks)) == len(tasks)
-    assert set(probes) - set(tasks) == {"reverse"}
+    circuits = {"repeated", "indirect-object", "bigram-backcopy"}  # docs/circuits.md
+    assert set(probes) - set(tasks) == {"reverse"} | circuits
     for grid in grids:
         assert KIND in grid.over
         assert list(grid.tune) == [LR]
