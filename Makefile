@@ -66,7 +66,7 @@ $(BENCH): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps bertviz
 	touch $@
 
-figures: setup ## Draw the docs' figures anew
+figures: setup ## Draw the docs' figures again
 	$(BIN)/python docs/answer_figure.py
 	$(BIN)/python docs/architecture_figure.py
 	$(BIN)/python docs/attention_figures.py
@@ -84,7 +84,7 @@ docs: setup build/book/index.html ## Build the documentation site, build/site/in
 build/book/index.html: $(shell find src/regard/book src/regard/courses src/regard/derivations src/regard/studies -type f -not -name '*.pyc') | $(INSTALLED)
 	$(BIN)/regard book --out build/book --slides
 
-findings: setup ## Measure all studies anew, for the package and the docs; trained ones over 5 seeds (hours)
+findings: setup ## Measure all studies again, for the package and the docs; trained ones over 5 seeds (hours)
 	$(BIN)/python docs/make_findings.py
 	$(BIN)/python docs/study_pages.py
 	$(BIN)/pytest -m findings

@@ -1,4 +1,4 @@
-"""What each part of the recipe "modern" is worth, on the real birth places.
+"""What each part of the recipe "modern" is worth, on the real birthplaces.
 
 Trains half as long as the recipe does, with one part changed at a time; and the recipe as it is,
 but shorter and longer, which shows accuracy against time. One seed; each run can be interrupted and

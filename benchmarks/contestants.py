@@ -392,7 +392,7 @@ CONTESTANTS = (
     Contestant(name="softmax causal", make=bare(softmax, causal=True)),
     Contestant(name="SDPA + ALiBi", make=sdpa_alibi, longest=8192, note="is handed the bias"),
     Contestant(
-        name="SDPA + ALiBi, made anew", make=sdpa_making_alibi, longest=8192, note=_QUADRATIC
+        name="SDPA + ALiBi, made again", make=sdpa_making_alibi, longest=8192, note=_QUADRATIC
     ),
     Contestant(
         name="softmax + ALiBi",
@@ -458,7 +458,7 @@ PAIRS = (
     Pair(ours="softmax", peer="SDPA", at_most=1.05),
     Pair(ours="softmax causal", peer="SDPA causal", at_most=1.05),
     Pair(ours="softmax + ALiBi", peer="SDPA + ALiBi"),
-    Pair(ours="softmax + ALiBi", peer="SDPA + ALiBi, made anew"),
+    Pair(ours="softmax + ALiBi", peer="SDPA + ALiBi, made again"),
     Pair(ours="softmax + dropout", peer="SDPA + dropout"),
     Pair(ours="softmax layer", peer="x-transformers layer"),
     Pair(ours="FAVOR+", peer="performer-pytorch", at_most=0.5),

@@ -58,7 +58,7 @@ def decoding(size: DecoderConfig, device: torch.device) -> measure.Call:
 
     @torch.inference_mode()
     def call() -> None:
-        # Kernel attention adds to its sums in place: these are copied. A cache is written anew.
+        # Kernel attention adds to its sums in place: these are copied. A cache is written again.
         states = before.reorder(torch.zeros(1, dtype=torch.long, device=device))
         for _ in range(NEW):
             _, states = model.extend(token, states)

@@ -1,4 +1,4 @@
-"""Where a recalled birth place flows through a model, and what its heads carry.
+"""Where a recalled birthplace flows through a model, and what its heads carry.
 
     python benchmarks/facts.py [--seeds 3] [--people 60] [--out DIR]
 

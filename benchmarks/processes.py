@@ -3,7 +3,7 @@
 A model of the course's size (4 layers, 8 heads, width 256, context 128, 64 rows a step) trains on
 random text in float32: by the plain command and under torchrun, by one process on one and on two
 threads, and by two processes of a thread each with `--parallel ddp` and `fsdp`. A process can't be
-timed inside another's, so each arm is started anew in every round, in turn, and its time is the
+timed inside another's, so each arm is started again in every round, in turn, and its time is the
 median of all its steps but the first of each start.
 
     python benchmarks/processes.py [--steps 20] [--rounds 3] [--out DIR]

@@ -271,7 +271,7 @@ def measured(
     bare, operations = products(model, batch, environment)
     calls = {OURS: our_step(model, batch, environment)}
     if compiled:
-        torch.compiler.reset()  # each case compiles anew, and only so many are kept
+        torch.compiler.reset()  # each case compiles again, and only so many are kept
         model = ours(case, config, device)
         body = torch.compile(model.body, dynamic=True)
         calls[COMPILED] = our_step(model, batch, environment, body)

@@ -36,7 +36,7 @@ def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
 def avoided(text: str) -> Iterator[tuple[str, str]]:
     """Yield words of the list that occur in a text, with what to write instead."""
     for word, instead in WORDS.items():
-        if re.search(rf"\b{word}\b", text, re.IGNORECASE):
+        if re.search(rf"\b{word}(?:d|s)?\b", text, re.IGNORECASE):
             yield word, instead
 
 

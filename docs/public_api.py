@@ -24,10 +24,11 @@ A name is public if it is below, that is, in `__all__` of one of these packages.
 a site with the signature and the whole docstring of each. What their stability means:
 [use the parts](../use-the-parts.md#stability).
 
-Each docstring has an example, which a test runs. Examples assume `import torch`, `import regard`
-and `from PACKAGE import *`. In them, `run` is a small run in the folder `tiny`, which answers where
-four people were born. The folders `labels`, `tags`, `masked` and `target` have untrained runs, and
-`grid` has a comparison.
+Each docstring has an example, and a test runs them; those marked +SKIP start processes, or need a
+compiler or a cached model. Examples assume `import torch`, `import regard` and `from PACKAGE import
+*`. In them, `run` is a small run in the folder `tiny`, which answers where four people were born.
+The folders `labels`, `tags`, `masked` and `target` have untrained runs, and `grid` has a
+comparison.
 
 *Written by `make reference` from the packages themselves.*
 """

@@ -27,7 +27,7 @@ LONGEST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-golden", action="store_true", help="store tests/golden.json anew")
+    parser.addoption("--record-golden", action="store_true", help="store tests/golden.json again")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Five steps of each recipe give the stored losses and weights.
 
-`pytest -m slow tests/test_golden.py --record-golden` stores them anew; the commit says why.
+`pytest -m slow tests/test_golden.py --record-golden` stores them again; the commit says why.
 """
 
 import hashlib

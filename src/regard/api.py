@@ -280,7 +280,7 @@ def compare(
     """Train a grid of runs for a task in worker processes, and compare them.
 
     `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
-    each row takes the best by validation. What has ended in the folder `out` isn't trained anew;
+    each row takes the best by validation. What has ended in the folder `out` isn't trained again;
     `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
     join, `cells` confirms the number of more than 1,000. `match` is a cost that all models have in
     common: one size of each is changed. `executor` is "local", "slurm" or "ray", or a mapping with

@@ -392,7 +392,7 @@ def _corpus_score(
 ) -> Score:
     """The score from the sums of each example's counts; examples are drawn by their counts.
 
-    In sacrebleu these counts are private, but all else counts every n-gram anew for every draw, or
+    In sacrebleu these counts are private, but all else counts every n-gram again for every draw, or
     takes its seed from the environment and gives no ends (`corpus_score` with `n_bootstrap`).
     """
     if len(predicted) != len(references):

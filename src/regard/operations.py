@@ -2,13 +2,15 @@
 
 Matrix products, convolutions and fused attention count, by the formulas of torch's flop counter:
 two operations for a multiplication and an addition, masked scores too. Everything else, such as
-norms and activations, has a small share and doesn't count.
+norms and activations, has a small share and doesn't count. Neither do custom kernels, such as those
+of flash-linear-attention on a GPU.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeAlias
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -42,6 +44,8 @@ class OperationCounter(TorchDispatchMode):
     `formulas` are for further operators.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, formulas: Mapping[Any, Formula] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
@@ -54,9 +58,10 @@ class OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        arguments, formula = kwargs or {}, self._formulas.get(func._overloadpacket)
+        arguments, formula = kwargs or {}, self._formulas.get(_packet(func))
         if formula is None:
-            whole = torch.is_inference_mode_enabled()  # where operators arrive before their parts
+            # In inference mode, operators arrive before their parts.
+            whole = torch.is_inference_mode_enabled() and isinstance(func, OpOverload)
             return self._in_parts(func, args, arguments) if whole else func(*args, **arguments)
         out = func(*args, **arguments)
         self.total += int(formula(*args, **arguments, out_val=out))
@@ -67,3 +72,8 @@ class OperationCounter(TorchDispatchMode):
         with self:
             out = func.decompose(*args, **kwargs)
         return func(*args, **kwargs) if out is NotImplemented else out
+
+
+def _packet(operator: Any) -> Any:
+    """Return what formulas are registered for: all overloads of an operator together."""
+    return operator.overloadpacket if isinstance(operator, OpOverload) else operator

@@ -4,10 +4,18 @@ import math
 
 import pytest
 import torch
-from benchmark_files import indirect_object, induction, probe_runs, relu_attention, trigger_sinks
+from benchmark_files import (
+    indirect_object,
+    induction,
+    probe_runs,
+    prune_translation,
+    relu_attention,
+    trigger_sinks,
+)
 
 from regard.attention.mask import Mask
 from regard.tasks.circuit_probes import BigramBackcopyConfig
+from tiny_edited import family_run
 
 
 def test_relu_weights_are_those_of_their_formula() -> None:
@@ -48,6 +56,19 @@ def test_attention_to_names_is_by_role() -> None:
     weights[:, -1] = torch.tensor([[0.0, 0.5, 0.1, 0.4, 0.0], [0.0, 0.2, 0.7, 0.1, 0.0]])
     rows = probe_runs.Rows(tokens, labels)
     assert indirect_object.to_names(weights, rows) == pytest.approx([0.6, 0.15, 0.25])
+
+
+def test_a_random_order_has_each_unit_once_and_keeps_one_of_each_layer() -> None:
+    run = family_run("encoder-decoder")
+    orders = [prune_translation.random_order(run, seed) for seed in range(5)]
+    groups = [sorted(group for unit in units for group in unit.groups) for units in orders]
+    assert all(found == groups[0] for found in groups)
+    assert len(set(groups[0])) == len(groups[0])
+    assert len({tuple(unit.groups for unit in units) for units in orders}) > 1
+    for units in orders:
+        last = [unit.is_last for unit in units]
+        assert any(last)
+        assert last == sorted(last), "the last of each layer comes at the end"
 
 
 def test_floats_in_tables_have_two_decimals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.courses import all_parts
-from regard.derivations import DERIVATIONS, Derivation, Inputs, Step, Worst
+from regard.derivations import DERIVATIONS, Derivation, Inputs, Step, WorstCase
 from regard.derivations.line_exercises import missing_line, wrong_line
 
 DERIVED = [part for part in all_parts() if part.derivation]
@@ -49,7 +49,7 @@ def test_exercises_depend_on_the_key_alone() -> None:
 
 def test_a_derivation_without_equal_lines_has_none() -> None:
     step = Step("a", "Given.")
-    worst = Worst("0", lambda: Inputs(a=torch.zeros(1).double()))
+    worst = WorstCase("0", lambda: Inputs(a=torch.zeros(1).double()))
     bound = Step(r"\leq 2 a", "More.", worst=worst)
     derivation = Derivation(
         name="bound",

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from regard.derivations import DERIVATIONS, TOLERANCE, Derivation, Step, Worst
+from regard.derivations import DERIVATIONS, TOLERANCE, Derivation, Step, WorstCase
 from regard.derivations.derivation import Draw
 from regard.derivations.line_exercises import altered_tex
 from regard.derivations.tex_parser import TOKEN
@@ -266,7 +266,7 @@ def missed(derivation: Derivation, before: Step, bound: Step) -> bool:
 
 
 @cache
-def worst_case(derivation: Derivation, worst: Worst) -> Draw:
+def worst_case(derivation: Derivation, worst: WorstCase) -> Draw:
     return derivation.worst(worst)
 
 

@@ -1,4 +1,4 @@
-"""Decoding with a cache under an edit equals reading the whole text anew; nothing stays."""
+"""Decoding with a cache under an edit equals reading the whole text again; nothing stays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,7 +154,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Rereading:
-    """A generator that reads each row anew for each token."""
+    """A generator that reads each row again for each token."""
 
     model: LanguageModel
 

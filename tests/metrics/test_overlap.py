@@ -237,7 +237,7 @@ PAIRS = [
 def test_the_interval_is_that_of_resampled_texts(
     metric: CorpusMetric, theirs: sacrebleu.BLEU | sacrebleu.CHRF
 ) -> None:
-    """Adding up counts is the same as scoring the texts anew."""
+    """Adding up counts is the same as scoring the texts again."""
 
     def score(numbers: np.ndarray) -> float:
         predicted, references = sides([PAIRS[i] for i in numbers])

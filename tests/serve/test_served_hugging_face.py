@@ -162,13 +162,18 @@ def test_an_edited_model_is_the_imported_run(family: str, folder: Path) -> None:
     own = page.post("/look", json=request_body(model=1, text=TEXT)).json()
     second = "in Rome" if family == "t5" else None
     body = {"model": 1, "text": TEXT, "second": second}
+    unedited = request_body(**body, imported=True)
     both = page.post(
-        "/look", json=request_body(**body, edit=edit.to_toml(), compare=request_body(**body))
+        "/look", json=request_body(**body, edit=edit.to_toml(), compare=unedited)
     ).json()
     run = regard.load(f"hf:{folder / family}")
     for panel, given in zip(both["panels"], (edit, None), strict=True):
         expected = look(run, TEXT, second, edit=given).with_detail(()).data["panels"][0]
         assert panel["maps"][0]["layers"] == expected["maps"][0]["layers"]
+    head = {"map": 0, "layer": 1, "head": 1}
+    exact = page.post("/detail", json={**unedited, **head}).json()
+    (of_run,) = look(run, TEXT, second).with_detail([(0, 1, 1)]).data["panels"][0]["details"]
+    assert exact == of_run
     assert [panel["name"] for panel in both["panels"]] == [f"{family}, edited", family]
     assert page.post("/look", json=request_body(model=1, text=TEXT)).json() == own
 

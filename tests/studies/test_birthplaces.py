@@ -121,6 +121,18 @@ def test_people_are_held_out_by_name(data: Data) -> None:
     assert not [q for q in held.qa_train if any(name in q.text for name in held.names)]
     again = data._replace(qa_train=data.qa_train[::-1]).held_out(10)
     assert set(again.names) == set(held.names)
+    asked = [
+        Example(text=text.format(name), answer="Rome", where="q")
+        for name in ("Ada Finch", "Otto Lange", "Sir Jon Agnew, 8th Baronet")
+        for text in ("Where was {} born?", "In which town was {} born?")
+    ]
+    two = data._replace(qa_train=asked).held_out(1)
+    assert len(two.text_only) == 2, "of one person, in both wordings"
+    one = data._replace(qa_train=asked[::2]).held_out(2)
+    assert set(one.names) < {"Ada Finch", "Otto Lange", "Sir Jon Agnew, 8th Baronet"}
+    nameless = Example(text="where was he born?", answer="Rome", where="q:7")
+    with pytest.raises(UserError, match="q:7: names nobody"):
+        data._replace(qa_train=[*asked, nameless]).held_out(1)
     for n in (0, 40):
         with pytest.raises(UserError, match=f"can't hold out {n} people; the questions name 40"):
             data.held_out(n)
@@ -132,9 +144,14 @@ def test_operations_are_counted_if_asked_for(
     assert found[NOT_PRETRAINED].score.operations is None
     counted = replace(SETTINGS, count_operations=True)
     arm = birthplaces(data, tmp_path / "runs", MODERN, counted, [NOT_PRETRAINED])[NOT_PRETRAINED]
-    body = sum(w.numel() for n, w in arm.run.model.body.named_parameters() if w.ndim == 2)
     assert arm.score.operations is not None
-    assert 2 * arm.score.tokens * body < arm.score.operations < 1e4 * arm.score.tokens * body
+    twice = choose_stages("modern", [*TINY, "questions.steps=6"])
+    longer = birthplaces(data, tmp_path / "twice", twice, counted, [NOT_PRETRAINED])[NOT_PRETRAINED]
+    assert longer.score.operations is not None
+    assert 1.5 < longer.score.operations / arm.score.operations < 2.5
+    compiled = replace(counted, compile=True)
+    with pytest.raises(UserError, match="--count-operations: counts one process"):
+        birthplaces(data, tmp_path / "compiled", MODERN, compiled, [NOT_PRETRAINED])
     assert arm.score.accuracy == found[NOT_PRETRAINED].score.accuracy
 
 

@@ -156,8 +156,10 @@ def test_every_answer_has_a_verdict(found: Recall) -> None:
         assert sum(counts.values()) == len(found.world.group(group))
         stated = group != "absent"
         assert set(counts) <= ({"recalled", "misremembered"} if stated else {"lucky", "invented"})
-    page = recall_report(found, ENVIRONMENT).html()
-    assert all(group in page for group in GROUPS.values())
+    shown = recall_report(found, ENVIRONMENT).results["Verdicts by group"]
+    assert list(shown) == list(GROUPS.values())
+    counted = [sum(map(int, re.findall(r"\d+", line))) for line in shown.values()]
+    assert counted == [len(found.world.group(group)) for group in GROUPS]
 
 
 def test_the_report_opens_with_an_answer_of_each_verdict(found: Recall) -> None:

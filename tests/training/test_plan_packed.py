@@ -175,9 +175,9 @@ def test_texts_beside_packed_corpora_and_a_mixture_of_texts_are_refused(
 def test_settings_that_packing_has_made_are_refused(
     corpora: Path, tmp_path: Path, setting: str
 ) -> None:
-    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
+    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
         plan_pretraining(corpora / "web", tmp_path / "run", recipe(), [setting])
-    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack anew"):
+    with pytest.raises(UserError, match=r"web is packed already; leave it out, or pack again"):
         plan_named("text", corpora / "web", out=tmp_path / "run", settings=[setting])
 
 

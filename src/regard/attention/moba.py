@@ -48,7 +48,7 @@ class MobaState(CachedState):
 class MoBA(Softmax):
     """Softmax over the query's own block of keys and the earlier ones with the highest q·k̄.
 
-    Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks begin anew
+    Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks begin again
     at each document, and those equal to the last one chosen are chosen too.
 
     >>> key = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]])  # batch, heads, tokens, width
@@ -290,7 +290,7 @@ class MoBA(Softmax):
         return min(shape.pairs, shape.queries * self.blocks * self.block_size)
 
     def _places(self, mask: Mask, n: int, device: torch.device) -> Places:
-        """Return the blocks of whole rows, which begin anew at each document."""
+        """Return the blocks of whole rows, which begin again at each document."""
         at, ids = torch.arange(n, device=device)[None], mask.document_ids
         if ids is None:
             blocks = at // self.block_size

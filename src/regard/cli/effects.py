@@ -67,7 +67,7 @@ def effects(
         controls=controls,
         seed=seed,
     )
-    report(found, found.rows(), out, json_file)
+    report_measurement(found, found.rows(), out, json_file)
 
 
 @click.command()
@@ -111,7 +111,7 @@ def paths(
         senders=_sites(senders),
         receivers=() if receivers is None else receivers.split(","),
     )
-    report(found, found.rows(), out, json_file)
+    report_measurement(found, found.rows(), out, json_file)
 
 
 def _sites(text: str) -> str | list[str]:
@@ -119,7 +119,7 @@ def _sites(text: str) -> str | list[str]:
     return text.split(",") if "." in text else text
 
 
-def report(found: "Measured", data: Any, out: Path, json_file: Path | None) -> None:
+def report_measurement(found: "Measured", data: Any, out: Path, json_file: Path | None) -> None:
     """Write the page of a measurement, and its data if a file is named, and print its table."""
     from regard.edits.page import save_page
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from regard.cli import options
-from regard.cli.effects import report
+from regard.cli.effects import report_measurement
 from regard.cli.look import LOADING, MODEL, open_run
 
 
@@ -50,4 +50,4 @@ def lens(
     own = found.contributions
     of_parts = None if own is None else own.rows()
     data = {"predictions": found.rows(), "contributions": of_parts}
-    report(found, data, out, json_file)
+    report_measurement(found, data, out, json_file)

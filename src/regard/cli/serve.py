@@ -61,20 +61,18 @@ def serve(
 
 
 def _text_of(edit: Path | None) -> str:
-    """Return the text of valid edits, short enough for a request.
+    """Return valid edits as the page writes them, short enough for a request.
 
     Raises:
         UserError: they aren't.
     """
-    from regard.edits.edit import parse_edit
+    from regard.edits.edit import load_edit
     from regard.errors import UserError
-    from regard.files import read_text
     from regard.serve.schemas import MAX_CHARACTERS
 
     if edit is None:
         return ""
-    text = read_text(edit)
-    parse_edit(text, where=str(edit))
+    text = load_edit(edit).to_toml()
     if len(text) > MAX_CHARACTERS:
         raise UserError(
             f"{edit}: has {len(text):,} characters, and the page takes {MAX_CHARACTERS:,}; shorten "

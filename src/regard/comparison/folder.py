@@ -311,7 +311,9 @@ def read_outcome(path: Path) -> Outcome | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UserError(f"{file}: is damaged ({error}); delete it to train the cell anew") from None
+        raise UserError(
+            f"{file}: is damaged ({error}); delete it to train the cell again"
+        ) from None
 
 
 def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:

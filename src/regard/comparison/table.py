@@ -46,7 +46,7 @@ class Candidate:
                 if self.score not in scores:
                     raise UserError(
                         f"{cell.path}/outcome.json: has no {part} {self.score}; delete it to train "
-                        "the cell anew"
+                        "the cell again"
                     )
                 found[cell.seed] = scores[self.score]
         return found

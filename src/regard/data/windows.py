@@ -61,7 +61,7 @@ class TokenStream:
 
 
 class Windows(Dataset):
-    """Windows of the context length, whose start is drawn anew each time."""
+    """Windows of the context length, whose start is drawn again each time."""
 
     def __init__(self, stream: TokenStream, format: RowFormat) -> None:
         n = format.context_length

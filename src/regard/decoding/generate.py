@@ -381,7 +381,9 @@ def generate_answers(
         UserError: the model doesn't generate.
     """
     by_length: dict[int, list[int]] = {}
-    if has_hooks(run.model):  # continued rows would be new prompts, where edits find positions anew
+    if has_hooks(
+        run.model
+    ):  # continued rows would be new prompts, where edits find positions again
         for i, row in enumerate(rows):
             by_length.setdefault(len(row), []).append(i)
     if len(by_length) > 1:

@@ -2,7 +2,7 @@
 
 At one token a step, the matrix products are only part of the time. A call of an `nn.Module` checks
 hooks first; its parameters and modules are found after failed look-ups in its class and its
-instance; under autocast, each step converts all weights anew; and GELU of few numbers has a faster
+instance; under autocast, each step converts all weights again; and GELU of few numbers has a faster
 kernel.
 docs/speed.md states the gain of each.
 """

@@ -19,9 +19,9 @@ from regard.derivations import (
     recurrence,
     two_heads,
 )
-from regard.derivations.derivation import TOLERANCE, Derivation, Inputs, Relation, Step, Worst
+from regard.derivations.derivation import TOLERANCE, Derivation, Inputs, Relation, Step, WorstCase
 
-__all__ = ["DERIVATIONS", "TOLERANCE", "Derivation", "Inputs", "Relation", "Step", "Worst"]
+__all__ = ["DERIVATIONS", "TOLERANCE", "Derivation", "Inputs", "Relation", "Step", "WorstCase"]
 
 DERIVATIONS: dict[str, Derivation] = {
     derivation.name: derivation

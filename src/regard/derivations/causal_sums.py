@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import FromZero, Letter
 
@@ -117,7 +117,7 @@ CAUSAL_SUMS = Derivation(
             r"\leq 4 N E M",
             r"$E \leq E M$ and $M \leq E M$. So it is $O(N E M)$, linear in $N$.",
             library=lambda x: 4 * x.N * x.E * x.M,
-            worst=Worst(r"$E = M = 1$", lambda: Inputs(sizes(N=4, E=1, M=1))),
+            worst=WorstCase(r"$E = M = 1$", lambda: Inputs(sizes(N=4, E=1, M=1))),
         ),
         Step(
             r"\mathrm{cost}_{\mathrm{pairs}}(N, E, M)",

@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -93,7 +93,7 @@ ATTENTION_COMPLEXITY = Derivation(
             r"\leq 3 n h^2 + 4 n^2 h",
             r"$1 \leq h$. So the cost is $O(n h^2 + n^2 h)$.",
             library=lambda x: 3 * x.n * x.h**2 + 4 * x.n**2 * x.h,
-            worst=Worst(r"$h = 1$", lambda: Inputs(sizes(n=9, h=1))),
+            worst=WorstCase(r"$h = 1$", lambda: Inputs(sizes(n=9, h=1))),
         ),
         Step(
             r"3 n h^2 + 2 n^2 (h + 1)",
@@ -104,7 +104,7 @@ ATTENTION_COMPLEXITY = Derivation(
             r"\geq 2 n^2 h",
             r"The other terms are positive. At test time $h$ is fixed, so that the cost is at "
             r"least quadratic in $n$; by the bound above, it is not more.",
-            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
+            worst=WorstCase(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
         Step(
             r"4 - \frac{\mathrm{cost}(2n, h)}{\mathrm{cost}(n, h)}",
@@ -122,7 +122,7 @@ ATTENTION_COMPLEXITY = Derivation(
             r"\leq \frac{3 h}{n}",
             r"Drop $3 h^2$ from the denominator, and $\frac{h}{h + 1} \leq 1$. So twice the length "
             r"takes four times as long, once $n$ is well above $h$.",
-            worst=Worst(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
+            worst=WorstCase(r"$n \gg h \gg 1$", lambda: Inputs(sizes(n=10**5, h=100))),
         ),
     ),
 )
@@ -187,7 +187,7 @@ THREE_ATTENTIONS = Derivation(
             r"\leq 2 N^2 k",
             r"$N + 1 \leq 2 N$. So it is $O(N^2 k)$; the mask saves at most half.",
             library=lambda x: 2 * x.N**2 * x.k,
-            worst=Worst(r"$N = 1$", lambda: Inputs(sizes(N=1, k=3))),
+            worst=WorstCase(r"$N = 1$", lambda: Inputs(sizes(N=1, k=3))),
         ),
     ),
 )

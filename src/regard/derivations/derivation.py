@@ -45,10 +45,10 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstCase:
     r"""Inputs for which most of a bound is reached.
 
-    >>> worst = Worst("a large $t$", lambda: Inputs(t=torch.tensor(8.0)), share=0.9)
+    >>> worst = WorstCase("a large $t$", lambda: Inputs(t=torch.tensor(8.0)), share=0.9)
     >>> print(Step(r"\leq e^{-t}", "Drop a term.", worst=worst).text)
     Drop a term. At least 90 % of the bound is reached for a large $t$.
     """
@@ -104,7 +104,7 @@ class Step:
     """The value by code, which must be equal, where the lines around don't show every mistake."""
     remainder: Value | None = None
     """For a line that begins with `≈`: a bound on the difference, entry by entry."""
-    worst: Worst | None = None
+    worst: WorstCase | None = None
     """For a line that begins with `≤`, `≥` or `≈`: where its bound is reached."""
 
     def __post_init__(self) -> None:
@@ -138,10 +138,15 @@ class Step:
         values, errors = self.values(draw), [0.0]
         if self.library is not None:
             errors.append(difference(values, self.library(draw.inputs).double()))
-        if left := left_side(self.tex):
-            with suppress(Unsupported):
-                errors.append(difference(draw.read(left), values))
+        if (named := self._left_side(draw)) is not None:
+            errors.append(difference(named, values))
         return max(errors)
+
+    def _left_side(self, draw: Draw) -> Values | None:
+        left = left_side(self.tex)
+        with suppress(Unsupported):
+            return draw.read(left) if left else None
+        return None
 
     def error(self, before: "Step", draw: Draw) -> float:
         """Return by how much the relation to the line before is violated, relatively.
@@ -236,7 +241,7 @@ class Derivation:
         """Return random inputs."""
         return self.at(self.draw(torch.Generator().manual_seed(seed)))
 
-    def worst(self, case: Worst) -> Draw:
+    def worst(self, case: WorstCase) -> Draw:
         """Return the worst case of a bound."""
         return self.at(Inputs(self.drawn(0).inputs | case.inputs()))
 

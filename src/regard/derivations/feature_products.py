@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -94,7 +94,7 @@ FEATURE_PRODUCTS = Derivation(
         Step(
             r"\geq \frac{L}{3 m}",
             r"$3 m (2 d + 1) \geq 4 m d + 2 d + 2$, because $m (2 d + 3) \geq 2 d + 2$.",
-            worst=Worst(r"$m = 1$ and a large $d$", lambda: Inputs(sizes(L=9, d=100, m=1))),
+            worst=WorstCase(r"$m = 1$ and a large $d$", lambda: Inputs(sizes(L=9, d=100, m=1))),
         ),
     ),
 )

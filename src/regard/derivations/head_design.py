@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import number, orthonormal, size
 from regard.derivations.tex_scope import Letter
 
@@ -42,7 +42,7 @@ def _large() -> Inputs:
     return Inputs(u_a=u[0], u_b=u[1], u_c=u[2], u_d=u[3], beta=torch.tensor(3.0).double())
 
 
-_LARGE = Worst(r"a large $\beta$", _large)
+_LARGE = WorstCase(r"a large $\beta$", _large)
 
 HEAD_DESIGN = Derivation(
     name="head-design",

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, number, orthonormal, size, sizes, two_of
 from regard.derivations.tex_scope import Law, Letter, Normal, Points
 
@@ -52,7 +52,7 @@ def _keys_of_query(**others: float) -> Inputs:
     return Inputs(x | {name: torch.tensor(value).double() for name, value in others.items()})
 
 
-_LONG = Worst("a large $t$", lambda: _keys_of_query(t=8.0))
+_LONG = WorstCase("a large $t$", lambda: _keys_of_query(t=8.0))
 
 AVERAGING_QUERY = Derivation(
     name="averaging-query",
@@ -240,7 +240,9 @@ NOISY_KEYS = Derivation(
                     others(x, x.a, x.b).mean(0) - _share(x) * x.v[x.a] - (1 - _share(x)) * x.v[x.b]
                 ).abs()
             ),
-            worst=Worst(r"a large $t$ and $\gamma < 0$", lambda: _keys_of_query(t=8.0, gamma=-1.0)),
+            worst=WorstCase(
+                r"a large $t$ and $\gamma < 0$", lambda: _keys_of_query(t=8.0, gamma=-1.0)
+            ),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import Law, Letter, Normal
 
@@ -211,7 +211,7 @@ RANDOM_FEATURES_COST = Derivation(
             r"$4 R \leq 2 (M + D) R$, $D + M \leq (M + D) R$ and $1 \leq \frac{1}{2} (M + D) R$. "
             "So the cost is $O(N (M + D) R)$, linear in $N$; softmax takes $O(N^2 (M + D))$.",
             library=lambda x: 8 * x.N * (x.M + x.D) * x.R,
-            worst=Worst(r"$D = M = R = 1$", lambda: Inputs(sizes(N=4, D=1, M=1, R=1)), 0.81),
+            worst=WorstCase(r"$D = M = R = 1$", lambda: Inputs(sizes(N=4, D=1, M=1, R=1)), 0.81),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -87,7 +87,7 @@ ATTENTION_FROM_SVD = Derivation(
             r"\leq 3 n k h",
             r"$1 \leq n$. So it is $O(nkh)$, linear in $n$ for a fixed rank.",
             library=lambda x: 3 * x.n * x.k * x.h,
-            worst=Worst(r"$n = 1$", lambda: Inputs(sizes(n=1, k=1, h=3))),
+            worst=WorstCase(r"$n = 1$", lambda: Inputs(sizes(n=1, k=1, h=3))),
         ),
     ),
 )

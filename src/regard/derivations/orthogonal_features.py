@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.expectation import legendre
 from regard.derivations.random_features import kernel, letters, shrink
@@ -112,7 +112,7 @@ def _short() -> Inputs:
     return Inputs(x=z, y=torch.zeros_like(z), z=z, **sizes(d=2, m=2))
 
 
-_SHORT = Worst("a small $a$", _short)
+_SHORT = WorstCase("a small $a$", _short)
 
 ORTHOGONAL_FEATURES = Derivation(
     name="orthogonal-features",

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.tex_scope import Law, Letter, Normal
 
@@ -227,7 +227,7 @@ PRODUCTS_BY_HAND = Derivation(
             r"\leq e^{-202} \, \lVert v_2 - v_1 \rVert + e^{-1450} \, \lVert v_3 - v_1 \rVert",
             r"The denominator is above 1. The sum is below $2 \cdot 10^{-87}$: softmax and argmax "
             "agree, because scores are not scaled.",
-            worst=Worst("these numbers", lambda: _course_numbers(Generator())),
+            worst=WorstCase("these numbers", lambda: _course_numbers(Generator())),
         ),
     ),
 )

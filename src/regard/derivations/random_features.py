@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import normal, number, orthonormal, size, sizes
 from regard.derivations.expectation import density, expect, integrate
 from regard.derivations.tex_scope import Law, Letter, Normal
@@ -298,7 +298,7 @@ FAVOR_ERRORS = Derivation(
             r"\leq \frac{1}{2} \, \mathrm{MSE}_{+}",
             r"$1 - e^{-a} \leq 1$. And $\frac{1}{2} \mathrm{MSE}_{+}$ is the error of $2m$ "
             "positive features.",
-            worst=Worst("a large $a$", _long),
+            worst=WorstCase("a large $a$", _long),
         ),
     ),
 )

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import size, sizes
 from regard.derivations.tex_scope import Letter
 
@@ -99,7 +99,7 @@ def _disjoint() -> Inputs:
     return Inputs(x | {"pointers": _planted(x, 3, 1)})
 
 
-_PLANTED = Worst("pointers as planted below, whose fields are disjoint", _disjoint)
+_PLANTED = WorstCase("pointers as planted below, whose fields are disjoint", _disjoint)
 
 RECEPTIVE_FIELD = Derivation(
     name="receptive-field",

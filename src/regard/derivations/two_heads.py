@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from regard.derivations.derivation import Derivation, Inputs, Step, Worst
+from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.derivations.draws import number
 from regard.derivations.expectation import density, integrate
 from regard.derivations.heads import HALF, draw_keys, indices_of_keys, long_key, others
@@ -123,7 +123,7 @@ TWO_HEAD_OUTPUT = Derivation(
         Step(
             r"\leq \frac{1}{16} \, \lVert v_a - \bar v_{-a} \rVert^2",
             r"$0 \leq p \leq 1$, so that its variance is at most $\frac{1}{4}$.",
-            worst=Worst(
+            worst=WorstCase(
                 r"$n - 1 = e^t$ with a large $t$, all other values equal", _even_odds, 0.95
             ),
         ),

@@ -1,7 +1,7 @@
 """The logit lens, and the direct contributions of parts to a difference of logits.
 
 The lens reads the residual stream after each layer as the model reads the last: by its last norm,
-computed anew, and its head (nostalgebraist, 2020, "Interpreting GPT: the logit lens"). A direct
+computed again, and its head (nostalgebraist, 2020, "Interpreting GPT: the logit lens"). A direct
 contribution is a part of the last hidden state times the difference of two rows of the head, with
 norms held at the scale of the run (Elhage et al., 2021).
 

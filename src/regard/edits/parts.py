@@ -93,7 +93,7 @@ def parts_of(model: Model, inputs: Sequence[Tensor]) -> Parts:
     """Return the parts of the hidden states of one text, given the inputs of the model's body.
 
     Raises:
-        UnsupportedError: the model has no residual stream.
+        UnsupportedError: the model has no residual stream, or is a perceiver.
     """
     name, stack = summed_stack(model)
     chosen = [s for s in model_sites(model) if s.part in RECORDED and s.name.startswith(name)]

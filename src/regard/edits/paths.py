@@ -2,7 +2,7 @@
 
 The corrupt text is read with the clean value of a sender, while all attention and feed-forward
 layers after it keep their corrupt outputs. What then reaches a receiver came by the residual
-stream alone; norms are computed anew (Wang et al., 2022, arXiv:2211.00593, appendix B;
+stream alone; norms are computed again (Wang et al., 2022, arXiv:2211.00593, appendix B;
 Goldowsky-Dill et al., 2023, arXiv:2304.05969). What reaches the head of the model is the direct
 effect. The effect of a path to a receiver is that of the value it gets, patched into the corrupt
 text. All are shares of m(clean) − m(corrupt), as those of `effects`.
@@ -104,7 +104,7 @@ class Paths:
             f"{counted(len(self.total), 'pair')}: shares of the logit difference of clean and "
             "corrupt that the clean value of a site restores",
             "total: through everything after the site; direct: with all later attention and "
-            "feed-forward outputs of the corrupt text, and norms computed anew; difference: total "
+            "feed-forward outputs of the corrupt text, and norms computed again; difference: total "
             "− direct",
         ]
 

@@ -1,6 +1,6 @@
 """What an exercise may exclude, autograd or large tensors, and calls of programs without it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -21,10 +21,14 @@ _SWITCHES = {
 _CONVERSIONS = {
     Tensor.__array__,
     Tensor.__dlpack__,
+    Tensor.__complex__,
     Tensor.__float__,
+    Tensor.__index__,
+    Tensor.__int__,
     Tensor.item,
     Tensor.numpy,
     Tensor.tolist,
+    Tensor.untyped_storage,
 }
 _AUTOGRAD = "uses autograd, which this exercise excludes: compute the gradient by its formula"
 _CONVERTED = "takes numbers out of a tensor, where entries can't be counted: use torch operations"
@@ -56,7 +60,7 @@ def call_restricted(call: Callable[[], Any], restrictions: Restrictions) -> tupl
             entered.enter_context(_no_autograd())
         if not restrictions.count_entries:  # torch takes a second to begin with it
             return call(), 0
-        entered.enter_context(_Excluded(lambda func, _: func in _CONVERSIONS, _CONVERTED))
+        entered.enter_context(_Excluded(lambda func, *_: func in _CONVERSIONS, _CONVERTED))
         largest = entered.enter_context(_LargestTensor())
         result = call()
     return result, largest.entries
@@ -75,21 +79,22 @@ def _no_autograd() -> Iterator[None]:
         raise ExcludedError(_AUTOGRAD).with_traceback(error.__traceback__) from None
 
 
-def _differentiates(func: Any, args: tuple[Any, ...]) -> bool:
-    return func in _DERIVATIVES or (func in _SWITCHES and args[-1] is not False)
+def _differentiates(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    on = kwargs.get("requires_grad", args[-1])
+    return func in _DERIVATIVES or (func in _SWITCHES and on is not False)
 
 
 class _Excluded(TorchFunctionMode):
     """Raises an error before a call of torch that a condition excludes."""
 
-    def __init__(self, condition: Callable[[Any, tuple[Any, ...]], bool], message: str) -> None:
+    def __init__(self, condition: Callable[..., bool], message: str) -> None:
         super().__init__()
         self.condition, self.message = condition, message
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self.condition(func, args):
+        if self.condition(func, args, kwargs or {}):
             raise ExcludedError(self.message)
         return func(*args, **(kwargs or {}))
 

@@ -73,7 +73,7 @@ class LayerConfig(Config, frozen=True):
 
 
 def period(pattern: Sequence[LayerConfig]) -> int:
-    """Return the number of layers after which a pattern begins anew."""
+    """Return the number of layers after which a pattern begins again."""
     return sum(entry.repeat for entry in pattern)
 
 
@@ -175,7 +175,7 @@ def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shortest_period(layers: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of layers after which they begin anew, or that of all."""
+    """Return the number of layers after which they begin again, or that of all."""
     lengths = range(1, len(layers))
     return next((n for n in lengths if layers[n:] == layers[: len(layers) - n]), len(layers))
 

@@ -102,11 +102,7 @@ class Endpoints:
         sides = [self._use(body, lambda model: handlers.capture_view(model, body))]
         if (other := body.compare) is not None:
             try:
-                # The same model without the edit is read as with it.
-                same = bool(body.edit) and other.model == body.model
-                sides.append(
-                    self._use(other, lambda model: handlers.capture_view(model, other), same)
-                )
+                sides.append(self._use(other, lambda model: handlers.capture_view(model, other)))
             except UserError as error:
                 raise UserError(f"other side: {error}") from None
         with self._cache.public_errors(body.model):
@@ -118,11 +114,9 @@ class Endpoints:
             lambda model: reply_data(model, self._available[body.model].path, body),
         )
 
-    def _use(
-        self, inputs: ModelInput, job: Callable[[Run | Adapter], T], editable: bool = False
-    ) -> T:
+    def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
         """Call a function with the model of a request, as one that can be edited if it is."""
-        key = ModelKey(inputs.model, inputs.untrained, editable or bool(inputs.edit))
+        key = ModelKey(inputs.model, inputs.untrained, inputs.imported or bool(inputs.edit))
         return self._cache.use(key, job)
 
     def _advance(self, model: int, lines: Iterator[dict[str, Any]]) -> dict[str, Any] | None:

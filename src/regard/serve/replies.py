@@ -25,7 +25,7 @@ SHOWN = 10
 def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[str, Any]:
     """Return a run's reply to a question, with the calibration and index of its folder.
 
-    Both are read anew, since `regard calibrate` may run while the page is served. An edited run
+    Both are read again, since `regard calibrate` may run while the page is served. An edited run
     isn't calibrated.
 
     Raises:

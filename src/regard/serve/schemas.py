@@ -38,6 +38,8 @@ class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Use the model as it was initialized, before training."""
     edit: Text | None = None
     """Edits of the model, as TOML."""
+    imported: bool = False
+    """Read a Hugging Face model as an imported run, as edited ones are, so that sides compare."""
 
 
 class HeadsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -111,10 +111,12 @@ class Data(NamedTuple):
         Raises:
             UserError: there are too few people, or names aren't found.
         """
-        texts = [question.text for question in self.qa_train]
-        names = subjects(texts) or [subject_of(text) for text in texts]
+        names = _names([question.text for question in self.qa_train])
+        if "" in names:
+            where = self.qa_train[names.index("")].where
+            raise UserError(f"{where}: names nobody; --held-out needs a name in each question")
         people = sorted(set(names), key=lambda name: sha256(name.encode()).digest())
-        if not (all(names) and 0 < n < len(people)):
+        if not 0 < n < len(people):
             raise UserError(
                 f"{self.qa_train[0].where}: can't hold out {n} people; the questions name "
                 f"{len(people)} people, of whom one at least must stay"
@@ -173,10 +175,18 @@ class Data(NamedTuple):
         left = [d for d in self.corpus if not any(_says(d.text, name) for name in self.names)]
         if not any(document.text.strip() for document in left):
             raise UserError(
-                f"{self.corpus[0].where}: every line names somebody of birth_dev.tsv, so there is "
-                f"no text without them; add other lines, or leave out the arm {WITHOUT_THEM}"
+                f"{self.corpus[0].where}: every line names a person asked for, so that no text is "
+                f"left without them; add other lines, or leave out the arm {WITHOUT_THEM}"
             )
         return left
+
+
+def _names(questions: Sequence[str]) -> list[str]:
+    """Return the name in each question: all words that differ, if there is one wording."""
+    names, capitalized = subjects(questions), [subject_of(text) for text in questions]
+    pairs = zip(names, capitalized, strict=False)
+    one_wording = names and all(name.startswith(first) for name, first in pairs)
+    return names if one_wording else capitalized
 
 
 def _says(text: str, what: str) -> bool:

@@ -4,7 +4,7 @@ The three labels of Bowman et al. (2015), in a world so small that they are cert
 one birthplace, one profession, one subject and one hobby. Each statement stands beside three texts,
 one for each label, so that no statement gives its label away, as those that people wrote do
 (Gururangan et al., 2018). A text that doesn't tell is silent about what is stated, or tells the
-same of somebody else. What is told of a person is drawn anew each time: nothing can be known by
+same of somebody else. What is told of a person is drawn again each time: nothing can be known by
 heart. Nobody of the test is in training.
 """
 

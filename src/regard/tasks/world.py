@@ -133,7 +133,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return [person for person in self.people if person.group == group]
 
     def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Example]:
-        """Questions for the birth place, in each of the wordings."""
+        """Questions for the birthplace, in each of the wordings."""
         return [person.question(wording) for person in self.group(group) for wording in wordings]
 
 

@@ -339,7 +339,7 @@ def _open_truncated(path: Path, size: int) -> IO[bytes]:
     file = path.open("ab")
     if file.tell() < size:
         file.close()
-        raise UserError(f"{path}: was cut short; repeat the command, which starts anew")
+        raise UserError(f"{path}: was cut short; repeat the command, which starts again")
     file.truncate(size)
     return file
 

@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Steps done."""
     tokens: int = 0
     """Positions seen, padding included."""
-    operations: int | None = 0
+    operations: int | None = None
     """Floating-point operations; None if there was a step in which they weren't counted."""
     seconds: float = 0.0
     """Time spent."""
@@ -292,7 +292,7 @@ def require_intact(checkpoint: Checkpoint) -> None:
 def copy_checkpoint(start: Path, out: Path) -> None:
     """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
 
-    Validations since the best one are counted anew.
+    Validations since the best one are counted again.
 
     Raises:
         UserError: `start` has no checkpoint.
@@ -380,7 +380,7 @@ def _empty_like(saved: "TensorStorageMetadata", parameter: Tensor) -> Tensor | N
 
 def _damaged(path: Path, reason: str) -> UserError:
     older = [step for step in _steps(path.parent) if step < int(path.name)]
-    then = f"resume from {path.with_name(str(older[-1]))}" if older else "begin anew"
+    then = f"resume from {path.with_name(str(older[-1]))}" if older else "begin again"
     return UserError(f"{path}: is damaged ({reason}); delete it to {then}")
 
 

@@ -205,7 +205,7 @@ def _open(
         load_weights(checkpoint.path / "model.safetensors", run)
     replica = _make_replica(run.model, processes, options.parallel, compile=options.compile)
     optimizers = make_optimizers(replica.model, config, environment.dtype)
-    progress = Progress()
+    progress = Progress(operations=0)
     if checkpoint is not None:
         load_optimizers(checkpoint, optimizers)
         progress = checkpoint.progress
@@ -261,6 +261,11 @@ def check_options(config: TrainingConfig, options: ExecutionOptions, processes: 
     if processes.size > 1 and options.parallel == "fsdp" and changes:
         raise UserError(
             "--parallel fsdp: doesn't support lora, freeze and param_dtype=bfloat16; use ddp"
+        )
+    if options.count_operations and (options.compile or processes.size > 1):
+        raise UserError(
+            "--count-operations: counts one process, and no compiled code; leave out --compile and "
+            "torchrun"
         )
     if options.environment.is_double and config.param_dtype == "bfloat16":
         raise UserError("--precision float64: contradicts param_dtype=bfloat16; leave one out")

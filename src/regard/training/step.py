@@ -155,7 +155,7 @@ class StepResult:
     is_interrupted: bool
     """Whether another process was interrupted, or this one before the gradients were summed."""
     operations: int | None = None
-    """Floating-point operations of this process, if they are counted."""
+    """Floating-point operations, if they are counted."""
 
     def added_to(self, progress: Progress) -> Progress:
         """Return the progress after this step."""

@@ -329,7 +329,7 @@ def _as_text(tokenizer: "PreTrainedTokenizerBase", piece: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceGenerator:
-    """A model that generates one row, with all tokens read anew for each new one.
+    """A model that generates one row, with all tokens read again for each new one.
 
     The caches of architectures differ, and the page captures the attention to all tokens anyway.
     """

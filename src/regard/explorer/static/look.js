@@ -908,7 +908,7 @@ function roving(items, columns, first = 0) {
   });
 }
 
-// Drawing anew puts other elements in place of the old ones: the focus goes to the one of the same
+// Drawing again puts other elements in place of the old ones: the focus goes to the one of the same
 // name, or to the first in the view.
 function keepingFocus(section, redraw) {
   const before = section.getRootNode().activeElement ?? null;

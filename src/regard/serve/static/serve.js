@@ -73,7 +73,8 @@ function otherInputs() {
     edit: same && otherModel.value !== UNEDITED ? toml() : null,
     untrained: otherModel.value === UNTRAINED,
   };
-  return JSON.stringify(other) === JSON.stringify({ ...inputs(), untrained: false }) ? null : other;
+  if (JSON.stringify(other) === JSON.stringify({ ...inputs(), untrained: false })) return null;
+  return { ...other, imported: same && Boolean(toml()) };
 }
 
 function begin(message) {
@@ -193,12 +194,19 @@ function updateEdits() {
 // Switches of heads: each adds the edit that sets its head to zero to the text, or removes it.
 
 const blocks = () => edit.value.split(/(?=^\[\[edit\]\])/m).map((block) => block.trim()).filter(Boolean);
-const isOff = (block) => blocks().includes(block.trim());
+// An edit whatever the order, quotes and comments of its lines.
+const meaning = (block) => block.split("\n").map((line) => line.replace(/\s*#.*$/, "").replaceAll("'", '"').replace(/\s*=\s*/, "=").trim()).filter(Boolean).sort().join("\n");
+const isOff = (block) => blocks().some((other) => meaning(other) === meaning(block));
 
 function toggle(block) {
-  const others = blocks().filter((other) => other !== block.trim());
+  if (blocks().some((other) => !other.startsWith("[[edit]]"))) {
+    error.textContent = "Switches need edits as tables: begin each with [[edit]].";
+    return;
+  }
+  const others = blocks().filter((other) => meaning(other) !== meaning(block));
   edit.value = [...others, ...(isOff(block) ? [] : [block.trim()])].join("\n\n");
   updateEdits();
+  updateComparison();
   if (text.value) lookAtText();
 }
 

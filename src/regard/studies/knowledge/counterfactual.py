@@ -50,7 +50,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
 
     A right answer may be recalled, or guessed from the name or from frequencies. A counterfactual
     experiment distinguishes the two. For half of the people in the test questions, the place of
-    birth is replaced by another one in some of their five biographies. The model is trained anew
+    birth is replaced by another one in some of their five biographies. The model is trained again
     from the same initial weights, in the same order. None of these people is in QA training.
 
     If all five are changed, the answers follow the text, to places that were drawn at random: no

@@ -56,7 +56,7 @@ class PackedSource(Source):
         for setting in settings:
             if setting.startswith(CHOSEN_BY_PACKING):
                 path = next(iter(self.weights))
-                raise UserError(f"{setting}: {path} is packed already; leave it out, or pack anew")
+                raise UserError(f"{setting}: {path} is packed already; leave it out, or pack again")
         return super().choose_recipe(recipe, settings, start)
 
     def prepare(
