@@ -24,7 +24,7 @@ from regard.errors import UserError
 from regard.explorer.look import look
 from regard.runs.run import Run
 from tiny import BIOGRAPHIES, QUESTIONS, refused
-from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off
+from tiny_edited import OTHER, TEXT, decoder_layer, family_run, mechanism_run, off, require_refused
 
 SITE = "decoder.1.residual"
 perceiver = partial(family_run, "perceiver")
@@ -211,11 +211,7 @@ ERRORS: list[tuple[Edit, str]] = [
 
 @pytest.mark.parametrize(("edit", "message"), ERRORS, ids=lambda x: str(x)[:40])
 def test_an_edit_that_does_nothing_is_refused(edit: Edit, message: str) -> None:
-    run = mechanism_run("softmax")
-    inputs, *_ = text_inputs(run, TEXT)
-    with pytest.raises(UserError, match=message) as caught, edited(run, edit):
-        run.model.body(*inputs)
-    assert "\n" not in str(caught.value)
+    require_refused(mechanism_run("softmax"), edit, message)
 
 
 def test_an_edit_without_a_call_is_refused() -> None:

@@ -30,6 +30,7 @@ from tiny_edited import (
     imported_run,
     mechanism_run,
     off,
+    require_refused,
     texts_of,
 )
 
@@ -223,11 +224,7 @@ PERCEIVER_ERRORS: list[tuple[Edit, str]] = [
 
 @pytest.mark.parametrize(("edit", "message"), PERCEIVER_ERRORS, ids=lambda x: str(x)[:40])
 def test_latents_are_named_by_number(edit: Edit, message: str) -> None:
-    run = family_run("perceiver")
-    inputs, *_ = text_inputs(run, TEXT)
-    with pytest.raises(UserError, match=message) as caught, edited(run, edit):
-        run.model.body(*inputs)
-    assert "\n" not in str(caught.value)
+    require_refused(family_run("perceiver"), edit, message)
 
 
 def test_the_last_latent_is_that_of_the_last_token_or_the_last_of_all() -> None:

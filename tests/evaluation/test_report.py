@@ -192,7 +192,8 @@ def test_what_needs_a_look_comes_first_and_terms_are_defined() -> None:
 
 def test_answers_to_open_with_come_first_and_close_the_tables() -> None:
     said = replace(report().tables[0].rows[0], verdict="misremembered")
-    page = replace(report(), examples=[said]).html()
+    page = replace(report(), examples=[said], picture=report().figures[0]).html()
+    assert page.count("<svg></svg>") == 2
     assert page.index("misremembered") < page.index("<svg") < page.index("<details")
     assert "<details open" not in page
     assert VERDICTS["misremembered"] in parsed(page).text

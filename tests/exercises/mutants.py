@@ -213,7 +213,7 @@ MUTANTS: dict[str, list[Mutant]] = {
             "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))",
             "        rows.append(phi_q[i] @ s / (phi_q[i] @ z))\n"
             "        s = s + torch.outer(phi_k[i], v[i])\n        z = z + phi_k[i]",
-            "before you updated them",
+            "before updating them",
         ),
         (
             "    rows = []",

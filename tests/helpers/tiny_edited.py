@@ -4,11 +4,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import pytest
 from torch import Tensor, nn
 
 from regard.attention.config import BUILT_IN, AttentionConfig, config_type
 from regard.attention.recurrent_config import GatedDeltaNetConfig
 from regard.attention.score_config import GatedSoftmaxConfig
+from regard.edits.activations import text_inputs
+from regard.edits.apply import edited
+from regard.edits.edit import Edit
+from regard.errors import UserError
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
 from regard.models.builders import SequenceToSequence
 from regard.models.config import (
@@ -125,3 +130,11 @@ def decoder_layer(run: Run, layer: int) -> Layer:
 def off(one: Tensor, other: Tensor) -> float:
     """The largest difference."""
     return float((one - other).detach().abs().max())
+
+
+def require_refused(run: Run, edit: Edit, message: str) -> None:
+    """Require that an edit of TEXT raises an error of one line."""
+    inputs, *_ = text_inputs(run, TEXT)
+    with pytest.raises(UserError, match=message) as caught, edited(run, edit):
+        run.model.body(*inputs)
+    assert "\n" not in str(caught.value)

@@ -222,8 +222,8 @@ def test_what_inventions_are_made_of_is_compared_with_chance(found: Recall) -> N
         for person, answer in zip(found.world.group("absent"), found.absent, strict=True)
     ]
     results = recall_report(found._replace(absent=absent), ENVIRONMENT).results
-    told = results["Invented answers"]["a birthplace of someone with that last name"]
-    share, chance = told.split(", by chance ")
+    shown = results["Invented answers"]["a birthplace of someone with that last name"]
+    share, chance = shown.split(", by chance ")
     assert share.startswith("100.0%")
     assert 0 < float(chance.rstrip("%")) < 50
 

@@ -135,7 +135,8 @@ def _print_table(scores: "list[Score]") -> None:
     from rich.table import Table
 
     table = Table(title="People in the text only", min_width=60)
-    for column in ("arm", "seed", "accuracy [95 %]", "training time, s", "TFLOP"):
+    counted = ["TFLOP"] if all(score.operations is not None for score in scores) else []
+    for column in ("arm", "seed", "accuracy [95 %]", "training time, s", *counted):
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
     for score in scores:
         table.add_row(
@@ -143,7 +144,7 @@ def _print_table(scores: "list[Score]") -> None:
             str(score.seed),
             f"{score.accuracy:.1%} [{score.low:.1%}, {score.high:.1%}]",
             f"{score.training_seconds:.0f}",
-            "–" if score.operations is None else f"{score.operations / 1e12:,.1f}",
+            *([f"{(score.operations or 0) / 1e12:,.1f}"] if counted else []),
         )
     if len({score.seed for score in scores}) > 1:
         table.add_section()

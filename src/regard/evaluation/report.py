@@ -91,7 +91,9 @@ class Report:
     results: Mapping[str, Mapping[str, str]]
     """Groups of results: name → figure with its interval."""
     examples: Sequence[ShownAnswer] = ()
-    """Answers to open with, each with its verdict. Tables are closed if there are any."""
+    """Answers to open with, each with its verdict. With them, figures and tables are closed."""
+    picture: Figure | None = None
+    """The figure below these answers."""
     figures: Sequence[Figure] = ()
     attention: str = ""
     """The attention of all heads to one question, as a part of a page; empty without attention."""

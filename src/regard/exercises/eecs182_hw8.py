@@ -428,7 +428,7 @@ where entries are counted.""",
     mistakes=[
         Mistake("You used the last Z for all tokens: end Z_i at j = i.", _sums(z="last")),
         Mistake(
-            "You read S and Z before you updated them. Token i looks at itself too: update first.",
+            "You read S and Z before updating them, but token i attends to itself: update first.",
             _sums(late=True),
         ),
         Mistake(

@@ -39,6 +39,7 @@ def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
         signal=signal,
         results=_results(found),
         examples=_examples(found),
+        picture=_picture(found),
         figures=_figures(found),
         attention=attention_view(run, found.text_only[0], environment),
         tables=_tables(found),
@@ -154,16 +155,21 @@ def _namesakes(found: Recall, part: int) -> str:
     return f"{accuracy(hits).percent()}, by chance {sum(pairs) / len(pairs):.1%}"
 
 
+def _picture(found: Recall) -> Figure:
+    signal = found.chosen.signal
+    name = signal.capitalize()
+    return confidence(
+        {"text only": found.text_only, "absent": found.absent},
+        signal,
+        title=f"{name} of both groups",
+        caption=f"{name} of people in the text only, and of absent people.",
+    )
+
+
 def _figures(found: Recall) -> list[Figure]:
     signal, text_only, absent = found.chosen.signal, found.text_only, found.absent
     abstention = found.abstention
     return [
-        confidence(
-            {"text only": text_only, "absent": absent},
-            signal,
-            title=f"{signal.capitalize()} of both groups",
-            caption=f"{signal.capitalize()} of people in the text only, and of absent people.",
-        ),
         accuracies(found.accuracies),
         loss_curves(found.arms, held_out=PRETRAINED),
         risk_coverage_figure(

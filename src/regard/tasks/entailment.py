@@ -3,9 +3,9 @@
 The three labels of Bowman et al. (2015), in a world so small that they are certain: everybody has
 one birthplace, one profession, one subject and one hobby. Each statement stands beside three texts,
 one for each label, so that no statement gives its label away, as those that people wrote do
-(Gururangan et al., 2018). A text that doesn't tell is silent about what is stated, or tells the
-same of somebody else. What is told of a person is drawn again each time: nothing can be known by
-heart. Nobody of the test is in training.
+(Gururangan et al., 2018). A neutral text leaves the statement open, or states the same about
+somebody else. Facts about a person are drawn again each time, so that they can't be memorized. No
+person of the test is in training.
 """
 
 from itertools import product

@@ -169,9 +169,9 @@ class _Parts:
 
     def take_step(self, progress: Progress, interrupted: bool) -> StepResult:
         """Take the next step; where it raises, the weights of the last one are saved first."""
-        counter = OperationCounter()
+        counter = OperationCounter() if self.counts else None
         try:
-            with counter if self.counts else nullcontext():
+            with counter or nullcontext():
                 done = self.step.take(progress.step, interrupted)
         except NonFiniteError as error:
             everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
@@ -179,7 +179,7 @@ class _Parts:
                 self.save(progress)
             raise
         self.throughput.add(done.batch, done.seconds)
-        return replace(done, operations=counter.total if self.counts else None)
+        return replace(done, operations=None if counter is None else counter.total)
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint, and the weights, if they are the best, while training continues."""
