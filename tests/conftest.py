@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 from msgspec import structs
 
@@ -19,6 +21,7 @@ settings.load_profile("regard")
 
 LONGEST = (
     *("slow/test_demo.py", "studies/test_all_studies.py", "slow/test_book.py"),
+    "slow/test_site.py",
     *("slow/test_compare_kill.py", "studies/trained_models/test_structures.py"),
     *("slow/test_torchrun.py", "studies/knowledge/test_pretraining.py", "slow/test_kill.py"),
     *("studies/trained_models/test_three_sentences.py", "studies/low_rank/test_truncation.py"),
@@ -137,3 +140,15 @@ def regard(
         )
 
     return command
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The whole book with its slides, which the first worker that needs it writes."""
+    own = tmp_path_factory.getbasetemp()
+    out = (own if worker_id == "master" else own.parent) / "book"
+    with FileLock(f"{out}.lock"):
+        if not (out / "slides.html").exists():  # which is written last
+            command = [sys.executable, "-m", "regard", "book", "--out", str(out), "--slides"]
+            subprocess.run(command, check=True)
+    return out

@@ -1,8 +1,6 @@
 """The whole book as shipped, as a reader opens it."""
 
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
@@ -21,14 +19,6 @@ COLOR_RULES = ("color-contrast", "link-in-text-block")
 """What axe checks by default of colors."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("book")
-    command = [sys.executable, "-m", "regard", "book", "--out", str(out), "--slides"]
-    subprocess.run(command, check=True)
-    return out
-
-
 class Ids(HTMLParser):
     """The ids of a page."""
 
@@ -41,8 +31,8 @@ class Ids(HTMLParser):
         self.found += [str(value) for name, value in attrs if name == "id"]
 
 
-def test_everything_shown_has_an_element(folder: Path) -> None:
-    ids = Ids((folder / "index.html").read_text(encoding="utf-8")).found
+def test_everything_shown_has_an_element(book: Path) -> None:
+    ids = Ids((book / "index.html").read_text(encoding="utf-8")).found
     assert len(set(ids)) == len(ids)
     for part in all_parts():
         here = f"{part.course}-{part.number}"
@@ -51,17 +41,17 @@ def test_everything_shown_has_an_element(folder: Path) -> None:
     assert {f"study-{study.name}" for study in all_studies()} <= set(ids)
 
 
-def test_it_is_small(folder: Path) -> None:
-    assert (folder / "index.html").stat().st_size <= LARGEST
-    assert (folder / "slides.html").stat().st_size <= LARGEST
+def test_it_is_small(book: Path) -> None:
+    assert (book / "index.html").stat().st_size <= LARGEST
+    assert (book / "slides.html").stat().st_size <= LARGEST
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark"), (1920, "light")])
 def test_no_question_is_wider_than_the_window(
-    folder: Path, width: int, scheme: Literal["light", "dark"]
+    book: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     """Nothing is fetched, and the console stays empty."""
-    with driven() as browser, watched(browser, folder / "index.html", width=width) as tab:
+    with driven() as browser, watched(browser, book / "index.html", width=width) as tab:
         tab.emulate_media(color_scheme=scheme)
         wide = tab.evaluate(
             """async () => {
@@ -81,14 +71,14 @@ def test_no_question_is_wider_than_the_window(
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", COLOR_RULES)])
 def test_axe_finds_nothing_in_any_question(
-    folder: Path, scheme: Literal["light", "dark"], rules: tuple[str, ...]
+    book: Path, scheme: Literal["light", "dark"], rules: tuple[str, ...]
 ) -> None:
     """With everything unfolded; the heads inside a frame are tested elsewhere.
 
     One page stands in the document at a time, because axe reads all of it each time; the contents,
     which are the same everywhere, stand beside the first two. A scheme changes colors alone.
     """
-    with driven() as browser, watched(browser, folder / "index.html", scheme=scheme) as tab:
+    with driven() as browser, watched(browser, book / "index.html", scheme=scheme) as tab:
         tab.evaluate(axe())
         pages = tab.evaluate(
             """() => {
@@ -121,8 +111,8 @@ def test_axe_finds_nothing_in_any_question(
         assert {page: several for page, several in found.items() if several} == {}
 
 
-def test_slides_fit_a_projector(folder: Path) -> None:
-    with driven() as browser, watched(browser, folder / "slides.html", width=1280) as tab:
+def test_slides_fit_a_projector(book: Path) -> None:
+    with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
         tab.set_viewport_size({"width": 1280, "height": 720})
         high = tab.evaluate(
             "[...document.querySelectorAll('.slide')]"
@@ -132,9 +122,9 @@ def test_slides_fit_a_projector(folder: Path) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_no_slide_is_a_lone_sentence(folder: Path) -> None:
+def test_no_slide_is_a_lone_sentence(book: Path) -> None:
     """Each has several paragraphs, lines or sentences, or a figure."""
-    with driven() as browser, watched(browser, folder / "slides.html", width=1280) as tab:
+    with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
         lone = tab.evaluate(
             """[...document.querySelectorAll(".slide")].filter((one) => {
               const parts = [...one.querySelectorAll(":is(p, li, h2):not(.where)")];
@@ -145,9 +135,9 @@ def test_no_slide_is_a_lone_sentence(folder: Path) -> None:
         assert lone == []
 
 
-def test_it_has_no_text_without_its_formulas(folder: Path) -> None:
+def test_it_has_no_text_without_its_formulas(book: Path) -> None:
     """Commands have dollar signs too."""
-    page = (folder / "index.html").read_text(encoding="utf-8")
+    page = (book / "index.html").read_text(encoding="utf-8")
     text = re.sub(r"<(script|style|pre).*?</\1>|srcdoc=\"[^\"]*\"", "", page, flags=re.DOTALL)
     assert not re.findall(r"\\[a-z]+\{", text)
     assert not re.findall(r"\$[^<$]*\$", text)

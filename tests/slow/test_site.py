@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-SITE, BOOK = ROOT / "build" / "site", ROOT / "build" / "book"
+SITE = ROOT / "build" / "site"
 PAGES = (
     *("index.html", "docs/install.html", "docs/attention.html", "docs/gallery.html"),
     *("docs/reference/commands.html", "docs/reference/python/regard.attention.html"),
@@ -31,17 +31,14 @@ LIVE = "/docs/live/"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _built() -> None:
-    """Build the site as `make docs` does, from its caches if there are any."""
+def work(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site as `make docs` does, in a folder of work without caches."""
     pytest.importorskip("sphinx")
-    if not (BOOK / "slides.html").exists():
-        run("-m", "regard", "book", "--slides", "--out", str(BOOK))
-    run("docs/site/build.py", str(BOOK), str(ROOT / "build" / "work"), str(SITE))
-
-
-def run(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+    out = tmp_path_factory.mktemp("work")
+    command = [sys.executable, "docs/site/build.py", str(book), str(out), str(SITE)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return out
 
 
 class Anchors(HTMLParser):
@@ -85,6 +82,40 @@ def test_every_page_of_the_docs_is_on_the_site() -> None:
     docs = ROOT / "docs"
     for page in [*docs.rglob("*.md"), *docs.rglob("*.ipynb")]:
         assert (SITE / "docs" / page.relative_to(docs).with_suffix(".html")).is_file(), page
+
+
+# Notebooks, which the build has executed
+
+NOTEBOOKS = ROOT / "docs/notebooks"
+GPT = NOTEBOOKS / "character-gpt.ipynb"
+
+
+def executed(notebook: Path, work: Path) -> Any:
+    """The code cells of a notebook, as the build has executed it."""
+    from jupyter_cache import get_cache
+
+    cache = get_cache(work / "notebooks")
+    found = cache.get_cache_bundle(cache.match_cache_file(str(notebook)).pk)
+    return [cell for cell in found.nb.cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("name", [p.stem for p in sorted(NOTEBOOKS.glob("*.ipynb")) if p != GPT])
+def test_a_notebook_shows_findings(name: str, work: Path) -> None:
+    for cell in executed(NOTEBOOKS / f"{name}.ipynb", work):
+        (shown,) = cell.outputs
+        assert "The claim" in shown["data"]["text/html"]
+
+
+def test_a_character_gpt_learns_and_writes(work: Path) -> None:
+    *_, training, samples = executed(GPT, work)
+    losses = [float(loss) for loss in printed(training).splitlines()[-1].split()[1:]]
+    assert losses[-1] < losses[0] - 1
+    assert len(printed(samples).splitlines()) >= 3
+
+
+def printed(cell: Any) -> str:
+    """What a cell printed, which may come in several outputs."""
+    return "".join(out.text for out in cell.outputs if out.get("name") == "stdout")
 
 
 def test_the_index_for_language_models_links_to_markdown() -> None:
