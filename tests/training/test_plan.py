@@ -1,5 +1,6 @@
 """What a stage makes of data and recipe."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from regard.config import override
 from regard.data.batch import Batch, PaddedIds
 from regard.errors import UserError
 from regard.runs.recipes import RECIPES
+from regard.tasks.examples import Example
 from regard.tasks.split import TextTaskConfig
 from regard.text.corpus import Document
 from regard.training.plan import EXAMPLE_CHARACTERS, Plan, example_text
@@ -26,14 +28,14 @@ from tiny_tasks import task_recipe
 TEXTS = ["Ada Finch. Ada Finch was born in Leeds .", "Otto Lange. Lange lives in Rill ."]
 
 
-def plan(texts: list[str], *settings: str) -> Plan:
+def plan(texts: list[str], *settings: str, questions: Sequence[Example] = ()) -> Plan:
     """Pretraining on clozes of a few texts; nothing is trained."""
     tiny = ["tokenizer.kind=words", "model.d_model=16", "training.steps=30", "data.validation=0"]
     recipe = override(
         RECIPES["default"], [*tiny, "objective.next_token=0", "objective.clozes=1", *settings]
     )
     corpus = [Document(text, f"text:{i}") for i, text in enumerate(texts, 1)]
-    return plan_pretraining(corpus, Path("nowhere"), recipe)
+    return plan_pretraining(corpus, Path("nowhere"), recipe, questions=questions)
 
 
 def rows(made: Plan) -> set[str]:
@@ -78,6 +80,38 @@ def test_clozes_of_texts_without_titles_are_refused() -> None:
         UserError, match=r"objective\.clozes is above 0, but no document, as text:1"
     ):
         plan(["born in Leeds", "nothing at all"])
+
+
+ASKED = [Example(text="Where was Ada Finch born?", answer="Leeds", where="pairs:1")]
+
+
+def test_relevant_clozes_are_read_more_often() -> None:
+    """The question is about one document; both have a place and a month."""
+    texts = ["Ada Finch. born in Leeds on 3 May .", "Otto Lange. born in Leeds on 4 May ."]
+    shares = ["objective.questions=0.1", "objective.cloze_relevance=6"]
+    made = plan(texts, *shares, questions=ASKED)
+    clozes, _ = (one.dataset for one in made.data.training)
+    decode = made.run.tokenizer.decode
+    answers = [decode([i for i in row[0].ids if i != MASK]).split()[-1] for row in clozes.rows]
+    assert answers.count("Leeds") > answers.count("May") >= 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "questions", "said"),
+    [
+        ("objective.questions=0", [], r"cloze_relevance: is estimated from questions"),
+        (
+            "objective.questions=0.1",
+            [Example(text="Where was Mia Bell born?", answer="Rome", where="pairs:1")],
+            r"no question, as pairs:1, contains the title of a document, such as «Ada Finch»",
+        ),
+    ],
+)
+def test_relevance_needs_questions_about_titles(
+    setting: str, questions: list[Example], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        plan(TEXTS, setting, "objective.cloze_relevance=6", questions=questions)
 
 
 def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:

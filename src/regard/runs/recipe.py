@@ -82,6 +82,9 @@ class ObjectiveConfig(Config, frozen=True):
     """Share of clozes: a phrase of a document is predicted from the words before it."""
     cloze_words: tuple[Words, Words] = (0, 4)
     """Fewest and most words before the phrase in a cloze, drawn each time."""
+    cloze_relevance: Annotated[float, Meta(ge=0)] = 0.0
+    """How many more times an epoch has a cloze whose phrase surely answers a question; for others,
+    times the probability that it does, which is estimated from the questions."""
     questions: Fraction = 0.0
     """Share of questions with answers; requires --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
@@ -92,6 +95,11 @@ class ObjectiveConfig(Config, frozen=True):
             raise ValueError("all shares are 0: give one of them a share above 0")
         if self.cloze_words[0] > self.cloze_words[1]:
             raise ValueError("cloze_words: give the fewest first, then the most")
+        if self.cloze_relevance and not (self.clozes and self.questions):
+            raise ValueError(
+                "cloze_relevance: is estimated from questions; give clozes and questions shares "
+                "above 0, or set cloze_relevance=0"
+            )
 
     @property
     def total(self) -> float:

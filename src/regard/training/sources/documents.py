@@ -15,8 +15,10 @@ from regard.errors import UserError
 from regard.runs.recipe import Recipe, require_no_task, require_objective
 from regard.runs.run import Run, describe_origin
 from regard.tasks.examples import Example, Examples, answered_examples, texts_of
+from regard.text.clozes import Cloze
 from regard.text.clozes import clozes as find_clozes
 from regard.text.corpus import Corpus, Document, read_documents
+from regard.text.relevance import WORDS_BEFORE, answers_by_title, relevance
 from regard.text.tokenizer import (
     OutOfVocabularyError,
     Tokenizer,
@@ -108,7 +110,8 @@ def _datasets(
         kept, others = hold_out(ids, run.recipe)
         texts, _ = hold_out(documents, run.recipe)
         pairs = encode_training(run, questions) if questions else ()
-        training = objective_datasets(run, texts, kept, Questions(pairs, run.row_format.whole_rows))
+        asked = Questions(pairs, run.row_format.whole_rows)
+        training = objective_datasets(run, texts, kept, asked, questions)
         held_out = [one.dataset for one in text_datasets(run, others)]
     return Datasets(training=training, held_out=held_out, indexed=indexed, questions=questions)
 
@@ -128,9 +131,15 @@ def _file_windows(
 
 
 def objective_datasets(
-    run: Run, documents: Sequence[Document], ids: Sequence[list[int]], questions: Dataset
+    run: Run,
+    documents: Sequence[Document],
+    ids: Sequence[list[int]],
+    questions: Dataset,
+    examples: Sequence[Example],
 ) -> list[WeightedDataset]:
     """Return documents, their clozes and questions, with their shares of the objective.
+
+    `questions` are made of the examples.
 
     Raises:
         UserError: the documents have no clozes.
@@ -138,7 +147,7 @@ def objective_datasets(
     objective = run.recipe.objective
     datasets, size = text_datasets(run, ids), objective.question_batch
     if objective.clozes:
-        clozes = cloze_dataset(run, documents)
+        clozes = cloze_dataset(run, documents, examples)
         datasets.append(WeightedDataset(clozes, objective.clozes, size))
     if objective.questions:
         datasets.append(WeightedDataset(questions, objective.questions, size))
@@ -167,28 +176,31 @@ def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
     return datasets
 
 
-def cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
-    """All prompts of each cloze, with its completion.
+def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Example]) -> Clozes:
+    """All prompts of each cloze, with its completion; relevant ones several times.
 
     Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
     one where «Leeds» is none.
 
     Raises:
-        UserError: there are no clozes.
+        UserError: there are no clozes, or no question is about a document with a title.
     """
     fewest, most = run.recipe.objective.cloze_words
     encode, template, encoded = run.tokenizer.encode, run.template, []
     context_length = run.recipe.model.context_length
-    for cloze in (cloze for document in corpus for cloze in find_clozes(document.text, most)):
-        shown = range(min(fewest, len(cloze.left)), len(cloze.left) + 1)
+    kept = max(most, WORDS_BEFORE)
+    found = [cloze for document in corpus for cloze in find_clozes(document.text, kept)]
+    for cloze, times in zip(found, _repetitions(run, found, questions), strict=True):
+        words = len(cloze.left)
+        shown = range(min(fewest, words), min(most, words) + 1)
         try:
             completion = template.completion.around(encode(cloze.answer))
-            prompts = [template.prompt.around(encode(cloze.question(words))) for words in shown]
+            prompts = [template.prompt.around(encode(cloze.question(n))) for n in shown]
         except OutOfVocabularyError:
             continue
         fitting = [p for p in prompts if len(p) + len(completion) <= context_length + 1]
         if fitting:
-            encoded.append((fitting, completion))
+            encoded += [(fitting, completion)] * times
     if not encoded:
         raise UserError(
             f"objective.clozes is above 0, but no document, as {corpus[0].where}, yields one: each "
@@ -196,3 +208,19 @@ def cloze_dataset(run: Run, corpus: Sequence[Document]) -> Clozes:
             f"model.context_length={context_length}; or set objective.clozes=0"
         )
     return Clozes(encoded, run.row_format.whole_rows)
+
+
+def _repetitions(run: Run, found: Sequence[Cloze], questions: Sequence[Example]) -> list[int]:
+    """Return how often an epoch reads each cloze."""
+    most = run.recipe.objective.cloze_relevance
+    if not most or not found:
+        return [1] * len(found)
+    asked = [(question.text, question.answer) for question in questions if question.answer]
+    answers = answers_by_title({cloze.title for cloze in found}, asked)
+    if not answers:
+        raise UserError(
+            f"objective.cloze_relevance is above 0, but no question, as {questions[0].where}, "
+            f"contains the title of a document, such as «{found[0].title}»; ask about titles, or "
+            "set objective.cloze_relevance=0"
+        )
+    return [1 + round(most * float(p)) for p in relevance(found, answers)]

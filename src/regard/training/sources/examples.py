@@ -139,7 +139,7 @@ def _datasets(run: Run, examples: Sequence[Example], documents: Sequence[Documen
     datasets = [WeightedDataset(questions)]
     if documents:
         ids = encode_documents(run.tokenizer, documents)
-        datasets = objective_datasets(run, documents, ids, questions)
+        datasets = objective_datasets(run, documents, ids, questions, training)
     checks = [task_dataset(run, held_out)] if held_out else []
     return Datasets(training=datasets, held_out=checks)
 

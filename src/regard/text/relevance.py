@@ -1,0 +1,81 @@
+"""Relevance of clozes: how probably each phrase is what the questions ask for.
+
+Of «Ada Finch. Ada Finch was born in Leeds in May .» the question «Where was Ada Finch born?» asks
+for Leeds alone. What relevant phrases have in common is learned from questions with answers, and
+applied to all documents, also to those that no question is about.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import log
+
+import numpy as np
+from jaxtyping import Float
+
+from regard.text.clozes import Cloze
+
+Answers = Mapping[str, Collection[str]]
+"""Answers of the questions about a title."""
+
+WORDS_BEFORE = 2
+"""Words before a phrase that tell how relevant it is."""
+_ALL = "all"
+"""Counts the clozes themselves."""
+
+
+def answers_by_title(titles: Collection[str], questions: Sequence[tuple[str, str]]) -> Answers:
+    """Return the answers of questions, each under the longest title that it contains."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for question, answer in questions:
+        if asked := [title for title in _spans(question.split()) if title in titles]:
+            found[max(asked, key=len)].add(answer)
+    return found
+
+
+def _spans(words: Sequence[str]) -> Iterator[str]:
+    """Yield all consecutive words, with and without the punctuation around them."""
+    for start in range(len(words)):
+        for end in range(start, len(words)):
+            span = " ".join(words[start : end + 1])
+            yield span
+            yield span.strip("?!.,;:¿¡«»“”\"'")
+
+
+def relevance(clozes: Sequence[Cloze], answers: Answers) -> Float[np.ndarray, " clozes"]:
+    """Return the probability that each phrase answers a question about its title, by naive Bayes.
+
+    A phrase is described by the two words before it, by whether the last of them is capitalized,
+    and by whether the phrase answers a question about another title. No cloze is counted for
+    itself, so that clozes with a known answer are judged as all others are.
+    """
+    given = Counter(answer for some in answers.values() for answer in some)
+    counts = {True: Counter[str](), False: Counter[str]()}
+    described = []
+    for cloze in clozes:
+        right = cloze.answer in answers[cloze.title] if cloze.title in answers else None
+        features = [*_words_before(cloze), f"elsewhere: {given[cloze.answer] > (right is True)}"]
+        described.append((features, right))
+        if right is not None:
+            counts[right].update([*features, _ALL])
+    log_odds = [
+        _log_likelihood(features, counts[True], int(right is True))
+        - _log_likelihood(features, counts[False], int(right is False))
+        for features, right in described
+    ]
+    return 1 / (1 + np.exp(-np.array(log_odds)))
+
+
+def _words_before(cloze: Cloze) -> Iterator[str]:
+    """Yield what the two words before a phrase are."""
+    for distance, word in enumerate(reversed(cloze.left[-WORDS_BEFORE:]), 1):
+        yield f"{distance} before: {word.lower().strip('(),.;:-')}"
+    yield f"capitalized: {bool(cloze.left) and cloze.left[-1][0].isupper()}"
+
+
+def _log_likelihood(features: Sequence[str], counts: Counter[str], less: int) -> float:
+    """Return the logarithm of the joint probability of features and label, up to a constant.
+
+    Counts are smoothed by one half; `less` is 1 if the cloze itself is among them.
+    """
+    n = counts[_ALL] - less + 1
+    return log(n) + sum(log((counts[feature] - less + 0.5) / n) for feature in features)
