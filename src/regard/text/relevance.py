@@ -7,10 +7,7 @@ applied to all documents, also to those that no question is about.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import log
-
-import numpy as np
-from jaxtyping import Float
+from math import exp, log
 
 from regard.text.clozes import Cloze
 
@@ -41,7 +38,7 @@ def _spans(words: Sequence[str]) -> Iterator[str]:
             yield span.strip("?!.,;:¿¡«»“”\"'")
 
 
-def relevance(clozes: Sequence[Cloze], answers: Answers) -> Float[np.ndarray, " clozes"]:
+def relevance(clozes: Sequence[Cloze], answers: Answers) -> list[float]:
     """Return the probability that each phrase answers a question about its title, by naive Bayes.
 
     A phrase is described by the two words before it, by whether the last of them is capitalized,
@@ -57,12 +54,13 @@ def relevance(clozes: Sequence[Cloze], answers: Answers) -> Float[np.ndarray, " 
         described.append((features, right))
         if right is not None:
             counts[right].update([*features, _ALL])
-    log_odds = [
-        _log_likelihood(features, counts[True], int(right is True))
-        - _log_likelihood(features, counts[False], int(right is False))
+    return [
+        _probability(
+            _log_likelihood(features, counts[True], int(right is True)),
+            _log_likelihood(features, counts[False], int(right is False)),
+        )
         for features, right in described
     ]
-    return 1 / (1 + np.exp(-np.array(log_odds)))
 
 
 def _words_before(cloze: Cloze) -> Iterator[str]:
@@ -79,3 +77,8 @@ def _log_likelihood(features: Sequence[str], counts: Counter[str], less: int) ->
     """
     n = counts[_ALL] - less + 1
     return log(n) + sum(log((counts[feature] - less + 0.5) / n) for feature in features)
+
+
+def _probability(yes: float, no: float) -> float:
+    """Return the probability of the first of two log-likelihoods."""
+    return 1 / (1 + exp(no - yes))

@@ -223,4 +223,4 @@ def _repetitions(run: Run, found: Sequence[Cloze], questions: Sequence[Example])
             f"contains the title of a document, such as «{found[0].title}»; ask about titles, or "
             "set objective.cloze_relevance=0"
         )
-    return [1 + round(most * float(p)) for p in relevance(found, answers)]
+    return [1 + round(most * p) for p in relevance(found, answers)]
