@@ -72,6 +72,7 @@ def test_it_is_naive_bayes_of_the_other_clozes(
         n = len(rows) + 1
         return n * prod((sum(f in row for row in rows) + 0.5) / n for f in features(found[i]))
 
-    for i, p in enumerate(relevance(found, answers)):
-        right, wrong = likelihood(i, True), likelihood(i, False)
-        assert p == pytest.approx(right / (right + wrong), rel=1e-9)
+    odds = [likelihood(i, True) / likelihood(i, False) for i in range(len(found))]
+    for cloze, own, p in zip(found, odds, relevance(found, answers), strict=True):
+        rivals = (one for other, one in zip(found, odds, strict=True) if other.title == cloze.title)
+        assert p == pytest.approx(own / (1 + sum(rivals)), rel=1e-9)

@@ -39,11 +39,12 @@ def _spans(words: Sequence[str]) -> Iterator[str]:
 
 
 def relevance(clozes: Sequence[Cloze], answers: Answers) -> list[float]:
-    """Return the probability that each phrase answers a question about its title, by naive Bayes.
+    """Return the probability that each phrase answers a question about its title.
 
-    A phrase is described by the two words before it, by whether the last of them is capitalized,
-    and by whether the phrase answers a question about another title. No cloze is counted for
-    itself, so that clozes with a known answer are judged as all others are.
+    Naive Bayes gives the odds o_i of a phrase, from the two words before it, from whether the last
+    of them is capitalized, and from whether the phrase answers a question about another title. No
+    cloze is counted for itself, so that clozes with a known answer are judged as all others are.
+    At most one phrase of a title is the answer: p_i = o_i / (1 + Σ_j o_j).
     """
     given = Counter(answer for some in answers.values() for answer in some)
     counts = {True: Counter[str](), False: Counter[str]()}
@@ -54,12 +55,18 @@ def relevance(clozes: Sequence[Cloze], answers: Answers) -> list[float]:
         described.append((features, right))
         if right is not None:
             counts[right].update([*features, _ALL])
-    return [
-        _probability(
-            _log_likelihood(features, counts[True], int(right is True)),
-            _log_likelihood(features, counts[False], int(right is False)),
+    odds = [
+        exp(
+            _log_likelihood(features, counts[True], int(right is True))
+            - _log_likelihood(features, counts[False], int(right is False))
         )
         for features, right in described
+    ]
+    of_title: dict[str, float] = defaultdict(float)
+    for cloze, its_odds in zip(clozes, odds, strict=True):
+        of_title[cloze.title] += its_odds
+    return [
+        its_odds / (1 + of_title[cloze.title]) for cloze, its_odds in zip(clozes, odds, strict=True)
     ]
 
 
@@ -77,8 +84,3 @@ def _log_likelihood(features: Sequence[str], counts: Counter[str], less: int) ->
     """
     n = counts[_ALL] - less + 1
     return log(n) + sum(log((counts[feature] - less + 0.5) / n) for feature in features)
-
-
-def _probability(yes: float, no: float) -> float:
-    """Return the probability of the first of two log-likelihoods."""
-    return 1 / (1 + exp(no - yes))
