@@ -11,7 +11,7 @@ import torch
 from regard import edits
 from regard.edits.activations import text_inputs
 from regard.edits.apply import edited
-from regard.edits.edit import Edit
+from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
 from regard.edits.pairs import read_pairs
 from regard.edits.paths import paths
@@ -29,7 +29,7 @@ PREDICTORS = [
 ]
 
 
-def metric(run: Run, text: str, edit: Edit | None = None) -> float:
+def metric(run: Run, text: str, edit: Edit | Edits | None = None) -> float:
     """The difference of logits after a text."""
     assert isinstance(run.model, LanguageModel | SequenceToSequence)
     right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))

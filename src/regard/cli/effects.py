@@ -1,4 +1,4 @@
-"""regard effects, regard paths"""
+"""regard effects, regard paths, regard faithfulness"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +110,52 @@ def paths(
         metric=read.metric,
         senders=_sites(senders),
         receivers=() if receivers is None else receivers.split(","),
+    )
+    report_measurement(found, found.rows(), out, json_file)
+
+
+@click.command()
+@options.TRUST_CODE
+@MODEL
+@PAIRS
+@click.option("--sites", default="heads", help=f"Sites: {SITES}")
+@click.option(
+    "--by",
+    type=click.Choice(["patching", "attribution"]),
+    default="patching",
+    help="Method of the effects that order the sites.",
+)
+@options.page("faithfulness.html")
+@options.JSON
+@LOADING
+def faithfulness(
+    model: str,
+    pairs: Path,
+    sites: str,
+    by: str,
+    out: Path,
+    json_file: Path | None,
+    **loading: Any,
+) -> None:
+    """Measure the faithfulness of circuits of a model on PAIRS, and write a page.
+
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
+    file as for regard effects. The first, third, … pair order the sites by their effects. On the
+    others, the clean text is read with the first sites alone: all others have their values in the
+    corrupt text. Faithfulness is 1 if the metric is that of the whole model, and 0 if that of no
+    site. CPR is the area under it, CMD the area between it and 1.
+    """
+    from regard.edits.faithfulness import faithfulness as measure
+    from regard.edits.pairs import read_pairs
+
+    read = read_pairs(pairs)
+    found = measure(
+        open_run(model, **loading),
+        read.clean,
+        read.corrupt,
+        metric=read.metric,
+        sites=_sites(sites),
+        by=by,
     )
     report_measurement(found, found.rows(), out, json_file)
 

@@ -13,12 +13,10 @@ Sites are rows of one batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from regard.edits.activations import STATES, Recorder
@@ -26,12 +24,14 @@ from regard.edits.found import Cell, Effects
 from regard.edits.metrics import LogitDifference
 from regard.edits.patching import (
     Pair,
+    Patch,
     cells_of,
     gap_of,
     mask_of,
     metric_of,
     pairs_of,
     patch_each,
+    patch_of,
     require_sites,
 )
 from regard.edits.places import intercept_places
@@ -171,11 +171,12 @@ def _measure(
     patched = attributed = None
     source, (n_controls, rng) = clean.tensors, controls
     if "patching" in by:
-        chosen = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+        chosen = [patch_of([cell], source) for cell in cells]
         patched = (patch_each(run, pair, chosen, source) - start) / total
     if "attribution" in by:
         attributed = _attribute(low, cells, clean, corrupt) / total
-    drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=itemgetter(0))
+    # Rows of one place are adjacent.
+    drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=list)
     control = (patch_each(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
     return _Measured(high, start, patched, attributed, control)
 
@@ -184,14 +185,14 @@ def _drawn(
     places: Sequence[Site],
     source: dict[str, Tensor],
     rng: np.random.Generator,
-) -> tuple[str, Bool[Tensor, "h n d"]]:
+) -> Patch:
     """Return random channels of the heads of a random layer, as many as one head has."""
     place = places[int(rng.integers(len(places)))].place
     _, h, n, d = source[place].shape
     channels = torch.from_numpy(rng.choice(h * d, d, replace=False)).to(source[place].device)
     mask = torch.zeros(h * d, dtype=torch.bool, device=source[place].device)
     mask[channels] = True
-    return place, mask.view(h, 1, d).expand(h, n, d)
+    return {place: mask.view(h, 1, d).expand(h, n, d)}
 
 
 def _attribute(
@@ -211,5 +212,6 @@ def _attribute(
     found = []
     for cell in cells:
         product = products[cell.site.place]
-        found.append(float(product[mask_of(cell, product[None])].sum()))
+        mask = mask_of(cell, product[None]).expand_as(product)
+        found.append(float(product[mask].sum()))
     return np.array(found)

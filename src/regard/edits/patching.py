@@ -3,8 +3,8 @@
 Shapes: b rows, n tokens, h heads, d channels.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -36,12 +36,21 @@ TOKENS_AT_ONCE = 2**14
 """Tokens of the rows of one batch."""
 
 
+Patch: TypeAlias = Mapping[str, Bool[Tensor, "*h n #d"]]
+"""The numbers of each place that a row takes from the source."""
+
+
 class Pair(NamedTuple):
     """A clean and a corrupt text as a model's inputs, and the tokens of the metric."""
 
     clean: list[Tensor]
     corrupt: list[Tensor]
     ids: tuple[int, int]
+
+    @property
+    def swapped(self) -> "Pair":
+        """The pair whose clean text is patched with the corrupt one."""
+        return Pair(self.corrupt, self.clean, self.ids)
 
 
 def _texts(texts: str | Sequence[str]) -> list[str]:
@@ -152,12 +161,22 @@ def gap_of(clean: float, corrupt: float, number: int) -> float:
     return gap
 
 
-def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n d"]:
-    """Return the numbers of a place that belong to a cell."""
-    mask = torch.zeros_like(x[0], dtype=torch.bool)
+def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n 1"]:
+    """Return the heads and tokens of a place that belong to a cell."""
+    mask = torch.zeros_like(x[0, ..., :1], dtype=torch.bool)
     of_site = mask if cell.site.head is None else mask[cell.site.head]
     of_site[slice(None) if cell.position is None else cell.position] = True
     return mask
+
+
+def patch_of(cells: Iterable[Cell], source: Mapping[str, Tensor]) -> Patch:
+    """Return the patch of some cells together."""
+    found: dict[str, Tensor] = {}
+    for cell in cells:
+        place = cell.site.place
+        mask = mask_of(cell, source[place])
+        found[place] = found[place] | mask if place in found else mask
+    return found
 
 
 def rows_at_once(pair: Pair) -> int:
@@ -167,10 +186,7 @@ def rows_at_once(pair: Pair) -> int:
 
 @torch.no_grad()
 def patch_each(
-    run: Run,
-    pair: Pair,
-    patches: Sequence[tuple[str, Bool[Tensor, "*h n d"]]],
-    source: dict[str, Tensor],
+    run: Run, pair: Pair, patches: Sequence[Patch], source: Mapping[str, Tensor]
 ) -> np.ndarray:
     """Return the metric of the corrupt text with each patch: a row of a batch for each."""
     at_once, found = rows_at_once(pair), []
@@ -183,15 +199,14 @@ def patch_each(
     return np.concatenate(found)
 
 
-def patch_hooks(
-    patches: Sequence[tuple[str, Tensor]], source: dict[str, Tensor]
-) -> dict[str, Hook]:
+def patch_hooks(patches: Sequence[Patch], source: Mapping[str, Tensor]) -> dict[str, Hook]:
     """Return a hook for each place, which patches its rows."""
     rows: dict[str, list[int]] = {}
-    for row, (place, _) in enumerate(patches):
-        rows.setdefault(place, []).append(row)
+    for row, patch in enumerate(patches):
+        for place in patch:
+            rows.setdefault(place, []).append(row)
     return {
-        place: patched_rows(own, torch.stack([patches[row][1] for row in own]), source[place])
+        place: patched_rows(own, torch.stack([patches[row][place] for row in own]), source[place])
         for place, own in rows.items()
     }
 

@@ -29,11 +29,11 @@ from regard.edits.patching import (
     Pair,
     cells_of,
     gap_of,
-    mask_of,
     metric_of,
     pairs_of,
     patch_each,
     patch_hooks,
+    patch_of,
     require_sites,
     require_vectors,
     rows_at_once,
@@ -195,7 +195,7 @@ def _measure(
         low = float(metric_of(run, pair.corrupt, pair.ids))
     gap = gap_of(high, low, number)
     source, held = clean.tensors, corrupt.tensors
-    patches = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+    patches = [patch_of([cell], source) for cell in cells]
     direct, through = list[np.ndarray](), {end.name: list[np.ndarray]() for end in ends}
     at_once = rows_at_once(pair)
     for start in range(0, len(cells), at_once):
