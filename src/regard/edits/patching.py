@@ -136,8 +136,10 @@ def require_vectors(site: Site) -> Site:
     """Return the site.
 
     Raises:
-        UserError: it has numbers per query and key.
+        UserError: it has numbers per query and key, or the same values in both texts.
     """
+    if site.part == "positions":
+        raise UserError(f"site {site.name}: texts of equal length have the same positions")
     if site.part in PAIRS:
         raise UserError(f"site {site.name}: effects are of vectors; name heads, queries or keys")
     return site
