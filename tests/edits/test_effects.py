@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from regard import edits
 from regard.edits.activations import text_inputs
@@ -29,12 +30,18 @@ PREDICTORS = [
 ]
 
 
+def next_logits(run: Run, text: str, edit: Edit | Edits | None = None) -> Tensor:
+    """The logits after a text."""
+    assert isinstance(run.model, LanguageModel | SequenceToSequence)
+    with torch.no_grad(), edited(run, edit):
+        logits: Tensor = run.model.head(run.model.body(*text_inputs(run, text)[0]))
+    return logits[0, -1]
+
+
 def metric(run: Run, text: str, edit: Edit | Edits | None = None) -> float:
     """The difference of logits after a text."""
-    assert isinstance(run.model, LanguageModel | SequenceToSequence)
     right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
-    with torch.no_grad(), edited(run, edit):
-        logits = run.model.head(run.model.body(*text_inputs(run, text)[0]))[0, -1]
+    logits = next_logits(run, text, edit)
     return float(logits[right] - logits[wrong])
 
 
@@ -100,6 +107,26 @@ def test_pairs_have_intervals_controls_and_a_held_out_half() -> None:
     assert found.figure().axes
 
 
+def test_the_average_indirect_effect_is_the_mean_change_of_the_metric() -> None:
+    run = mechanism_run("softmax")
+    clean, corrupt = [TEXT, "Ada was born in Rome"], [OTHER, "Bob was born in Oslo"]
+    probability = edits.probability("Rome")
+    found = effects(run, clean, corrupt, metric=probability, by=("patching",), controls=0)
+    (rome,) = run.tokenizer.encode("Rome")
+
+    def of(text: str, edit: Edit | None = None) -> float:
+        return float(next_logits(run, text, edit).softmax(-1)[rome])
+
+    assert found.clean == pytest.approx([of(text) for text in clean])
+    for cell, one in zip(found.cells, found.aie, strict=True):
+        pairs = zip(clean, corrupt, strict=True)
+        changes = [of(bad, edits.patch(cell.site.name, good)) - of(bad) for good, bad in pairs]
+        assert one.value == pytest.approx(np.mean(changes), abs=ROUNDING)
+        assert one.low == pytest.approx(min(changes), abs=ROUNDING)
+    assert "probability" in found.lines()[0]
+    assert found.rows()[0]["aie"] == found.aie[found.order[0]].value
+
+
 def test_attribution_of_a_state_is_by_token() -> None:
     with pytest.raises(UserError, match="a state is one token's; choose sites = residual"):
         effects(family_run("rnn, gru"), TEXT, OTHER, metric=METRIC, sites="layers")
@@ -119,6 +146,9 @@ ERRORS: list[tuple[Given, str]] = [
     ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),
     ({"metric": edits.logit_difference("", "Rome")}, "is empty"),
     ({"metric": edits.logit_difference(["Rome"] * 2, "Oslo")}, "2 right words for 1 pairs"),
+    ({"metric": edits.probability([])}, "0 right words for 1 pairs"),
+    ({"metric": edits.probability("")}, "is empty"),
+    ({"metric": edits.probability("Eve")}, "has no 'Eve'"),
 ]
 
 

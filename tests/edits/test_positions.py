@@ -15,7 +15,7 @@ from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
 from regard.edits.sites import sites
 from regard.errors import UserError
-from regard.models.config import DecoderConfig, PositionsConfig
+from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
     AlibiConfig,
@@ -23,6 +23,7 @@ from regard.positions.config import (
     LearnedConfig,
     NoPositionsConfig,
     OneHotConfig,
+    PositionsConfig,
     RotaryConfig,
     SinusoidalConfig,
     T5BiasConfig,

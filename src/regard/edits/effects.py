@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.edits.activations import STATES, Recorder
 from regard.edits.found import Cell, Effects
-from regard.edits.metrics import LogitDifference
+from regard.edits.metrics import Metric
 from regard.edits.patching import (
     Pair,
     Patch,
@@ -47,7 +47,7 @@ def effects(
     clean: str | Sequence[str],
     corrupt: str | Sequence[str],
     *,
-    metric: LogitDifference,
+    metric: Metric,
     sites: str | Sequence[str] = "heads",
     by: Sequence[str] = METHODS,
     controls: int | None = None,
@@ -94,6 +94,7 @@ def effects(
         rows.append(_measure(run, pair, cells, by, number, (controls, rng)))
     return Effects(
         run=run.path.name,
+        metric=metric.name,
         cells=tuple(cells),
         clean=np.array([row.clean for row in rows]),
         corrupt=np.array([row.corrupt for row in rows]),
@@ -104,7 +105,7 @@ def effects(
 
 
 def trace(
-    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], *, metric: LogitDifference
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], *, metric: Metric
 ) -> Effects:
     """Return the effect of each layer's residual stream and parts at each token, by patching.
 
@@ -163,9 +164,9 @@ def _measure(
     places = list({cell.site.place: cell.site for cell in cells}.values())
     clean, corrupt = Recorder(places), Recorder(places)
     with torch.no_grad(), intercept_places(run.model, clean.hooks):
-        high = float(metric_of(run, pair.clean, pair.ids))
+        high = float(metric_of(run, pair.clean, pair.measure))
     with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
-        low = metric_of(run, pair.corrupt, pair.ids)[0]
+        low = metric_of(run, pair.corrupt, pair.measure)[0]
     start = low.item()
     total = gap_of(high, start, number)
     patched = attributed = None

@@ -23,7 +23,7 @@ from regard.drawing import panels
 from regard.edits.activations import Recorder
 from regard.edits.effects import effects
 from regard.edits.found import Cell, Effects, counted
-from regard.edits.metrics import LogitDifference
+from regard.edits.metrics import Metric
 from regard.edits.patching import Pair, metric_of, pairs_of, patch_each, patch_of
 from regard.edits.places import intercept_places
 from regard.edits.table import Rows, text_table
@@ -138,8 +138,9 @@ class Faithfulness:
             f"CMD {cmd}: area between faithfulness and 1, sites by the size of their effect",
             f"effects by {method}; circuits are measured on "
             + (counted(pairs, "held-out pair") if held_out else "the pair that orders the sites"),
-            "faithfulness of a circuit C: (m(C) − m(∅)) / (m(N) − m(∅)), with the logit difference "
-            "m of the clean texts, all other sites as in the corrupt ones; N: all sites, ∅: none",
+            "faithfulness of a circuit C: (m(C) − m(∅)) / (m(N) − m(∅)), with the "
+            f"{self.effects.metric} m of the clean texts, all other sites as in the corrupt ones; "
+            "N: all sites, ∅: none",
         ]
 
     def figure(self) -> Figure:
@@ -162,7 +163,7 @@ def faithfulness(
     clean: str | Sequence[str],
     corrupt: str | Sequence[str],
     *,
-    metric: LogitDifference,
+    metric: Metric,
     sites: str | Sequence[str] = "heads",
     by: str = "patching",
 ) -> Faithfulness:
@@ -205,7 +206,7 @@ def _measure(run: Run, pair: Pair, orders: Sequence[Sequence[Cell]]) -> list[np.
     """Return the metric of the circuits of each order, of no site first, for a pair of texts."""
     corrupt = Recorder(cell.site for cell in orders[0])
     with intercept_places(run.model, corrupt.hooks):
-        metric_of(run, pair.corrupt, pair.ids)
+        metric_of(run, pair.corrupt, pair.measure)
     source, found = corrupt.tensors, []
     for order in orders:
         outside = [patch_of(order[k:], source) for k in range(len(order) + 1)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
-from regard.edits.metrics import LogitDifference, differences
+from regard.edits.metrics import Measure, Metric
 from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site
 from regard.edits.sites import sites as all_sites
@@ -41,16 +41,16 @@ Patch: TypeAlias = Mapping[str, Bool[Tensor, "*h n #d"]]
 
 
 class Pair(NamedTuple):
-    """A clean and a corrupt text as a model's inputs, and the tokens of the metric."""
+    """A clean and a corrupt text as a model's inputs, and their metric."""
 
     clean: list[Tensor]
     corrupt: list[Tensor]
-    ids: tuple[int, int]
+    measure: Measure
 
     @property
     def swapped(self) -> "Pair":
         """The pair whose clean text is patched with the corrupt one."""
-        return Pair(self.corrupt, self.clean, self.ids)
+        return Pair(self.corrupt, self.clean, self.measure)
 
 
 def _texts(texts: str | Sequence[str]) -> list[str]:
@@ -70,7 +70,7 @@ def require_sites(chosen: str | Sequence[str]) -> None:
 
 
 def pairs_of(
-    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: LogitDifference
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: Metric
 ) -> tuple[list[Pair], list[int]]:
     """Return the pairs as inputs, and the ids of the first clean text that the last stack reads.
 
@@ -83,8 +83,8 @@ def pairs_of(
     if len(clean) != len(corrupt) or not clean:
         raise UserError(f"effects: {len(clean)} clean texts and {len(corrupt)} corrupt ones")
     found = []
-    every = metric.for_pairs(len(clean), run.tokenizer)
-    for number, (one, other, ids) in enumerate(zip(clean, corrupt, every, strict=True), 1):
+    every = metric.measures(len(clean), run.tokenizer)
+    for number, (one, other, measure) in enumerate(zip(clean, corrupt, every, strict=True), 1):
         # As a question where the run answers: the last of the ways to read a text.
         inputs, others = text_inputs(run, one)[-1], text_inputs(run, other)[-1]
         if inputs[0].shape != others[0].shape:
@@ -92,7 +92,7 @@ def pairs_of(
             raise UserError(
                 f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
             )
-        found.append(Pair(inputs, others, ids))
+        found.append(Pair(inputs, others, measure))
     return found, ids_read(run, found[0].clean)
 
 
@@ -145,11 +145,11 @@ def require_vectors(site: Site) -> Site:
     return site
 
 
-def metric_of(run: Run, inputs: Sequence[Tensor], ids: tuple[int, int]) -> Float[Tensor, " b"]:
+def metric_of(run: Run, inputs: Sequence[Tensor], measure: Measure) -> Float[Tensor, " b"]:
     """Return the metric of each row's next token."""
     model = run.model
     assert isinstance(model, LanguageModel | SequenceToSequence)
-    return differences(model.head(model.body(*inputs)[:, -1]), ids)
+    return measure(model.head(model.body(*inputs)[:, -1]))
 
 
 def gap_of(clean: float, corrupt: float, number: int) -> float:
@@ -197,7 +197,7 @@ def patch_each(
         hooks = patch_hooks(some, source)
         inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
         with intercept_places(run.model, hooks):
-            found.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+            found.append(metric_of(run, inputs, pair.measure).double().cpu().numpy())
     return np.concatenate(found)
 
 

@@ -68,6 +68,6 @@ def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook)
     def from_positions(compute: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, rope, *rest: compute(x, rotated(x, rope), *rest)
 
-    methods = {"forward": layer.forward, "extend": layer.extend}
-    with replaced(layer, **{name: from_positions(one) for name, one in methods.items()}):
+    forward, extend = from_positions(layer.forward), from_positions(layer.extend)
+    with replaced(layer, forward=forward, extend=extend):
         yield

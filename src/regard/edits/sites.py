@@ -24,10 +24,10 @@ from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.latent_attention import LatentSelfAttention
 from regard.models.layers import CrossAttention, Layer, SelfAttention
-from regard.models.perceiver import LatentLayer
+from regard.models.perceiver import LatentLayer, PerceiverDecoder
 from regard.models.recurrent import Recurrence
 from regard.models.seq2seq import GlobalAttention
-from regard.models.transformer import Transformer
+from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.runs.run import Run
 
 Shape: TypeAlias = tuple[int | str, ...]
@@ -102,7 +102,9 @@ def model_sites(model: Model) -> Iterator[Site]:
 
 
 def _transformer_sites(
-    name: str, stack: Transformer, attention: Mapping[str, Sequence[Site]]
+    name: str,
+    stack: Decoder | Encoder | PerceiverDecoder,
+    attention: Mapping[str, Sequence[Site]],
 ) -> Iterator[Site]:
     """The sites of a stack, with those of its attention layers."""
     if stack.absolute is not None:
