@@ -75,6 +75,19 @@ def test_attribution_is_exact_where_the_rest_is_linear() -> None:
     assert not found.error.wrong_signs
 
 
+@pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "perceiver"])
+def test_integrated_steps_of_all_embeddings_sum_to_the_total(family: str) -> None:
+    run = family_run(family)
+    found = [
+        effects(run, TEXT, OTHER, metric=METRIC, sites="tokens", by=["attribution"], steps=steps)
+        for steps in (0, 64)
+    ]
+    at_corrupt, integrated = (abs(one.examples.sum() - 1) for one in found)
+    assert integrated < 1e-3
+    assert at_corrupt > 0.1
+    assert "64 points" in " ".join(found[1].lines())
+
+
 def test_a_saturated_head_is_flagged() -> None:
     """Scores so large that softmax has no slope: patched queries move it, gradients don't."""
     run = mechanism_run("softmax", n_layers=1)
@@ -142,6 +155,8 @@ ERRORS: list[tuple[Given, str]] = [
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
     ({"by": ("path",)}, "there are patching and attribution"),
     ({"by": ()}, "no method"),
+    ({"by": ("patching",), "steps": 3}, "steps = 3: expected 0 or more, for by = attribution"),
+    ({"steps": -1}, "steps = -1"),
     ({"sites": "layers", "controls": 3}, "for sites = heads"),
     ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),
     ({"metric": edits.logit_difference("", "Rome")}, "is empty"),

@@ -88,5 +88,7 @@ def test_the_command_writes_a_page_and_a_file(regard: Any, run: Path) -> None:
     page = (run.parent / "faithfulness.html").read_text("utf-8")
     assert "CPR" in page
     assert "decoder.0.heads.0" in page
+    given = ["--by", "attribution", "--steps", 2, "--sites", "layers"]
+    assert "by attribution in 2 steps" in succeeded(regard("faithfulness", run, pairs, *given)).out
     given = ["--out", "other.html", "--sites"]
     refused(regard("faithfulness", run, pairs, *given, "head"), "there are heads, layers")

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 PAIRS = click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 SITES = "heads, layers, residual, tokens or trace, or names, separated by commas."
 
+STEPS = click.option(
+    "--steps",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Number of points between both texts at which attribution takes the gradient. "
+    "Default: the corrupt text alone.",
+)
+
 
 @click.command()
 @options.TRUST_CODE
@@ -26,6 +34,7 @@ SITES = "heads, layers, residual, tokens or trace, or names, separated by commas
     metavar="METHODS",
     help="Methods: patching, attribution, or both.",
 )
+@STEPS
 @click.option(
     "--controls",
     type=click.IntRange(min=0),
@@ -40,6 +49,7 @@ def effects(
     pairs: Path,
     sites: str,
     by: str,
+    steps: int,
     controls: int | None,
     seed: int,
     out: Path,
@@ -64,6 +74,7 @@ def effects(
         metric=read.metric,
         sites=_sites(sites),
         by=by.split(","),
+        steps=steps,
         controls=controls,
         seed=seed,
     )
@@ -125,6 +136,7 @@ def paths(
     default="patching",
     help="Method of the effects that order the sites.",
 )
+@STEPS
 @options.page("faithfulness.html")
 @options.JSON
 @LOADING
@@ -133,6 +145,7 @@ def faithfulness(
     pairs: Path,
     sites: str,
     by: str,
+    steps: int,
     out: Path,
     json_file: Path | None,
     **loading: Any,
@@ -156,6 +169,7 @@ def faithfulness(
         metric=read.metric,
         sites=_sites(sites),
         by=by,
+        steps=steps,
     )
     report_measurement(found, found.rows(), out, json_file)
 

@@ -130,6 +130,7 @@ class Faithfulness:
     def lines(self) -> list[str]:
         """Return what the tables rest on, as text."""
         method = "attribution" if self.effects.patching is None else "patching"
+        method += f" in {counted(self.effects.steps, 'step')}" if self.effects.steps else ""
         pairs = len(self.by_size.metric)
         held_out = len(self.effects.examples) > 1
         cpr, cmd = (str(x) if pairs > 1 else f"{x.value:.3f}" for x in (self.cpr, self.cmd))
@@ -166,10 +167,12 @@ def faithfulness(
     metric: Metric,
     sites: str | Sequence[str] = "heads",
     by: str = "patching",
+    steps: int = 0,
 ) -> Faithfulness:
     """Return the faithfulness of circuits of the sites with the largest effects (MIB).
 
-    `sites` are as for `effects`; `by` is the method of the effects, "patching" or "attribution".
+    `sites` are as for `effects`; `by` is the method of the effects, "patching" or "attribution",
+    and `steps` as there.
     The first, third, … pair order the sites, and the others measure the circuits: all sites outside
     of a circuit have their values in the corrupt text (Mueller et al., 2025, arXiv:2504.13151).
 
@@ -183,7 +186,9 @@ def faithfulness(
     >>> [one.value for one in found.by_size.faithfulness][::4]  # of no head, and of all four
     [0.0, 1.0]
     """
-    found = effects(run, clean, corrupt, metric=metric, sites=sites, by=(by,), controls=0)
+    found = effects(
+        run, clean, corrupt, metric=metric, sites=sites, by=(by,), steps=steps, controls=0
+    )
     pairs, _ = pairs_of(run, clean, corrupt, metric)
     by_effect = np.argsort(-found.examples[::2].mean(0), kind="stable")
     orders = [[found.cells[i] for i in order] for order in (by_effect, found.order)]

@@ -74,6 +74,8 @@ class Effects:
     run: str
     metric: str
     """What is measured: "logit difference" or "probability"."""
+    steps: int
+    """Points at which attribution takes the gradient, between the texts; 0: the corrupt text."""
     cells: tuple[Cell, ...]
     clean: Float[np.ndarray, " pairs"]
     """The metric of the clean texts."""
@@ -184,6 +186,11 @@ class Effects:
         if (limit := self.beyond_control) is not None:
             controls = counted(self.control.shape[1], "random control")
             found.append(f"{controls}: effects up to {limit:.3f}")
+        if self.steps:
+            points = counted(self.steps, "point")
+            found.append(f"attribution: gradients at {points} between both texts, averaged")
+        if self.patching is None:
+            found.append("error of attribution: unknown without patching")
         return found + ([] if self.error is None else [str(self.error)])
 
     def figure(self) -> Figure:
