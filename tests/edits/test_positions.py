@@ -15,7 +15,7 @@ from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
 from regard.edits.sites import sites
 from regard.errors import UserError
-from regard.models.config import DecoderConfig
+from regard.models.config import DecoderConfig, EncoderConfig
 from regard.models.transformer import Decoder
 from regard.positions.config import (
     AlibiConfig,
@@ -31,6 +31,7 @@ from regard.positions.config import (
 from regard.runs.run import Run
 from tiny_edited import OTHER, TEXT, family_run, mechanism_run, off, require_refused, tiny_run
 from tiny_families import SIZES
+from tiny_recurrent import padded
 
 ROUNDING = 1e-9
 VECTORS: dict[str, PositionsConfig] = {
@@ -137,6 +138,22 @@ def test_other_positions_say_where_they_are(positions: PositionsConfig) -> None:
     assert not [site for site in sites(run) if site.part == "positions"]
     for name in ("decoder.positions", "decoder.0.positions"):
         require_refused(run, edits.zero(name), "biases are part of scores")
+
+
+@pytest.mark.parametrize("positions", [RotaryConfig(), LearnedConfig()])
+def test_a_padded_row_of_an_encoder_is_the_row_alone(positions: PositionsConfig) -> None:
+    run = tiny_run(EncoderConfig(**SIZES, positions=positions))
+    site = next(site for site in sites(run) if site.part == "positions")
+    edit = edits.steer(site.name, [2.0] * (site.width or 0), at="last")
+    edit += edits.zero(site.name, at=(1, 2))
+    rows = [[1, 3, 5, 6, 7, 8], [1, 4, 5, 6]]
+    with torch.no_grad(), edited(run, edit):
+        together = run.model.body(*padded(rows))
+        for row, found in zip(rows, together, strict=True):
+            alone = run.model.body(torch.tensor([row]), torch.tensor([len(row)]))[0]
+            assert off(found[: len(row)], alone) <= ROUNDING
+    with torch.no_grad():
+        assert off(run.model.body(*padded(rows)), together) > 1e-3
 
 
 def test_both_stacks_have_positions_of_their_own() -> None:
