@@ -144,8 +144,8 @@ def test_other_positions_say_where_they_are(positions: PositionsConfig) -> None:
 def test_a_padded_row_of_an_encoder_is_the_row_alone(positions: PositionsConfig) -> None:
     run = tiny_run(EncoderConfig(**SIZES, positions=positions))
     site = next(site for site in sites(run) if site.part == "positions")
-    edit = edits.steer(site.name, [2.0] * (site.width or 0), at="last")
-    edit += edits.zero(site.name, at=(1, 2))
+    moved = edits.steer(site.name, [2.0] * (site.width or 0), at="last")
+    edit = moved + edits.zero(site.name, at=(1, 2))
     rows = [[1, 3, 5, 6, 7, 8], [1, 4, 5, 6]]
     with torch.no_grad(), edited(run, edit):
         together = run.model.body(*padded(rows))
