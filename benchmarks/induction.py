@@ -4,8 +4,9 @@
 
 Trains decoders of one and two layers, without short convolutions, on `repeated`, and measures them
 at checkpoints: the loss from the second copy on, and the scores of heads on segments of random ids
-that occur twice. Then each head is set to zero. Prints two tables, a row for each seed, and draws
-loss and score by step. Trained runs are cached.
+that occur twice. Then each head is set to zero, and the faithfulness of circuits of two layers is
+measured. Prints three tables, with rows for each seed, and draws loss and score by step. Trained
+runs are cached.
 """
 
 import argparse
@@ -13,11 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from probe_runs import Rows, checkpoints, new_rows, print_table, scored, tensors
 
 import regard
 from regard import edits
 from regard.drawing import COLORS, panels, to_png
+from regard.edits.faithfulness import Faithfulness
 from regard.explorer.head_scores import at_distance, repeated
 from regard.files import write_file
 from regard.runs.run import Run
@@ -32,6 +35,8 @@ TWICE = RepeatedConfig(vocabulary=32, length=40, shortest=20, longest=20)
 """Rows of one segment, twice, on which heads are scored."""
 DEPTHS = (1, 2)
 ROWS = 128
+PAIRS, SEGMENT, SEEN = 128, 16, 8
+"""Pairs of texts: a segment of ids that all differ, and the first of them again."""
 
 
 class Point(NamedTuple):
@@ -83,6 +88,19 @@ def ablated(run: Run) -> list[list[object]]:
     return table
 
 
+def faithful(run: Run) -> Faithfulness:
+    """Measure circuits of heads; in corrupt texts, the first copy of the last id is another one."""
+    rng = np.random.default_rng(run.recipe.seed)
+    ids = np.stack([rng.permutation(TWICE.vocabulary) for _ in range(PAIRS)])
+    rows = np.concatenate([ids[:, :SEGMENT], ids[:, :SEEN]], 1)
+    without = rows.copy()
+    without[:, SEEN - 1] = ids[:, SEGMENT]
+    clean, corrupt = ([" ".join(map(str, row)) for row in texts] for texts in (rows, without))
+    right, wrong = (list(map(str, ids[:, place])) for place in (SEEN, SEGMENT))
+    metric = edits.logit_difference(right, wrong)
+    return regard.faithfulness(run, clean, corrupt, metric=metric)
+
+
 def draw(curves: dict[int, list[list[Point]]]) -> bytes:
     """Draw loss and induction score by step, a panel for each depth and a line for each seed."""
     with panels(len(curves), height=2.8, width=8) as (figure, axes):
@@ -107,6 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     curves: dict[int, list[list[Point]]] = {depth: [] for depth in DEPTHS}
     when, without = list[list[object]](), list[list[object]]()
+    circuits = list[list[object]]()
     for depth in DEPTHS:
         for seed in range(options.seeds):
             settings = [*SETTINGS, f"model.n_layers={depth}", f"seed={seed}"]
@@ -115,7 +134,12 @@ def main() -> None:
             curves[depth].append(points)
             halves = [half_way(points, of) for of in ("loss", "induction", "previous")]
             when.append([depth, seed, *points[-1][1:], *halves])
-            without += [[depth, seed, *row] for row in ablated(runs[points[-1].step])]
+            last = runs[points[-1].step]
+            without += [[depth, seed, *row] for row in ablated(last)]
+            if depth == DEPTHS[-1]:
+                found = faithful(last)
+                areas = str(found.cpr), str(found.cmd)
+                circuits += [[seed, *row.values(), *areas] for row in found.by_size.rows()]
     print_table(
         [*("layers", "seed", "loss", "accuracy", "induction", "previous token")]
         + [f"half-way step: {of}" for of in ("loss", "induction", "previous token")],
@@ -125,6 +149,14 @@ def main() -> None:
     print_table(
         [*("layers", "seed", "head at zero", "induction", "previous token", "loss", "accuracy")],
         without,
+    )
+    print()
+    print_table(
+        [
+            *("seed", "heads", "share", "the last of them", "faithfulness", "low", "high"),
+            *("CPR", "CMD"),
+        ],
+        circuits,
     )
     if options.figure:
         write_file(options.figure, draw(curves))

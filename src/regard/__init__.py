@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regard.edits.apply import edited as edited
     from regard.edits.effects import effects as effects
     from regard.edits.effects import trace as trace
+    from regard.edits.faithfulness import faithfulness as faithfulness
     from regard.edits.found import Effects as Effects
     from regard.edits.lens import lens as lens
     from regard.edits.paths import paths as paths
@@ -52,6 +53,7 @@ _NAMES = {
     "comparison.table": "Comparison",
     "edits.apply": "edited",
     "edits.effects": "effects trace",
+    "edits.faithfulness": "faithfulness",
     "edits.found": "Effects",
     "edits.lens": "lens",
     "edits.paths": "paths",

@@ -80,12 +80,27 @@ def bootstrap_means(
     examples: Float[np.ndarray, "n columns"], *, draws: int = 1000
 ) -> list[Interval]:
     """The mean of each column with the interval that `bootstrap` gives."""
+    return intervals_of(examples.mean(0), resampled_means(examples, draws=draws))
+
+
+def resampled_means(
+    examples: Float[np.ndarray, "n columns"], *, draws: int = 1000
+) -> Float[np.ndarray, "draws columns"]:
+    """Means of the columns over resampled examples, those of `bootstrap`."""
     n = len(examples)
     picks = np.random.default_rng(0).integers(0, n, (draws, n))
     shares = np.zeros((draws, n))
     np.add.at(shares, (np.arange(draws)[:, None], picks), 1 / n)
-    low, high = np.quantile(shares @ examples, [0.025, 0.975], axis=0)
-    return [Interval(*map(float, one)) for one in zip(examples.mean(0), low, high, strict=True)]
+    found: np.ndarray = shares @ examples
+    return found
+
+
+def intervals_of(
+    values: Float[np.ndarray, " columns"], draws: Float[np.ndarray, "draws columns"]
+) -> list[Interval]:
+    """Values with the percentile intervals of their draws."""
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    return [Interval(*map(float, one)) for one in zip(values, low, high, strict=True)]
 
 
 # Answers, and how well confidence predicts that they are right

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard import edits
 from regard.edits.effects import effects
+from regard.edits.faithfulness import faithfulness
 from regard.edits.found import Effects
 from regard.edits.paths import paths
 from regard.models.config import DecoderConfig
@@ -116,6 +117,21 @@ def test_induction_is_a_head_for_the_previous_token_and_a_head_that_matches_it()
     found = found_by_patching(induction_run(), "3 5 1 2 3", "4 5 1 2 3", "5", "7")
     assert found.clean[0] > 2 * abs(found.corrupt[0])
     assert large(found) == {"decoder.0.heads.2", "decoder.1.heads.1"}
+
+
+def test_the_heads_of_induction_alone_are_faithful() -> None:
+    metric = edits.logit_difference("5", "7")
+    found = faithfulness(induction_run(), "3 5 1 2 3", "4 5 1 2 3", metric=metric)
+    for curve in (found.by_effect, found.by_size):
+        assert {cell.name for cell in curve.order[:2]} == {"decoder.0.heads.2", "decoder.1.heads.1"}
+        f = [one.value for one in curve.faithfulness]
+        assert f[0] == 0
+        assert f[1] == pytest.approx(0, abs=0.02), "neither head does anything without the other"
+        assert f[2:-1] == pytest.approx([1.0] * 6, abs=0.02)
+        assert f[-1] == 1
+    # Of eight heads, a trapezoid of height 1/2 and six of height 1.
+    assert found.cpr.value == pytest.approx(6.5 / 8, abs=0.02)
+    assert found.cmd.value == pytest.approx(1.5 / 8, abs=0.02)
 
 
 def test_a_sum_is_two_heads_that_add_their_numbers() -> None:

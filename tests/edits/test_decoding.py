@@ -47,8 +47,10 @@ def all_edits(run: Run) -> Edits:
             found += edits.steer(site.name, [0.5] * (site.width or 0), at="each-new")
         elif site.head is None and site.part in ("residual", "feedforward", "hidden"):
             found += edits.steer(site.name, [0.25] * (site.width or 0), scale=2, at="last")
-        elif site.part == "embedding":
+        elif site.part in ("embedding", "positions"):
             found += edits.steer(site.name, [0.5] * (site.width or 0))
+            if grows:
+                found += edits.zero(site.name, at="each-new")
         elif site.head is None:
             found += edits.steer(site.name, [0.5] * (site.width or 0), at=(0,))
         elif site.head == 0 and site.part == "scores":

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from regard import edits
 from regard.edits.activations import text_inputs
 from regard.edits.apply import edited
-from regard.edits.edit import Edit
+from regard.edits.edit import Edit, Edits
 from regard.edits.effects import effects
 from regard.edits.pairs import read_pairs
 from regard.edits.paths import paths
@@ -29,12 +30,18 @@ PREDICTORS = [
 ]
 
 
-def metric(run: Run, text: str, edit: Edit | None = None) -> float:
-    """The difference of logits after a text."""
+def next_logits(run: Run, text: str, edit: Edit | Edits | None = None) -> Tensor:
+    """The logits after a text."""
     assert isinstance(run.model, LanguageModel | SequenceToSequence)
-    right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
     with torch.no_grad(), edited(run, edit):
-        logits = run.model.head(run.model.body(*text_inputs(run, text)[0]))[0, -1]
+        logits: Tensor = run.model.head(run.model.body(*text_inputs(run, text)[0]))
+    return logits[0, -1]
+
+
+def metric(run: Run, text: str, edit: Edit | Edits | None = None) -> float:
+    """The difference of logits after a text."""
+    right, wrong = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
+    logits = next_logits(run, text, edit)
     return float(logits[right] - logits[wrong])
 
 
@@ -66,6 +73,19 @@ def test_attribution_is_exact_where_the_rest_is_linear() -> None:
     assert found.error.rank_correlation == pytest.approx(1)
     assert not found.error.saturated
     assert not found.error.wrong_signs
+
+
+@pytest.mark.parametrize("family", ["decoder, hybrid", "encoder-decoder", "perceiver"])
+def test_integrated_steps_of_all_embeddings_sum_to_the_total(family: str) -> None:
+    run = family_run(family)
+    found = [
+        effects(run, TEXT, OTHER, metric=METRIC, sites="tokens", by=["attribution"], steps=steps)
+        for steps in (0, 64)
+    ]
+    at_corrupt, integrated = (abs(one.examples.sum() - 1) for one in found)
+    assert integrated < 1e-3
+    assert at_corrupt > 0.1
+    assert "64 points" in " ".join(found[1].lines())
 
 
 def test_a_saturated_head_is_flagged() -> None:
@@ -100,6 +120,26 @@ def test_pairs_have_intervals_controls_and_a_held_out_half() -> None:
     assert found.figure().axes
 
 
+def test_the_average_indirect_effect_is_the_mean_change_of_the_metric() -> None:
+    run = mechanism_run("softmax")
+    clean, corrupt = [TEXT, "Ada was born in Rome"], [OTHER, "Bob was born in Oslo"]
+    probability = edits.probability("Rome")
+    found = effects(run, clean, corrupt, metric=probability, by=("patching",), controls=0)
+    (rome,) = run.tokenizer.encode("Rome")
+
+    def of(text: str, edit: Edit | None = None) -> float:
+        return float(next_logits(run, text, edit).softmax(-1)[rome])
+
+    assert found.clean == pytest.approx([of(text) for text in clean])
+    for cell, one in zip(found.cells, found.aie, strict=True):
+        pairs = zip(clean, corrupt, strict=True)
+        changes = [of(bad, edits.patch(cell.site.name, good)) - of(bad) for good, bad in pairs]
+        assert one.value == pytest.approx(np.mean(changes), abs=ROUNDING)
+        assert one.low == pytest.approx(min(changes), abs=ROUNDING)
+    assert "probability" in found.lines()[0]
+    assert found.rows()[0]["aie"] == found.aie[found.order[0]].value
+
+
 def test_attribution_of_a_state_is_by_token() -> None:
     with pytest.raises(UserError, match="a state is one token's; choose sites = residual"):
         effects(family_run("rnn, gru"), TEXT, OTHER, metric=METRIC, sites="layers")
@@ -115,10 +155,15 @@ ERRORS: list[tuple[Given, str]] = [
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
     ({"by": ("path",)}, "there are patching and attribution"),
     ({"by": ()}, "no method"),
+    ({"by": ("patching",), "steps": 3}, "steps = 3: expected 0 or more, for by = attribution"),
+    ({"steps": -1}, "steps = -1"),
     ({"sites": "layers", "controls": 3}, "for sites = heads"),
     ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),
     ({"metric": edits.logit_difference("", "Rome")}, "is empty"),
     ({"metric": edits.logit_difference(["Rome"] * 2, "Oslo")}, "2 right words for 1 pairs"),
+    ({"metric": edits.probability([])}, "0 right words for 1 pairs"),
+    ({"metric": edits.probability("")}, "is empty"),
+    ({"metric": edits.probability("Eve")}, "has no 'Eve'"),
 ]
 
 

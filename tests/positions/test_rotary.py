@@ -38,6 +38,17 @@ def turned_complex(x: Tensor, positions: Tensor, base: float) -> Tensor:
 
 
 @DTYPES
+def test_any_position_has_a_rotation_as_those_of_the_table(dtype: torch.dtype) -> None:
+    rotary, positions = Rotary(frequencies(6, 10.0), length=LENGTH), torch.arange(LENGTH)[None]
+    table, computed = rotary(positions, dtype), rotary.at(positions.double(), dtype)
+    for one, other in zip(table, computed, strict=True):
+        assert torch.equal(one, other)
+    x = normal(0, 1, 1, 2, 6)
+    there, back = (rotary.at(sign * positions[:, 3:5].double(), x.dtype) for sign in (1, -1))
+    torch.testing.assert_close(rotate(rotate(x, there), back), x)
+
+
+@DTYPES
 @checked
 @given(seed=seeds, d=widths, base=bases, data=st.data())
 def test_it_is_a_product_of_complex_numbers_with_positions_for_each_row(

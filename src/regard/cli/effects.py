@@ -1,4 +1,4 @@
-"""regard effects, regard paths"""
+"""regard effects, regard paths, regard faithfulness"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 PAIRS = click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 SITES = "heads, layers, residual, tokens or trace, or names, separated by commas."
 
+STEPS = click.option(
+    "--steps",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Number of points between both texts at which attribution takes the gradient. "
+    "Default: the corrupt text alone.",
+)
+
 
 @click.command()
 @options.TRUST_CODE
@@ -26,6 +34,7 @@ SITES = "heads, layers, residual, tokens or trace, or names, separated by commas
     metavar="METHODS",
     help="Methods: patching, attribution, or both.",
 )
+@STEPS
 @click.option(
     "--controls",
     type=click.IntRange(min=0),
@@ -40,6 +49,7 @@ def effects(
     pairs: Path,
     sites: str,
     by: str,
+    steps: int,
     controls: int | None,
     seed: int,
     out: Path,
@@ -64,6 +74,7 @@ def effects(
         metric=read.metric,
         sites=_sites(sites),
         by=by.split(","),
+        steps=steps,
         controls=controls,
         seed=seed,
     )
@@ -110,6 +121,55 @@ def paths(
         metric=read.metric,
         senders=_sites(senders),
         receivers=() if receivers is None else receivers.split(","),
+    )
+    report_measurement(found, found.rows(), out, json_file)
+
+
+@click.command()
+@options.TRUST_CODE
+@MODEL
+@PAIRS
+@click.option("--sites", default="heads", help=f"Sites: {SITES}")
+@click.option(
+    "--by",
+    type=click.Choice(["patching", "attribution"]),
+    default="patching",
+    help="Method of the effects that order the sites.",
+)
+@STEPS
+@options.page("faithfulness.html")
+@options.JSON
+@LOADING
+def faithfulness(
+    model: str,
+    pairs: Path,
+    sites: str,
+    by: str,
+    steps: int,
+    out: Path,
+    json_file: Path | None,
+    **loading: Any,
+) -> None:
+    """Measure the faithfulness of circuits of a model on PAIRS, and write a page.
+
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
+    file as for regard effects. The first, third, … pair order the sites by their effects. On the
+    others, the clean text is read with the first sites alone: all others have their values in the
+    corrupt text. Faithfulness is 1 if the metric is that of the whole model, and 0 if that of no
+    site. CPR is the area under it, CMD the area between it and 1.
+    """
+    from regard.edits.faithfulness import faithfulness as measure
+    from regard.edits.pairs import read_pairs
+
+    read = read_pairs(pairs)
+    found = measure(
+        open_run(model, **loading),
+        read.clean,
+        read.corrupt,
+        metric=read.metric,
+        sites=_sites(sites),
+        by=by,
+        steps=steps,
     )
     report_measurement(found, found.rows(), out, json_file)
 

@@ -38,6 +38,7 @@ _COMMANDS = {
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
     "effects": ("regard.cli.effects", "Measure the effect of each head by patching."),
     "paths": ("regard.cli.effects", "Measure direct and total effects of each head."),
+    "faithfulness": ("regard.cli.effects", "Measure what a model does with some heads alone."),
     "lens": ("regard.cli.lens", "Show the predictions of each layer, and what parts contribute."),
     "prune": ("regard.cli.prune", "Save a run without its least important heads."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),

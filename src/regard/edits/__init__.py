@@ -15,7 +15,7 @@ from regard.edits.edit import (
     steer,
     zero,
 )
-from regard.edits.metrics import LogitDifference, logit_difference
+from regard.edits.metrics import LogitDifference, Probability, logit_difference, probability
 
 __all__ = [
     "Cut",
@@ -24,6 +24,7 @@ __all__ = [
     "LogitDifference",
     "Mean",
     "Patch",
+    "Probability",
     "Steer",
     "Zero",
     "cut",
@@ -31,6 +32,7 @@ __all__ = [
     "logit_difference",
     "mean",
     "patch",
+    "probability",
     "steer",
     "zero",
 ]

@@ -4,34 +4,31 @@ For each pair of a clean and a corrupt text and each site s,
 
     P(s) = (m(corrupt | s ← clean) − m(corrupt)) / (m(clean) − m(corrupt))
 
-(Zhang & Nanda, 2024, arXiv:2309.16042), and by one backward pass (Nanda, 2023; Kramár et al.,
-2024, arXiv:2403.00745)
-
-    Â(s) = (a_clean − a_corrupt) · ∂m/∂a / (m(clean) − m(corrupt)), with the gradient at corrupt.
+(Zhang & Nanda, 2024, arXiv:2309.16042). Attribution estimates the same by gradients.
 
 Sites are rows of one batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from regard.edits.activations import STATES, Recorder
+from regard.edits.attribution import attributed, integrated_slopes, slopes_of
 from regard.edits.found import Cell, Effects
-from regard.edits.metrics import LogitDifference
+from regard.edits.metrics import Metric
 from regard.edits.patching import (
     Pair,
+    Patch,
     cells_of,
     gap_of,
-    mask_of,
     metric_of,
     pairs_of,
     patch_each,
+    patch_of,
     require_sites,
 )
 from regard.edits.places import intercept_places
@@ -47,9 +44,10 @@ def effects(
     clean: str | Sequence[str],
     corrupt: str | Sequence[str],
     *,
-    metric: LogitDifference,
+    metric: Metric,
     sites: str | Sequence[str] = "heads",
     by: Sequence[str] = METHODS,
+    steps: int = 0,
     controls: int | None = None,
     seed: int = 0,
 ) -> Effects:
@@ -60,8 +58,10 @@ def effects(
     and feed-forward at each token), or names of `regard.sites`. Controls are random sets of as many
     channels as a head has, patched alike; 20 by default, for heads alone.
     Patching (Zhang & Nanda, 2024, arXiv:2309.16042) runs the model once for each site; attribution
-    (Kramár et al., 2024, arXiv:2403.00745) estimates all effects by one backward pass. An effect is
-    the share of the difference of clean and corrupt that the site's clean value restores.
+    (Kramár et al., 2024, arXiv:2403.00745) estimates all effects by one backward pass of the
+    corrupt text, or with `steps` by that many between the embeddings of both texts: integrated
+    gradients (Sundararajan et al., 2017, arXiv:1703.01365). An effect is the share of the
+    difference of clean and corrupt that the site's clean value restores.
 
     Raises:
         UserError: the texts of a pair differ in length or not in the metric, the run doesn't
@@ -85,15 +85,19 @@ def effects(
             raise UserError(f"by {method or 'empty'}: there are {' and '.join(METHODS)}")
     if not by:
         raise UserError("by: no method; choose patching, attribution or both")
+    if steps < 0 or (steps and "attribution" not in by):
+        raise UserError(f"steps = {steps}: expected 0 or more, for by = attribution")
     pairs, first = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, sites, pairs, first)
     if "attribution" in by:
         _require_parallel(cells)
     rng, rows = np.random.default_rng(seed), list[_Measured]()
     for number, pair in enumerate(pairs, 1):
-        rows.append(_measure(run, pair, cells, by, number, (controls, rng)))
+        rows.append(_measure(run, pair, cells, by, number, steps, (controls, rng)))
     return Effects(
         run=run.path.name,
+        metric=metric.name,
+        steps=steps,
         cells=tuple(cells),
         clean=np.array([row.clean for row in rows]),
         corrupt=np.array([row.corrupt for row in rows]),
@@ -104,7 +108,7 @@ def effects(
 
 
 def trace(
-    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], *, metric: LogitDifference
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], *, metric: Metric
 ) -> Effects:
     """Return the effect of each layer's residual stream and parts at each token, by patching.
 
@@ -157,59 +161,41 @@ def _measure(
     cells: Sequence[Cell],
     by: Sequence[str],
     number: int,
+    steps: int,
     controls: tuple[int, np.random.Generator],
 ) -> _Measured:
     """Return the effects of all cells for a pair of texts."""
     places = list({cell.site.place: cell.site for cell in cells}.values())
     clean, corrupt = Recorder(places), Recorder(places)
     with torch.no_grad(), intercept_places(run.model, clean.hooks):
-        high = float(metric_of(run, pair.clean, pair.ids))
+        high = float(metric_of(run, pair.clean, pair.measure))
     with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
-        low = metric_of(run, pair.corrupt, pair.ids)[0]
+        low = metric_of(run, pair.corrupt, pair.measure)[0]
     start = low.item()
     total = gap_of(high, start, number)
-    patched = attributed = None
+    patched = estimated = None
     source, (n_controls, rng) = clean.tensors, controls
     if "patching" in by:
-        chosen = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+        chosen = [patch_of([cell], source) for cell in cells]
         patched = (patch_each(run, pair, chosen, source) - start) / total
     if "attribution" in by:
-        attributed = _attribute(low, cells, clean, corrupt) / total
-    drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=itemgetter(0))
+        slopes = integrated_slopes(run, pair, places, steps) if steps else slopes_of(low, corrupt)
+        estimated = attributed(cells, clean, corrupt, slopes) / total
+    # Rows of one place are adjacent.
+    drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=list)
     control = (patch_each(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
-    return _Measured(high, start, patched, attributed, control)
+    return _Measured(high, start, patched, estimated, control)
 
 
 def _drawn(
     places: Sequence[Site],
     source: dict[str, Tensor],
     rng: np.random.Generator,
-) -> tuple[str, Bool[Tensor, "h n d"]]:
+) -> Patch:
     """Return random channels of the heads of a random layer, as many as one head has."""
     place = places[int(rng.integers(len(places)))].place
     _, h, n, d = source[place].shape
     channels = torch.from_numpy(rng.choice(h * d, d, replace=False)).to(source[place].device)
     mask = torch.zeros(h * d, dtype=torch.bool, device=source[place].device)
     mask[channels] = True
-    return place, mask.view(h, 1, d).expand(h, n, d)
-
-
-def _attribute(
-    low: Tensor, cells: Sequence[Cell], clean: Recorder, corrupt: Recorder
-) -> np.ndarray:
-    """Return (a_clean − a_corrupt)·∂m/∂a of each cell."""
-    steps = [(place, i) for place, by_token in corrupt.steps.items() for i in sorted(by_token)]
-    tensors = [corrupt.steps[place][i] for place, i in steps]
-    slopes = torch.autograd.grad(low, tensors, materialize_grads=True, allow_unused=True)
-    products = {}
-    for place in corrupt.steps:
-        slope = torch.cat(
-            [x for (its, _), x in zip(steps, slopes, strict=True) if its == place], -2
-        )
-        difference = (clean.tensors[place] - corrupt.tensors[place]).detach()
-        products[place] = (difference * slope)[0]
-    found = []
-    for cell in cells:
-        product = products[cell.site.place]
-        found.append(float(product[mask_of(cell, product[None])].sum()))
-    return np.array(found)
+    return {place: mask.view(h, 1, d).expand(h, n, d)}

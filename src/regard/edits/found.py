@@ -72,6 +72,10 @@ class Effects:
     """
 
     run: str
+    metric: str
+    """What is measured: "logit difference" or "probability"."""
+    steps: int
+    """Points at which attribution takes the gradient, between the texts; 0: the corrupt text."""
     cells: tuple[Cell, ...]
     clean: Float[np.ndarray, " pairs"]
     """The metric of the clean texts."""
@@ -92,6 +96,15 @@ class Effects:
     def intervals(self) -> list[Interval]:
         """The mean effect of each site, with a bootstrap interval over pairs."""
         return bootstrap_means(self.examples)
+
+    @property
+    def aie(self) -> list[Interval]:
+        """The average indirect effect (AIE), the mean of m(corrupt | s ← clean) − m(corrupt).
+
+        Meng et al., 2022, arXiv:2202.05262, §2.1; of heads, Todd et al., 2024, arXiv:2310.15213.
+        Theirs are in probabilities: use the metric `probability`.
+        """
+        return bootstrap_means(self.examples * (self.clean - self.corrupt)[:, None])
 
     @property
     def beyond_control(self) -> float | None:
@@ -129,13 +142,15 @@ class Effects:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a record for each site, the largest effect on pairs that aren't held out first."""
-        intervals, held, limit = self.intervals, self.held_out, self.beyond_control
+        intervals, aie = self.intervals, self.aie
+        held, limit = self.held_out, self.beyond_control
         found = []
         for i in self.order:
             one = intervals[i]
             row: dict[str, Any] = {"site": self.cells[i].name, "effect": one.value}
             if held is not None:
                 row |= {"low": one.low, "high": one.high, "held_out": float(held[i])}
+            row["aie"] = aie[i].value
             if self.patching is not None and self.attribution is not None:
                 row["attribution"] = float(self.attribution[:, i].mean())
             if limit is not None:
@@ -160,17 +175,22 @@ class Effects:
         """Return what the table rests on, as text."""
         method = "attribution" if self.patching is None else "patching"
         found = [
-            f"{counted(len(self.examples), 'pair')}, by {method}: mean logit difference "
+            f"{counted(len(self.examples), 'pair')}, by {method}: mean {self.metric} "
             f"{self.clean.mean():.3f} for the clean texts, {self.corrupt.mean():.3f} for the "
             "corrupt ones",
             "effect of a site: the share of their difference that its clean value restores in the "
-            "corrupt text; 0: none, 1: all",
+            f"corrupt text; 0: none, 1: all; aie: the {self.metric} that it restores, on average",
         ]
         if self.held_out is not None:
             found.append("sorted by the first, third, … pair; held out: mean of the others")
         if (limit := self.beyond_control) is not None:
             controls = counted(self.control.shape[1], "random control")
             found.append(f"{controls}: effects up to {limit:.3f}")
+        if self.steps:
+            points = counted(self.steps, "point")
+            found.append(f"attribution: gradients at {points} between both texts, averaged")
+        if self.patching is None:
+            found.append("error of attribution: unknown without patching")
         return found + ([] if self.error is None else [str(self.error)])
 
     def figure(self) -> Figure:

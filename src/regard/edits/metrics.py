@@ -1,13 +1,31 @@
-"""Metrics of an effect: differences of logits of two continuations."""
+"""Metrics of an effect: a difference of logits of two continuations, or a probability of one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Protocol, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.text.tokenizer import Tokenizer, locate_unknown
+
+Measure: TypeAlias = Callable[[Float[Tensor, "b vocabulary"]], Float[Tensor, " b"]]
+"""The metric of one pair of texts, of the logits of the next token."""
+
+
+class Metric(Protocol):
+    """A metric, for each pair of texts."""
+
+    name: ClassVar[str]
+
+    def measures(self, n: int, tokenizer: Tokenizer) -> list[Measure]:
+        """Return the metric of each of n pairs.
+
+        Raises:
+            UserError: the words don't fit the pairs or the tokenizer.
+        """
 
 
 @dataclass(frozen=True)
@@ -20,6 +38,7 @@ class LogitDifference:
     'Rome Oslo'
     """
 
+    name: ClassVar[str] = "logit difference"
     right: tuple[str, ...]
     wrong: tuple[str, ...]
 
@@ -29,15 +48,43 @@ class LogitDifference:
         Raises:
             UserError: there are others than n, one can't be encoded, or two begin alike.
         """
-        for name, words in (("right", self.right), ("wrong", self.wrong)):
-            if len(words) not in (1, n):
-                raise UserError(f"metric: {len(words)} {name} words for {n} pairs of texts")
-        every = (words * n if len(words) == 1 else words for words in (self.right, self.wrong))
+        every = (_for_pairs(self.right, n, "right"), _for_pairs(self.wrong, n, "wrong"))
         numbered = enumerate(zip(*every, strict=True), 1)
         return [
-            _two_ids(tokenizer, right, wrong, f"pair {pair}" if n > 1 else "metric")
-            for pair, (right, wrong) in numbered
+            _two_ids(tokenizer, right, wrong, _where(pair, n)) for pair, (right, wrong) in numbered
         ]
+
+    def measures(self, n: int, tokenizer: Tokenizer) -> list[Measure]:
+        """Return the difference of logits for each of n pairs.
+
+        Raises:
+            UserError: as `for_pairs`.
+        """
+        return [partial(_difference, ids=ids) for ids in self.for_pairs(n, tokenizer)]
+
+
+@dataclass(frozen=True)
+class Probability:
+    """m = probability of the right next token, for each pair of texts.
+
+    >>> metric = Probability(right=("Rome",))
+    >>> (measure,) = metric.measures(1, run.tokenizer)
+    >>> measure(torch.zeros(1, 15))  # of 15 tokens with equal logits
+    tensor([0.0667])
+    """
+
+    name: ClassVar[str] = "probability"
+    right: tuple[str, ...]
+
+    def measures(self, n: int, tokenizer: Tokenizer) -> list[Measure]:
+        """Return the probability for each of n pairs.
+
+        Raises:
+            UserError: there are others than n words, or one can't be encoded.
+        """
+        words = enumerate(_for_pairs(self.right, n, "right"), 1)
+        tokens = [_first_id(tokenizer, word, _where(pair, n)) for pair, word in words]
+        return [partial(_probability, token=token) for token in tokens]
 
 
 def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> LogitDifference:
@@ -53,24 +100,57 @@ def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> 
     return LogitDifference(_words(right), _words(wrong))
 
 
+def probability(right: str | Sequence[str]) -> Probability:
+    """Return the metric of the right continuation, for all pairs or one for each.
+
+    Its first token counts, as the tokenizer encodes it alone. Effects in probabilities are those of
+    causal tracing (Meng et al., 2022, arXiv:2202.05262, §2.1).
+
+    >>> metric = probability("Rome")
+    >>> found = regard.trace(run, "Where was Ada born?", "Where was Bob born?", metric=metric)
+    >>> found.rows()[0]["site"]  # restores the whole difference
+    "decoder.0.residual at 3 'Ada'"
+    """
+    return Probability(_words(right))
+
+
 def _words(words: str | Sequence[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, where: str) -> tuple[int, int]:
+def _for_pairs(words: tuple[str, ...], n: int, name: str) -> tuple[str, ...]:
+    """Return a word for each of n pairs, of which there may be one for all."""
+    if len(words) not in (1, n):
+        raise UserError(f"metric: {len(words)} {name} words for {n} pairs of texts")
+    return words * n if len(words) == 1 else words
+
+
+def _where(pair: int, n: int) -> str:
+    return f"pair {pair}" if n > 1 else "metric"
+
+
+def _first_id(tokenizer: Tokenizer, word: str, where: str) -> int:
     with locate_unknown(where, tokenizer):
-        first, second = (tokenizer.encode(word)[:1] for word in (right, wrong))
-    if not first or not second:
-        raise UserError(f"{where}: a continuation is empty; name the right and the wrong word")
+        ids = tokenizer.encode(word)
+    if not ids:
+        raise UserError(f"{where}: a continuation is empty; name a word")
+    return ids[0]
+
+
+def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, where: str) -> tuple[int, int]:
+    first, second = (_first_id(tokenizer, word, where) for word in (right, wrong))
     if first == second:
-        same = tokenizer.decode(first)
+        same = tokenizer.decode([first])
         raise UserError(
             f"{where}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
             "others, or end the texts with what the two share"
         )
-    return first[0], second[0]
+    return first, second
 
 
-def differences(logits: Float[Tensor, "b vocabulary"], ids: tuple[int, int]) -> Float[Tensor, " b"]:
-    """Return the difference of two logits of each row."""
+def _difference(logits: Float[Tensor, "b vocabulary"], ids: tuple[int, int]) -> Float[Tensor, " b"]:
     return logits[:, ids[0]] - logits[:, ids[1]]
+
+
+def _probability(logits: Float[Tensor, "b vocabulary"], token: int) -> Float[Tensor, " b"]:
+    return logits.softmax(-1)[:, token]

@@ -3,8 +3,8 @@
 Shapes: b rows, n tokens, h heads, d channels.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
-from regard.edits.metrics import LogitDifference, differences
+from regard.edits.metrics import Measure, Metric
 from regard.edits.places import Hook, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site
 from regard.edits.sites import sites as all_sites
@@ -36,12 +36,21 @@ TOKENS_AT_ONCE = 2**14
 """Tokens of the rows of one batch."""
 
 
+Patch: TypeAlias = Mapping[str, Bool[Tensor, "*h n #d"]]
+"""The numbers of each place that a row takes from the source."""
+
+
 class Pair(NamedTuple):
-    """A clean and a corrupt text as a model's inputs, and the tokens of the metric."""
+    """A clean and a corrupt text as a model's inputs, and their metric."""
 
     clean: list[Tensor]
     corrupt: list[Tensor]
-    ids: tuple[int, int]
+    measure: Measure
+
+    @property
+    def swapped(self) -> "Pair":
+        """The pair whose clean text is patched with the corrupt one."""
+        return Pair(self.corrupt, self.clean, self.measure)
 
 
 def _texts(texts: str | Sequence[str]) -> list[str]:
@@ -61,7 +70,7 @@ def require_sites(chosen: str | Sequence[str]) -> None:
 
 
 def pairs_of(
-    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: LogitDifference
+    run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: Metric
 ) -> tuple[list[Pair], list[int]]:
     """Return the pairs as inputs, and the ids of the first clean text that the last stack reads.
 
@@ -74,8 +83,8 @@ def pairs_of(
     if len(clean) != len(corrupt) or not clean:
         raise UserError(f"effects: {len(clean)} clean texts and {len(corrupt)} corrupt ones")
     found = []
-    every = metric.for_pairs(len(clean), run.tokenizer)
-    for number, (one, other, ids) in enumerate(zip(clean, corrupt, every, strict=True), 1):
+    every = metric.measures(len(clean), run.tokenizer)
+    for number, (one, other, measure) in enumerate(zip(clean, corrupt, every, strict=True), 1):
         # As a question where the run answers: the last of the ways to read a text.
         inputs, others = text_inputs(run, one)[-1], text_inputs(run, other)[-1]
         if inputs[0].shape != others[0].shape:
@@ -83,7 +92,7 @@ def pairs_of(
             raise UserError(
                 f"pair {number}: the texts have {lengths} tokens; patching needs equal lengths"
             )
-        found.append(Pair(inputs, others, ids))
+        found.append(Pair(inputs, others, measure))
     return found, ids_read(run, found[0].clean)
 
 
@@ -127,18 +136,20 @@ def require_vectors(site: Site) -> Site:
     """Return the site.
 
     Raises:
-        UserError: it has numbers per query and key.
+        UserError: it has numbers per query and key, or the same values in both texts.
     """
+    if site.part == "positions":
+        raise UserError(f"site {site.name}: texts of equal length have the same positions")
     if site.part in PAIRS:
         raise UserError(f"site {site.name}: effects are of vectors; name heads, queries or keys")
     return site
 
 
-def metric_of(run: Run, inputs: Sequence[Tensor], ids: tuple[int, int]) -> Float[Tensor, " b"]:
+def metric_of(run: Run, inputs: Sequence[Tensor], measure: Measure) -> Float[Tensor, " b"]:
     """Return the metric of each row's next token."""
     model = run.model
     assert isinstance(model, LanguageModel | SequenceToSequence)
-    return differences(model.head(model.body(*inputs)[:, -1]), ids)
+    return measure(model.head(model.body(*inputs)[:, -1]))
 
 
 def gap_of(clean: float, corrupt: float, number: int) -> float:
@@ -152,12 +163,22 @@ def gap_of(clean: float, corrupt: float, number: int) -> float:
     return gap
 
 
-def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n d"]:
-    """Return the numbers of a place that belong to a cell."""
-    mask = torch.zeros_like(x[0], dtype=torch.bool)
+def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n 1"]:
+    """Return the heads and tokens of a place that belong to a cell."""
+    mask = torch.zeros_like(x[0, ..., :1], dtype=torch.bool)
     of_site = mask if cell.site.head is None else mask[cell.site.head]
     of_site[slice(None) if cell.position is None else cell.position] = True
     return mask
+
+
+def patch_of(cells: Iterable[Cell], source: Mapping[str, Tensor]) -> Patch:
+    """Return the patch of some cells together."""
+    found: dict[str, Tensor] = {}
+    for cell in cells:
+        place = cell.site.place
+        mask = mask_of(cell, source[place])
+        found[place] = found[place] | mask if place in found else mask
+    return found
 
 
 def rows_at_once(pair: Pair) -> int:
@@ -167,10 +188,7 @@ def rows_at_once(pair: Pair) -> int:
 
 @torch.no_grad()
 def patch_each(
-    run: Run,
-    pair: Pair,
-    patches: Sequence[tuple[str, Bool[Tensor, "*h n d"]]],
-    source: dict[str, Tensor],
+    run: Run, pair: Pair, patches: Sequence[Patch], source: Mapping[str, Tensor]
 ) -> np.ndarray:
     """Return the metric of the corrupt text with each patch: a row of a batch for each."""
     at_once, found = rows_at_once(pair), []
@@ -179,19 +197,18 @@ def patch_each(
         hooks = patch_hooks(some, source)
         inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
         with intercept_places(run.model, hooks):
-            found.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+            found.append(metric_of(run, inputs, pair.measure).double().cpu().numpy())
     return np.concatenate(found)
 
 
-def patch_hooks(
-    patches: Sequence[tuple[str, Tensor]], source: dict[str, Tensor]
-) -> dict[str, Hook]:
+def patch_hooks(patches: Sequence[Patch], source: Mapping[str, Tensor]) -> dict[str, Hook]:
     """Return a hook for each place, which patches its rows."""
     rows: dict[str, list[int]] = {}
-    for row, (place, _) in enumerate(patches):
-        rows.setdefault(place, []).append(row)
+    for row, patch in enumerate(patches):
+        for place in patch:
+            rows.setdefault(place, []).append(row)
     return {
-        place: patched_rows(own, torch.stack([patches[row][1] for row in own]), source[place])
+        place: patched_rows(own, torch.stack([patches[row][place] for row in own]), source[place])
         for place, own in rows.items()
     }
 

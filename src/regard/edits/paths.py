@@ -23,17 +23,17 @@ from torch import Tensor
 from regard.drawing import panels
 from regard.edits.activations import Recorder
 from regard.edits.found import Cell, counted
-from regard.edits.metrics import LogitDifference
+from regard.edits.metrics import Metric
 from regard.edits.parts import last_stack
 from regard.edits.patching import (
     Pair,
     cells_of,
     gap_of,
-    mask_of,
     metric_of,
     pairs_of,
     patch_each,
     patch_hooks,
+    patch_of,
     require_sites,
     require_vectors,
     rows_at_once,
@@ -101,8 +101,8 @@ class Paths:
     def lines(self) -> list[str]:
         """Return what the table rests on, as text."""
         return [
-            f"{counted(len(self.total), 'pair')}: shares of the logit difference of clean and "
-            "corrupt that the clean value of a site restores",
+            f"{counted(len(self.total), 'pair')}: shares of the metric's difference between clean "
+            "and corrupt that the clean value of a site restores",
             "total: through everything after the site; direct: with all later attention and "
             "feed-forward outputs of the corrupt text, and norms computed again; difference: total "
             "− direct",
@@ -127,7 +127,7 @@ def paths(
     clean: str | Sequence[str],
     corrupt: str | Sequence[str],
     *,
-    metric: LogitDifference,
+    metric: Metric,
     senders: str | Sequence[str] = "heads",
     receivers: str | Sequence[str] = (),
 ) -> Paths:
@@ -190,12 +190,12 @@ def _measure(
     branches = [site for site in all_sites(run) if branch_of(site) == site.place]
     clean, corrupt = Recorder([cell.site for cell in cells]), Recorder(branches)
     with intercept_places(run.model, clean.hooks):
-        high = float(metric_of(run, pair.clean, pair.ids))
+        high = float(metric_of(run, pair.clean, pair.measure))
     with intercept_places(run.model, corrupt.hooks):
-        low = float(metric_of(run, pair.corrupt, pair.ids))
+        low = float(metric_of(run, pair.corrupt, pair.measure))
     gap = gap_of(high, low, number)
     source, held = clean.tensors, corrupt.tensors
-    patches = [(cell.site.place, mask_of(cell, source[cell.site.place])) for cell in cells]
+    patches = [patch_of([cell], source) for cell in cells]
     direct, through = list[np.ndarray](), {end.name: list[np.ndarray]() for end in ends}
     at_once = rows_at_once(pair)
     for start in range(0, len(cells), at_once):
@@ -205,11 +205,13 @@ def _measure(
         inputs = [x.expand(len(cells[some]), *x.shape[1:]) for x in pair.corrupt]
         received = Recorder(ends)
         with intercept_places(run.model, in_turn([received.hooks, kept, sent])):
-            direct.append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+            direct.append(metric_of(run, inputs, pair.measure).double().cpu().numpy())
         for end in ends:
             hooks = {end.place: _set(received.tensors[end.place], end.head)}
             with intercept_places(run.model, hooks):
-                through[end.name].append(metric_of(run, inputs, pair.ids).double().cpu().numpy())
+                through[end.name].append(
+                    metric_of(run, inputs, pair.measure).double().cpu().numpy()
+                )
 
     def share(metrics: np.ndarray) -> np.ndarray:
         return (metrics - low) / gap

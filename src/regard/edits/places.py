@@ -20,6 +20,7 @@ from regard.attention import Attention, Mask
 from regard.attention.kernel import KernelAttention
 from regard.attention.softmax import ScoreAttention
 from regard.attention.state import last_real
+from regard.edits.positions import intercept_rotation, intercept_vectors, rotary_of
 from regard.edits.recurrent import intercept_recurrence
 from regard.edits.tokens import Reader, Tokens
 from regard.errors import UserError
@@ -217,9 +218,15 @@ def _intercept_stack(
     reader = readers[name]
     with ExitStack() as changed:
         if isinstance(stack, Transformer):
+            if (hook := hooks.get(f"{name}.positions")) is not None:
+                changed.enter_context(intercept_vectors(stack, reader, hook))
             if (hook := hooks.get(f"{name}.embedding")) is not None:
                 changed.enter_context(_intercept_embedding(stack, reader, hook))
-            for place, layer, of_rows in stack_layers(name, stack):
+            for i, (place, layer, of_rows) in enumerate(stack_layers(name, stack)):
+                rotary = rotary_of(stack, i)
+                if rotary is not None and (hook := hooks.get(f"{place}.positions")) is not None:
+                    assert isinstance(layer, Layer)
+                    changed.enter_context(intercept_rotation(layer, rotary, reader, hook))
                 own = {p: h for p, h in hooks.items() if p.startswith(f"{place}.")}
                 if any(not _is_attention(one) for one in own):
                     changed.enter_context(_intercept_layer(place, layer, readers[of_rows], own))

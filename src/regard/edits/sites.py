@@ -1,6 +1,6 @@
 """Sites: the editable places of a run, by name, with shape and cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from regard.edits.places import (
     stack_layers,
     stacks,
 )
+from regard.edits.positions import rotary_of
 from regard.edits.recurrent import state_places
 from regard.errors import UserError, alternatives
 from regard.explorer.states import state_width
@@ -23,10 +24,10 @@ from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.latent_attention import LatentSelfAttention
 from regard.models.layers import CrossAttention, Layer, SelfAttention
-from regard.models.perceiver import LatentLayer
+from regard.models.perceiver import LatentLayer, PerceiverDecoder
 from regard.models.recurrent import Recurrence
 from regard.models.seq2seq import GlobalAttention
-from regard.models.transformer import Transformer
+from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.runs.run import Run
 
 Shape: TypeAlias = tuple[int | str, ...]
@@ -83,20 +84,10 @@ def model_sites(model: Model) -> Iterator[Site]:
     for parts in attention_layers(model):
         attention[parts.place] = list(_attention_sites(parts))
     for name, stack in stacks(model).items():
-        width = stack.embedding.embedding_dim
         if isinstance(stack, Transformer):
-            width = stack.width
-            yield _plain(f"{name}.embedding", width)
-            for place, layer, reader in stack_layers(name, stack):
-                rows = "l" if reader == LATENTS else "n"
-                yield _plain(f"{place}.residual", width, rows)
-                for branch in _branches(layer):
-                    owner = {"attention": place, "cross": f"{place}.cross"}.get(branch)
-                    yield from attention.get(owner or "", ())
-                    yield _plain(f"{place}.{branch}", width, rows)
-                    yield _plain(f"{place}.residual.{branch}", width, rows)
+            yield from _transformer_sites(name, stack, attention)
         else:
-            yield _plain(f"{name}.embedding", width)
+            yield _plain(f"{name}.embedding", stack.embedding.embedding_dim)
         if isinstance(stack, FixedWindowDecoder):
             yield _plain(f"{name}.hidden", stack.hidden.out_features)
         recurrence = getattr(stack, "recurrence", None)
@@ -108,6 +99,28 @@ def model_sites(model: Model) -> Iterator[Site]:
                     site = f"{place}.{part}"
                     yield Site(site, site, None, ("n", width), "a step per token")
     yield from attention.get("decoder.cross", ())
+
+
+def _transformer_sites(
+    name: str,
+    stack: Decoder | Encoder | PerceiverDecoder,
+    attention: Mapping[str, Sequence[Site]],
+) -> Iterator[Site]:
+    """The sites of a stack, with those of its attention layers."""
+    if stack.absolute is not None:
+        of_tokens = stack.embedding.embedding_dim if stack.concatenated else 0
+        yield _plain(f"{name}.positions", stack.width - of_tokens)
+    yield _plain(f"{name}.embedding", stack.width)
+    for i, (place, layer, reader) in enumerate(stack_layers(name, stack)):
+        rows = "l" if reader == LATENTS else "n"
+        yield _plain(f"{place}.residual", stack.width, rows)
+        if rotary_of(stack, i) is not None:
+            yield _plain(f"{place}.positions", 1)
+        for branch in _branches(layer):
+            owner = {"attention": place, "cross": f"{place}.cross"}.get(branch)
+            yield from attention.get(owner or "", ())
+            yield _plain(f"{place}.{branch}", stack.width, rows)
+            yield _plain(f"{place}.residual.{branch}", stack.width, rows)
 
 
 def _branches(layer: Layer | LatentLayer) -> Iterator[str]:
@@ -202,4 +215,10 @@ def find_site(known: Mapping[str, Site], name: str) -> Site:
     heads = [site for site in known.values() if site.head is not None and site.place == owner]
     if heads and head.isdecimal():
         raise UserError(f"site {name}: {owner} has {len(heads)} heads, numbered from 0")
-    raise UserError(f"site {name}: is not in this model; {alternatives(name, known)}")
+    near = alternatives(name, known)
+    if name.endswith(".positions"):
+        near = (
+            "positions are a site of learned, sinusoidal and one-hot ones, and of layers with "
+            f"rotary ones without dynamic scaling; biases are part of scores; {near}"
+        )
+    raise UserError(f"site {name}: is not in this model; {near}")

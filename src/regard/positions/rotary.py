@@ -4,7 +4,7 @@ import math
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64, Int, Shaped
 from torch import Tensor, nn
 
 Rotation: TypeAlias = tuple[Float[Tensor, "rows 1 n r"], Float[Tensor, "rows 1 n r"]]
@@ -30,6 +30,7 @@ class Rotary(nn.Module):
     def __init__(self, frequencies: Float64[Tensor, " half"], *, length: int) -> None:
         """For `length` positions, and r = 2 · half coordinates."""
         super().__init__()
+        self.frequencies = frequencies
         angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
         self.register_buffer("turns", torch.stack(_cos_sin(angles)), persistent=False)
 
@@ -37,6 +38,10 @@ class Rotary(nn.Module):
         """Return the rotation of each position, which is below `length`."""
         cos, signed_sin = self.turns[:, positions].unsqueeze(2).to(dtype)
         return cos, signed_sin
+
+    def at(self, positions: Float64[Tensor, "rows n"], dtype: torch.dtype) -> Rotation:
+        """Return the rotation of positions that may be negative, fractions, or beyond `length`."""
+        return _rotation(positions, self.frequencies, dtype)
 
 
 class DynamicRotary(nn.Module):
@@ -68,9 +73,14 @@ class DynamicRotary(nn.Module):
         length = max(int(positions.max()) + 1, self.original_length)
         growth = self.factor * length / self.original_length - (self.factor - 1)
         base = self.base * growth ** (self.d / (self.d - 2))
-        angles = positions[:, None, :, None] * frequencies(self.d, base).to(positions.device)
-        cos, signed_sin = _cos_sin(angles)
-        return cos.to(dtype), signed_sin.to(dtype)
+        return _rotation(positions, frequencies(self.d, base), dtype)
+
+
+def _rotation(
+    positions: Shaped[Tensor, "rows n"], frequencies: Float64[Tensor, " half"], dtype: torch.dtype
+) -> Rotation:
+    cos, signed_sin = _cos_sin(positions[:, None, :, None] * frequencies.to(positions.device))
+    return cos.to(dtype), signed_sin.to(dtype)
 
 
 def _cos_sin(

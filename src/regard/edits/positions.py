@@ -1,0 +1,73 @@
+"""Positions of a Transformer, intercepted: vectors of the input, and the numbers that rotate.
+
+Learned, sinusoidal and one-hot positions are vectors that join the embeddings. Rotary positions are
+a number for each token, by which a layer rotates queries and keys.
+
+Shapes: b rows, n tokens.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.edits.tokens import Reader, Tokens
+from regard.explorer.calls import replaced
+from regard.models.layers import Layer
+from regard.models.tensors import Rope
+from regard.models.transformer import Transformer
+from regard.positions import Rotary
+
+Hook = Callable[[Tensor, Tokens, Tokens], Tensor]
+
+
+def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
+    """Return the rotary positions of a layer by its number; None with others, or none.
+
+    Dynamic scaling has no rotation of one position: the largest changes all.
+    """
+    kind = dict(enumerate(stack.rotary_of, stack.first_layer)).get(layer)
+    found = None if kind is None else stack.rotary[kind]
+    return found if isinstance(found, Rotary) else None
+
+
+@contextmanager
+def intercept_vectors(stack: Transformer, reader: Reader, hook: Hook) -> Iterator[None]:
+    """Call a hook with the position vectors of the input, of each row."""
+    embed, absolute = stack._embed, stack.absolute
+    assert absolute is not None
+    compute = absolute.forward
+
+    def embedded(input_ids: Tensor, *rest: Any) -> Any:
+        def forward(positions: Tensor) -> Tensor:
+            vectors = compute(positions)
+            vectors = vectors.expand(len(input_ids), *vectors.shape[1:])
+            return hook(vectors, reader.now, reader.now)
+
+        with replaced(absolute, forward=forward):
+            return embed(input_ids, *rest)
+
+    with replaced(stack, _embed=embedded):
+        yield
+
+
+@contextmanager
+def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook) -> Iterator[None]:
+    """Call a hook with the position of each token, and rotate by those that it returns."""
+
+    def rotated(x: Tensor, rope: Rope) -> Rope:
+        tokens = reader.now
+        own = tokens.positions.expand(len(x), -1)[..., None].double()
+        positions = hook(own, tokens, tokens)
+        moved = (positions != own)[:, None]
+        cos, sin = rotary.at(positions[..., 0], rope[0].dtype)
+        return torch.where(moved, cos, rope[0]), torch.where(moved, sin, rope[1])
+
+    def from_positions(compute: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, rope, *rest: compute(x, rotated(x, rope), *rest)
+
+    forward, extend = from_positions(layer.forward), from_positions(layer.extend)
+    with replaced(layer, forward=forward, extend=extend):
+        yield
