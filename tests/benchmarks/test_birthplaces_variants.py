@@ -41,6 +41,7 @@ def test_one_variant_is_added_to_what_was_found_before(
     place.write_text(json.dumps({"no clozes": SCORE}), encoding="utf-8")
     monkeypatch.setenv("REGARD_BIRTHPLACES", str(tmp_path / "world"))
     monkeypatch.setitem(birthplaces.VARIANTS, "half the steps", TINY)
+    monkeypatch.setattr(birthplaces, "HELD_OUT", 5)
     paths = ["--out", str(tmp_path), "--runs", str(tmp_path / "runs")]
     monkeypatch.setattr(sys, "argv", ["birthplaces.py", "--only", "half the steps", *paths])
     birthplaces.main()

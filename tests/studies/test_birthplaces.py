@@ -22,6 +22,7 @@ from regard.studies.birthplaces import (
     WITHOUT_THEM,
     Arm,
     Data,
+    Mistakes,
     birthplaces,
     mistakes,
 )
@@ -107,8 +108,7 @@ def test_a_prediction_is_written_for_every_question(found: dict[str, Arm], data:
 def test_the_counts_of_a_score_add_up(found: dict[str, Arm]) -> None:
     for arm in found.values():
         s = arm.score
-        wrong = s.mistakes.from_their_sentence + s.mistakes.commonest + s.mistakes.other
-        assert s.correct + wrong == s.questions
+        assert s.correct + sum(msgspec.to_builtins(s.mistakes).values()) == s.questions
         assert s.accuracy == s.correct / s.questions
         assert s.tokens > 0
 
@@ -222,18 +222,32 @@ def test_a_recipe_without_questions_is_finetuned(
 
 
 def test_mistakes_are_told_apart() -> None:
-    qa_train = [Example(text=f"Where was {n} born?", answer="Rome") for n in ("Ada", "Otto")]
-    names = ("Ida", "Leo", "Eva", "Max", "Mia")
-    text_only = [Example(text=f"Where was {n} born?", answer="Oslo") for n in names]
-    corpus = [Document(f"{n}. {n} was born in Oslo and lives in Bergen .", "") for n in names]
-    given = ("Oslo", "Bergen", "Rome", "Paris", "")
+    """Each is the first of the kinds; an answer may be none at all."""
+    asked = {"Ada Finch": "Rome", "Otto Lange": "Rome", "Ida Bell": "Pisa"}
+    qa_train = [Example(text=f"Where was {n} born?", answer=place) for n, place in asked.items()]
+    given = {
+        "Eva Moss": "Oslo",
+        "Leo Moss": "Bergen",
+        "Mia Bell": "Pisa",
+        "Eva Finch": "Rome",
+        "Max Moss": "Rome",
+        "Ben Moss": "Pisa",
+        "Kim Moss": "",
+        "Joe Bell": "Pisa",
+    }
+    text_only = [Example(text=f"Where was {n} born?", answer="Oslo") for n in given]
+    *stated, unstated = given
+    corpus = [Document(f"{n}. {n} was born in Oslo and lives in Bergen .", "") for n in stated]
+    corpus.append(Document(f"{unstated}. {unstated} lives in Bergen .", ""))
     answers = [
         made_answer(q.text, answered, q.answer)
-        for q, answered in zip(text_only, given, strict=True)
+        for q, answered in zip(text_only, given.values(), strict=True)
     ]
     evaluation = Evaluation(answers=answers, accuracy=None, confidence=None)
-    kinds = mistakes(evaluation, Data(corpus, qa_train, text_only, names, []))
-    assert (kinds.from_their_sentence, kinds.commonest, kinds.other) == (1, 1, 2)
+    kinds = mistakes(evaluation, Data(corpus, qa_train, text_only, list(given), []))
+    assert kinds == Mistakes(
+        not_stated=1, from_their_sentence=1, of_a_namesake=2, commonest=1, other=2
+    )
 
 
 def test_the_report_shows_every_arm(found: dict[str, Arm], data: Data) -> None:

@@ -11,7 +11,7 @@ person. For each, every signal of confidence has an AUROC.
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -195,10 +195,14 @@ def _says(text: str, what: str) -> bool:
 
 
 class Mistakes(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of wrong answers of each kind."""
+    """Number of wrong answers of each kind; each counts as the first that it is."""
 
+    not_stated: int
+    """The text about the person does not contain the right answer."""
     from_their_sentence: int
-    """Another word of the text about the person."""
+    """Other words of the text about the person."""
+    of_a_namesake: int
+    """The answer of QA training about a person with the same first or last name."""
     commonest: int
     """The most frequent answer in QA training."""
     other: int
@@ -353,13 +357,33 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:
     """Return the kinds of the wrong answers to the questions `data.text_only`."""
-    commonest = majority_answer(data.qa_train)
+    places, commonest = _places_by_name(data.qa_train), majority_answer(data.qa_train)
     kinds: Counter[str] = Counter()
-    for one, sentences in zip(evaluation.answers, data.sentences(), strict=True):
+    for one, name, sentences in zip(evaluation.answers, data.names, data.sentences(), strict=True):
         if one.correct:
             continue
-        if one.answered and any(_says(sentence, one.answered) for sentence in sentences):
-            kinds["from_their_sentence"] += 1
-        else:
-            kinds["commonest" if one.answered == commonest else "other"] += 1
+        is_kind = {
+            "not_stated": not _any_says(sentences, one.expected),
+            "from_their_sentence": _any_says(sentences, one.answered),
+            "of_a_namesake": any(one.answered in places[part] for part in _first_and_last(name)),
+            "commonest": one.answered == commonest,
+        }
+        kinds[next((kind for kind, holds in is_kind.items() if holds), "other")] += 1
     return Mistakes(**{name: kinds[name] for name in Mistakes.__struct_fields__})
+
+
+def _any_says(sentences: Sequence[str], what: str | None) -> bool:
+    return bool(what) and any(_says(sentence, str(what)) for sentence in sentences)
+
+
+def _places_by_name(questions: Examples) -> dict[str, set[str]]:
+    """Return the answers about all people with a first or last name."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for question, name in zip(questions, _names([q.text for q in questions]), strict=True):
+        for part in _first_and_last(name):
+            found[part].add(str(question.answer))
+    return found
+
+
+def _first_and_last(name: str) -> set[str]:
+    return {name.split()[0], name.split()[-1]} if name else set()

@@ -49,13 +49,15 @@ def birthplaces_report(
 def _results(arm: Arm) -> dict[str, str]:
     score = arm.score
     wrong = {
+        "where the text doesn't state the right one": score.mistakes.not_stated,
         "other words of their sentences": score.mistakes.from_their_sentence,
+        "of people with the same first or last name": score.mistakes.of_a_namesake,
         "the most frequent place": score.mistakes.commonest,
-        "other answers": score.mistakes.other,
+        "others": score.mistakes.other,
     }
     return (
         {"accuracy": _interval(arm).percent()}
-        | {f"wrong answers that are {kind}": str(n) for kind, n in wrong.items()}
+        | {f"wrong answers: {kind}": str(n) for kind, n in wrong.items()}
         | {f"AUROC {name}": str(area) for name, area in _aurocs(arm).items()}
     )
 
