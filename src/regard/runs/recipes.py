@@ -104,7 +104,9 @@ _COURSE = Recipe(
 _MODERN = msgspec.structs.replace(
     _DEFAULT,
     data=DataConfig(validation=0.0),
-    objective=ObjectiveConfig(next_token=0.1, clozes=0.65, questions=0.25, question_batch=256),
+    objective=ObjectiveConfig(
+        next_token=0.1, clozes=0.65, cloze_relevance=16, questions=0.25, question_batch=256
+    ),
     training=TrainingConfig(steps=1200, lr=2e-3, optimizer=MuonConfig(), checkpoint_every=100),
 )
 """The course's task with better results: text, clozes and questions together."""
