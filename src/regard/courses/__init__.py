@@ -9,6 +9,7 @@ from regard.courses.course import (
     all_corrections,
     all_parts,
     find_part,
+    joined_lines,
     require_course,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "all_corrections",
     "all_parts",
     "find_part",
+    "joined_lines",
     "require_course",
 ]

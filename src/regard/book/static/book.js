@@ -1,4 +1,4 @@
-// The book's page: contents, search, keys and sliders. It fetches nothing and computes no results.
+// The book's page: contents, search, keys and sliders, which look numbers up. It fetches nothing.
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -104,7 +104,7 @@ function search() {
     course.hidden = !$("li:not([hidden])", course);
     if (words.length) course.open = true;
   }
-  found.textContent = words.length ? `${hits} of ${texts.size} questions` : "";
+  found.textContent = words.length ? `${hits} of ${texts.size} pages` : "";
 }
 field.addEventListener("input", search);
 $("form", nav).addEventListener("submit", (event) => {
@@ -170,4 +170,4 @@ function start(root) {
   inputs.forEach((input, axis) => input.addEventListener("input", () => update(axis)));
   update(inputs.length > 1 ? 1 : 0);
 }
-$$(".slider").forEach(start);
+$$(".slider:not(.live)").forEach(start);
