@@ -21,8 +21,9 @@ from regard.tasks.world import WorldConfig, make_world
 FOLDER = Path(__file__).parent.parent / "src/regard/book/live_model"
 WORLD = WorldConfig(people=80, absent=0, places=20, biographies=12)
 SETTINGS = (
+    "tokenizer.unknown=unk",
     "model.n_layers=3",
-    "model.d_model=96",
+    "model.d_model=80",
     "model.activation=gelu-tanh",
     "model.tie_head=true",
     "model.context_length=128",

@@ -10,8 +10,11 @@ from regard.book.lessons import Lesson, all_lessons, find_exercise, read_lessons
 from regard.book.live import live_run
 from regard.book.mathematics import with_math
 from regard.courses import all_parts
+from regard.decoding.generate import generate
 from regard.errors import UserError
+from regard.explorer.look import adapter_of
 from regard.studies.registry import all_studies
+from regard.tasks.names import FIRST_NAMES, PLACES
 
 LESSONS = pytest.mark.parametrize("lesson", all_lessons(), ids=lambda one: one.name)
 LONGEST_SENTENCE = {"next": 64}
@@ -71,12 +74,47 @@ def test_an_incomplete_lesson_is_named() -> None:
 # ---- what the lessons say of the live model
 
 
-def heads(text: str) -> torch.Tensor:
-    """Weights of all heads on a text, layer by layer."""
-    run = live_run()
-    maps = []
-    for layer in run.language_model.body.layers:  # type: ignore[union-attr]
-        layer.self_attention.attention.register_forward_hook(  # type: ignore[union-attr, operator]
-            lambda module, given, _: maps.append(module.weights(*given, mask=None))
-        )
-    raise NotImplementedError
+def heads(text: str) -> list[torch.Tensor]:
+    """Weights of each layer's heads on a text."""
+    (only,) = adapter_of(live_run()).attention_maps(text)
+    return [layer.record.weights[0] for layer in only.layers]
+
+
+def entropy(weights: torch.Tensor) -> torch.Tensor:
+    """Of the last query's weights, in nats."""
+    last = weights[:, -1]
+    return -(last * last.clamp_min(1e-9).log()).sum(-1).mean()
+
+
+def loss(text: str) -> float:
+    ids = torch.tensor([live_run().tokenizer.encode(text)])
+    with torch.no_grad():
+        logits = live_run().language_model(ids)
+    return torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]).item()
+
+
+TEXTS = ("Yara Linden was born in", "Selma is a nurse. Selma likes", "a model has weights and")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_heads_are_as_the_lessons_say(text: str) -> None:
+    first, second, third = heads(text)
+    assert entropy(first) > max(entropy(second), entropy(third))
+    spaces = torch.tensor([letter == " " for letter in text])
+    later = int(spaces.nonzero()[0]) + 1
+    assert second[3][later:, spaces].sum(-1).mean() > 0.6
+
+
+def test_words_in_reverse_order_have_a_higher_loss() -> None:
+    (lesson,) = (one for one in all_lessons() if one.name == "training")
+    usual, backwards, letters = map(loss, lesson.examples)
+    assert lesson.examples[1].split() == lesson.examples[0].split()[::-1]
+    assert usual < backwards < letters
+
+
+def test_an_unknown_name_gets_a_place() -> None:
+    (lesson,) = (one for one in all_lessons() if one.name == "knowledge")
+    known, unknown = generate(live_run(), lesson.examples, raw=True, max_new_tokens=14)
+    assert known.startswith("Yara Linden was born in Elmowick.")
+    assert "Maja" not in FIRST_NAMES
+    assert unknown.split()[5].rstrip(".") in PLACES

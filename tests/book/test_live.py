@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import tiny_model
 
 from regard.book.live import live_data, live_run, page_model
 from regard.files import pack_tensors
 from regard.models.config import DecoderConfig
+from tiny_models import tiny_model
 
-SENTENCES = ("The query reads the keys.", "Where was Ada born?", "naïve 北 7", "e")
+SENTENCES = ("The query reads the keys.", "Where was Ada born?", "naïve 北 <sep>", "e")
 READ = """
 const { model, texts } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const loaded = loadModel(model);

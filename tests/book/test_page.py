@@ -145,7 +145,8 @@ def test_lines_to_choose_stand_before_the_answer() -> None:
 
 def test_heads_can_be_looked_at() -> None:
     page = book_html(tiny_book())
-    assert page.count("<iframe srcdoc=") == 3
+    assert page.count('<details class="explorer-view">') == 3
+    assert page.count("function render(") == 1, "of the explorer, which all views share"
     assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in page
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from regard.config import Config, convert, parse_toml
-from regard.courses import Option, joined_lines
-from regard.courses.course import Text
+from regard.courses import Option
+from regard.courses.course import Text, joined_lines
 from regard.errors import UserError
 from regard.exercises.exercise import Exercise
 from regard.exercises.registry import EXERCISES
@@ -51,6 +51,8 @@ class Lesson(Config, frozen=True):
     """View of the live model."""
     sentence: str = ""
     """Text that the view shows at first."""
+    head: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] = "1.1"
+    """Layer and head that the view shows at first."""
     examples: tuple[str, ...] = ()
     """Further texts, a button each."""
     study: str | None = None
@@ -89,7 +91,7 @@ def read_lessons(text: str, *, where: str) -> tuple[Lesson, ...]:
     return tuple(
         convert(
             {
-                name: value.strip() if name in _AS_WRITTEN else joined_lines(value)
+                name: value.strip("\n") if name in _AS_WRITTEN else joined_lines(value)
                 for name, value in table.items()
             },
             Lesson,

@@ -48,7 +48,9 @@ def page_model(config: Any, vocabulary: dict[str, int], weights: bytes) -> dict[
     if config != fixed:
         raise ValueError("live_model.js computes a decoder with gelu-tanh and a tied head alone")
     return {
-        "config": {name: value for name, value in msgspec.to_builtins(config).items() if name in _FIELDS},
+        "config": {
+            name: value for name, value in msgspec.to_builtins(config).items() if name in _FIELDS
+        },
         "tokens": sorted(vocabulary, key=vocabulary.__getitem__),
         "weights": b64encode(weights).decode(),
     }

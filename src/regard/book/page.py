@@ -24,6 +24,7 @@ from regard.derivations import Step
 from regard.drawing import COLORS
 from regard.errors import UserError
 from regard.explorer.page import in_notebook, page_script
+from regard.explorer.page import page as explorer_page
 from regard.files import content_policy, inert, write_file
 from regard.studies.finding import Finding, Verdict
 from regard.studies.quotations import corrections_of
@@ -224,6 +225,7 @@ def _environment() -> jinja2.Environment:
         "counted": _counted,
         "font": _font,
         "kinds": _KINDS,
+        "explorer_page": explorer_page,
         "live_data": live_data,
         "mark": lambda verdict: _MARKS[verdict],
         "outcome": _outcome,

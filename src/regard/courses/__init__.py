@@ -9,7 +9,6 @@ from regard.courses.course import (
     all_corrections,
     all_parts,
     find_part,
-    joined_lines,
     require_course,
 )
 
@@ -22,6 +21,5 @@ __all__ = [
     "all_corrections",
     "all_parts",
     "find_part",
-    "joined_lines",
     "require_course",
 ]

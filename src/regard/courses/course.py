@@ -186,7 +186,9 @@ def read_corrections(text: str, course: str, *, where: str) -> tuple[Correction,
     tables = parse_toml(text, where=where).get("corrections", [])
     return tuple(
         convert(
-            {"course": course, **joined_lines(table)}, Correction, where=f"{where}, correction {index}"
+            {"course": course, **joined_lines(table)},
+            Correction,
+            where=f"{where}, correction {index}",
         )
         for index, table in enumerate(tables, 1)
     )

@@ -113,6 +113,14 @@ $("form", nav).addEventListener("submit", (event) => {
   if (field.value && first) first.click();
 });
 
+// ---- views of the explorer: each is the page that all share, with its own data
+
+function look(details) {
+  const { page } = JSON.parse($("#explorer-page").textContent);
+  $("iframe", details).srcdoc = page.replace('{"title":""}', () => $("script", details).textContent);
+}
+for (const details of $$(".explorer-view")) details.addEventListener("toggle", () => look(details), { once: true });
+
 // ---- sliders
 
 const SIZE = { width: 360, height: 150, left: 6, right: 354, top: 6, bottom: 132 };
@@ -125,7 +133,7 @@ function svg(name, attributes, text = "") {
 }
 
 function start(root) {
-  const { axes, results, log, numbers } = JSON.parse($("script", root).textContent);
+  const { axes, results, log, numbers } = JSON.parse($(`#${root.dataset.numbers}`).textContent);
   const inputs = $$("input", root), cells = $$("td", root), colors = $$(".key path", root).map((path) => path.getAttribute("stroke"));
   const at = () => inputs.map((input) => +input.value);
   const look = (place) => numbers[place.reduce((index, each, axis) => index * axes[axis].length + each, 0)];

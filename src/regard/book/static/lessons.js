@@ -12,14 +12,14 @@ function html(name, attributes = {}, ...children) {
   return element;
 }
 
-const shownToken = (id) => model().tokens[id].replace(" ", "␣").replace(/^<0x(..)>$/, "$1");
+const shownToken = (id) => model().tokens[id].replace(" ", "␣").replace("<unknown>", "?");
 const rounded = (value, digits = 2) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
-const percent = (value) => `${Math.round(100 * value)} %`;
+const percent = (value) => `${Math.round(100 * value)}\u00a0%`;
 
 // ---- controls: each returns a function that reads its value
 
 class Controls {
-  constructor(root, redraw) { Object.assign(this, { root, redraw }); }
+  constructor(root, text, start, redraw) { Object.assign(this, { root, text, start, redraw }); }
 
   add(label, input, ...after) {
     input.addEventListener("input", () => this.redraw());
@@ -49,10 +49,14 @@ class Controls {
 
   head() {
     const { n_layers, n_heads } = model().config;
-    const options = Array.from({ length: n_layers * n_heads }, (_, i) =>
-      html("option", { value: i }, `layer ${Math.floor(i / n_heads) + 1}, head ${(i % n_heads) + 1}`));
+    const places = Array.from({ length: n_layers * n_heads }, (_, i) => [Math.floor(i / n_heads) + 1, (i % n_heads) + 1]);
+    const options = places.map(([layer, head]) => html("option", { value: `${layer}.${head}` }, `layer ${layer}, head ${head}`));
     const select = this.add("Head", html("select", {}, ...options));
-    return (layers) => layers[Math.floor(select.value / n_heads)][select.value % n_heads];
+    select.value = this.start;
+    return (layers) => {
+      const [layer, head] = select.value.split(".");
+      return layers[layer - 1][head - 1];
+    };
   }
 
   check(label) {
@@ -198,12 +202,12 @@ const VIEWS = {
     return ({ ids, layers }) => {
       const maps = layers.flatMap((heads, layer) => heads.map(({ weights }, head) => {
         const name = `layer ${layer + 1}, head ${head + 1}`;
-        const rows = weights.slice(1).map((row, i) => [row[i], row[i + 1], row[0]]);
-        const [previous, own, first] = rows.length ? [0, 1, 2].map((which) => mean(rows.map((row) => row[which]))) : [0, 1, 1];
-        const shares = `previous ${percent(previous)}, itself ${percent(own)}, first ${percent(first)}`;
+        const share = (weight) => percent(ids.length > 1 ? mean(weights.slice(1).map(weight)) : 0);
+        const spaces = (row) => row.reduce((sum, weight, j) => sum + (shownToken(ids[j]) === "␣" ? weight : 0), 0);
+        const shares = `previous ${share((row, i) => row[i])}, spaces ${share(spaces)}, first ${share((row) => row[0])}`;
         return html("figure", {}, map(ids, weights, `weights of ${name}`, false), html("figcaption", {}, html("b", {}, name), html("br"), shares));
       }));
-      return [html("div", { class: "maps" }, ...maps), say("Mean weights of the previous token, of the token itself and of the first token, from the second token on.")];
+      return [html("div", { class: "maps" }, ...maps), say("Mean weights of the previous token, of all spaces and of the first token, from the second query on.")];
     };
   },
 
@@ -222,7 +226,7 @@ const VIEWS = {
       let rest = Math.random();
       const likely = chances(forward(model(), ids).logits.at(-1));
       const [id] = likely.find(([, chance]) => (rest -= chance) <= 0) ?? likely[0];
-      if (/^<[a-z]/.test(model().tokens[id])) return;  // the end of a text
+      if (model().tokens[id].length > 1) return; // a special token ends the text
       written += model().tokens[id];
       controls.redraw(false);
       writing = setTimeout(() => write(left - 1, prompt), 0);
@@ -250,12 +254,11 @@ const VIEWS = {
 
 function startLive(root) {
   const text = $("input", root), stage = $(".stage", root);
-  const controls = new Controls($(".controls", root), (changed = true) => {
+  const controls = new Controls($(".controls", root), text, root.dataset.head, (changed = true) => {
     const ids = encode(model(), text.value).slice(0, model().config.context_length);
     stage.replaceChildren(...(ids.length ? draw({ ids, changed, ...forward(model(), ids) }) : [say("Type a sentence.")]));
     measure();
   });
-  controls.text = text;
   const draw = VIEWS[root.dataset.view](controls);
   text.addEventListener("input", () => controls.redraw());
   for (const button of $$(".examples button", root)) {

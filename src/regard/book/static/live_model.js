@@ -25,13 +25,8 @@ function loadModel({ config, tokens, weights }) {
   return { config, tensors, tokens, ids: new Map(tokens.map((token, id) => [token, id])) };
 }
 
-// A character is a token, or its UTF-8 bytes are.
-function encode(model, text) {
-  const name = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
-  const bytes = (letter) => [...new TextEncoder().encode(letter)].map(name);
-  const names = [...text].flatMap((letter) => (model.ids.has(letter) ? [letter] : bytes(letter)));
-  return names.map((token) => model.ids.get(token));
-}
+// A character is a token; others are the token for unknown text.
+const encode = (model, text) => [...text].map((letter) => model.ids.get(letter) ?? model.ids.get("<unknown>"));
 
 // ---- operations
 
