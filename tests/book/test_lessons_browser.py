@@ -90,7 +90,7 @@ def test_weights_of_a_sentence_are_those_of_the_library(browser: "Browser", fold
 def test_the_query_moves_by_keys(browser: "Browser", folder: Path) -> None:
     with watched(browser, folder / "index.html") as tab:
         lesson = opened(tab, "one-head")
-        query = lesson.get_by_label("Query")
+        query = lesson.get_by_role("slider", name="Query")
         query.focus()
         tab.keyboard.press("Home")
         assert query.get_attribute("aria-valuetext") == "1: Y"
@@ -117,7 +117,7 @@ def test_a_divisor_sharpens_the_weights(browser: "Browser", folder: Path) -> Non
         lesson = opened(tab, "scale")
         trained, other = lesson.locator("tbody tr td:nth-child(2)").all_inner_texts()
         assert float(other) > float(trained)
-        lesson.get_by_label("divided by").focus()
+        lesson.get_by_role("slider", name="divided by").focus()
         tab.keyboard.press("End")
         assert float(lesson.locator("tbody tr td:nth-child(2)").last.inner_text()) < 0.1
 
@@ -125,7 +125,7 @@ def test_a_divisor_sharpens_the_weights(browser: "Browser", folder: Path) -> Non
 def test_a_greedy_continuation_is_that_of_the_library(browser: "Browser", folder: Path) -> None:
     with watched(browser, folder / "index.html") as tab:
         lesson = opened(tab, "knowledge")
-        lesson.get_by_label("Top k").focus()
+        lesson.get_by_role("slider", name="Top k").focus()
         tab.keyboard.press("Home")
         (known, _) = all_lessons()[10].examples
         (expected,) = generate(live_run(), [known], raw=True, max_new_tokens=60)

@@ -169,7 +169,7 @@ function start(root) {
     inputs.forEach((input, axis) => {
       const value = axes[axis][input.value];
       input.setAttribute("aria-valuetext", value);
-      $("output", input.parentElement).textContent = value;
+      $("b", input.parentElement).textContent = value;
     });
     look(at()).forEach((value, which) => { cells[which].textContent = value === null ? "–" : value; });
     draw(moved);

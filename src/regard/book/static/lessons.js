@@ -16,7 +16,7 @@ const shownToken = (id) => model().tokens[id].replace(" ", "␣").replace("<unkn
 const rounded = (value, digits = 2) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
 const percent = (value) => `${Math.round(100 * value)}\u00a0%`;
 
-// ---- controls: each returns a function that reads its value
+// ---- controls: each returns a function that reads its value, which is shown in bold
 
 class Controls {
   constructor(root, text, start, redraw) { Object.assign(this, { root, text, start, redraw }); }
@@ -28,7 +28,7 @@ class Controls {
   }
 
   range(label, { min, max, step = 1, value, show = String }) {
-    const output = html("output"), input = this.add(label, html("input", { type: "range", min, max, step, value }), output);
+    const output = html("b"), input = this.add(label, html("input", { type: "range", min, max, step, value }), output);
     return () => {
       output.textContent = show(+input.value);
       input.setAttribute("aria-valuetext", output.textContent);
@@ -38,7 +38,7 @@ class Controls {
 
   // The position of a token; at first that of the last one.
   token(label) {
-    const output = html("output"), input = this.add(label, html("input", { type: "range", min: 0, max: 1000, value: 1000 }), output);
+    const output = html("b"), input = this.add(label, html("input", { type: "range", min: 0, max: 1000, value: 1000 }), output);
     return (ids) => {
       input.max = ids.length - 1;
       output.textContent = `${+input.value + 1}: ${shownToken(ids[input.value])}`;
