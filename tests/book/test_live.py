@@ -53,7 +53,7 @@ def test_the_page_computes_the_logits_of_the_library() -> None:
 
 def test_the_page_computes_a_model_in_which_every_part_matters() -> None:
     """Weights of a trained model are small; with these, an error in any part is large."""
-    sizes = {"activation": "gelu-tanh", "tie_head": True, "norm_eps": 0.1}
+    sizes: dict[str, Any] = {"activation": "gelu-tanh", "tie_head": True, "norm_eps": 0.1}
     model = tiny_model(dtype=torch.float32, vocabulary=11, **sizes)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -76,7 +76,8 @@ def test_the_page_computes_a_model_in_which_every_part_matters() -> None:
 
 @pytest.mark.parametrize("change", [{"activation": "relu"}, {"gated": True}, {"tie_head": False}])
 def test_a_model_that_the_page_does_not_compute_is_refused(change: dict[str, Any]) -> None:
-    config = DecoderConfig(**{"activation": "gelu-tanh", "tie_head": True} | change)
+    usual: dict[str, Any] = {"activation": "gelu-tanh", "tie_head": True}
+    config = DecoderConfig(**usual | change)
     with pytest.raises(ValueError, match="a decoder with gelu-tanh and a tied head alone"):
         page_model(config, {}, b"")
 

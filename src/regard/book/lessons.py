@@ -63,6 +63,14 @@ class Lesson(Config, frozen=True):
     def __post_init__(self) -> None:
         if (self.view is None) == (self.study is None):
             raise ValueError(f"{self.name}: give either view or study")
+        for text in (self.sentence, *self.examples):
+            if len(text) > self.longest:
+                raise ValueError(f"{text!r}: has {len(text)} characters; shorten to {self.longest}")
+
+    @property
+    def longest(self) -> int:
+        """Number of characters that the view takes; a map of so many fits a phone."""
+        return 64 if self.view == "next" else 32
 
     @property
     def id(self) -> str:
