@@ -5,13 +5,12 @@ static/live_model.js.
 """
 
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
-import msgspec
-
-from regard.models.config import DecoderConfig
+from regard.models.config import DecoderConfig, ModelConfig
 from regard.runs.run import Run
 
 _FOLDER = files("regard.book") / "live_model"
@@ -34,23 +33,24 @@ def live_data() -> dict[str, Any]:
     return page_model(run.recipe.model, run.tokenizer.native.get_vocab(), weights)
 
 
-def page_model(config: Any, vocabulary: dict[str, int], weights: bytes) -> dict[str, Any]:
+def page_model(
+    config: ModelConfig, vocabulary: Mapping[str, int], weights: bytes
+) -> dict[str, Any]:
     """Return a model as data for live_model.js.
 
     Raises:
         ValueError: the model differs from what live_model.js computes.
     """
-    fixed = DecoderConfig(
-        **{name: getattr(config, name) for name in (*_FIELDS, "dropout")},
-        activation="gelu-tanh",
-        tie_head=True,
-    )
-    if config != fixed:
+    if not isinstance(config, DecoderConfig) or config != _computed(config):
         raise ValueError("live_model.js computes a decoder with gelu-tanh and a tied head alone")
     return {
-        "config": {
-            name: value for name, value in msgspec.to_builtins(config).items() if name in _FIELDS
-        },
+        "config": {name: getattr(config, name) for name in _FIELDS},
         "tokens": sorted(vocabulary, key=vocabulary.__getitem__),
         "weights": b64encode(weights).decode(),
     }
+
+
+def _computed(config: DecoderConfig) -> DecoderConfig:
+    """Return the model of these sizes that live_model.js computes."""
+    sizes = {name: getattr(config, name) for name in (*_FIELDS, "dropout")}
+    return DecoderConfig(**sizes, activation="gelu-tanh", tie_head=True)

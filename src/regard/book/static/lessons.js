@@ -222,7 +222,7 @@ const VIEWS = {
     let written = "", writing = 0;
     const write = (left, prompt) => {
       const ids = encode(model(), prompt + written);
-      if (!left || ids.length >= model().config.context_length) return;
+      if (!left || !ids.length || ids.length >= model().config.context_length) return;
       let rest = Math.random();
       const likely = chances(forward(model(), ids).logits.at(-1));
       const [id] = likely.find(([, chance]) => (rest -= chance) <= 0) ?? likely[0];
