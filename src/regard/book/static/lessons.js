@@ -13,7 +13,7 @@ function html(name, attributes = {}, ...children) {
 }
 
 const shownToken = (id) => model().tokens[id].replace(" ", "␣").replace("<unknown>", "?");
-const rounded = (value, digits = 2) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
+const rounded = (value, digits = 2) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 const percent = (value) => `${Math.round(100 * value)}\u00a0%`;
 
 // ---- controls: each returns a function that reads its value, which is shown in bold
