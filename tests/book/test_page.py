@@ -69,13 +69,16 @@ def test_a_page_is_whole_and_fetches_nothing(make: Callable[[Book], str]) -> Non
 
 def test_lessons_stand_before_the_courses() -> None:
     """The start page has a card for each; the page holds one model for all views."""
-    lessons = all_lessons()[:5]
+    first, *others = all_lessons()[:5]
+    lessons = [replace(first, parts=("jhu-hw5 1.2",)), *others]
     page = book_html(arrange(PARTS, tiny_results(), lessons))
     read = Page(page)
     assert {*(lesson.id for lesson in lessons), "live-model"} <= set(read.ids)
     start = page.split('id="start"')[1].split("</section>")[0]
     assert re.findall(r'<a href="#(lesson-[a-z-]+)"', start) == [one.id for one in lessons]
     assert page.index(f'id="{lessons[-1].id}"') < page.index('id="jhu-hw5"')
+    part = page.split('id="jhu-hw5-1.2"')[1].split("</article>")[0]
+    assert '<a href="#lesson-one-head">' in part
     assert page.count("function loadModel(") == page.count('data-view="mask"') == 1
     assert "loadModel" not in book_html(tiny_book())
 

@@ -110,6 +110,10 @@ class Book:
         entries = {entry.part.place: entry for each in self.chapters for entry in each.entries}
         return [entries[place] for place in lesson.parts if place in entries]
 
+    def lessons_of(self, entry: Entry) -> list[Lesson]:
+        """Return the lessons that a part belongs to."""
+        return [lesson for lesson in self.lessons if entry.part.place in lesson.parts]
+
     @property
     def corrected(self) -> tuple[Entry, ...]:
         """The parts at which the document of a course is wrong."""
