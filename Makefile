@@ -18,7 +18,7 @@ SUITE ?= mechanisms
 BENCHMARKS ?= computer choices attention recurrences decoding_step decoding_mechanisms hybrids training processes decoding decoding_package decoding_families gpu_attention world look effects
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings prose exercises exercise-trainings suite format clean
+.PHONY: help setup demo test test-slow test-ray test-machines bench figures reference docs findings prose exercises exercise-trainings live-model suite format clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ RECORD := $(BIN)/python docs/exercises.py --record --runs "$$(mktemp -d)" --seed
 exercise-trainings: setup ## Train the exercises' models eight times, for the page's spread (25 minutes)
 	for seed in 0 1 2 3; do $(RECORD) $$seed || exit 1; done
 	for seed in 0 1; do $(FEWEST) $(RECORD) $$seed && $(FEWER) $(RECORD) $$seed || exit 1; done
+
+live-model: setup ## Train the model whose weights are in the book (5 minutes)
+	$(BIN)/python docs/live_model.py
 
 suite: setup ## Train a suite and write its page in docs; resumable (SUITE=mechanisms, 80 minutes)
 	$(BIN)/regard compare --suite $(SUITE) --out runs/$(SUITE)

@@ -1,4 +1,4 @@
-"""Draw docs/figures/study-book.png: a question of the book, wide and light, narrow and dark.
+"""Draw a question and a lesson of the book, wide and light, narrow and dark, in docs/figures.
 
 Needs Chromium, and Playwright from the development dependencies.
 """
@@ -15,28 +15,34 @@ from playwright.sync_api import Browser, sync_playwright
 from regard.book.contents import make_book
 from regard.book.page import write_book
 
-PICTURE = Path(__file__).parent / "figures" / "study-book.png"
-QUESTION = "practical-4-2.b"
+FIGURES = Path(__file__).parent / "figures"
+PAGES = {"study-book.png": "practical-4-2.b", "lesson.png": "lesson-one-head--live"}
+"""What each picture shows of the book, by its id."""
 HEIGHT = 1400
 
 
 def main() -> None:
-    """Write the book of one course, and take two pictures of a question."""
+    """Write the book, and take two pictures of each place."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        made = make_book(["practical-4"])
-        (page,) = write_book(Path(folder), made, slides=False)
+        (page,) = write_book(Path(folder), make_book(), slides=False)
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu"],
         )
-        address = f"{page.as_uri()}#{QUESTION}"
-        pictures = [photograph(browser, address, 1180, "light")]
-        pictures.append(photograph(browser, address, 390, "dark"))
+        for name, place in PAGES.items():
+            address = f"{page.as_uri()}#{place}"
+            wide = photograph(browser, address, 1180, "light")
+            narrow = photograph(browser, address, 390, "dark")
+            beside(wide, narrow).save(FIGURES / name, optimize=True)
         browser.close()
-    both = Image.new("RGB", (sum(one.width for one in pictures) + 20, HEIGHT), "white")
-    both.paste(pictures[0], (0, 0))
-    both.paste(pictures[1], (pictures[0].width + 20, 0))
-    both.quantize(128, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
+
+
+def beside(left: Image.Image, right: Image.Image) -> Image.Image:
+    """Both pictures, in few colors."""
+    both = Image.new("RGB", (left.width + right.width + 20, HEIGHT), "white")
+    both.paste(left, (0, 0))
+    both.paste(right, (left.width + 20, 0))
+    return both.quantize(128, dither=Image.Dither.NONE)
 
 
 def photograph(

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 INK = "#010203"
 """Placeholder for the text color of the page, which `to_svg` inserts."""
 COLORS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
+FONTS = "DejaVu Sans, Verdana, sans-serif"
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "regard",
@@ -103,8 +104,27 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
     own = re.sub(r"\W+", "-", (name or title).lower()).strip("-")
     svg = re.sub(r'\bid="', f'id="{own}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{own}-", svg)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(title, quote=True)}" ', 1)
+    svg = _compact(re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL))
+    label = f'<svg role="img" aria-label="{escape(title, quote=True)}" font-family="{FONTS}" '
+    return svg.replace("<svg ", label, 1)
+
+
+def _compact(svg: str) -> str:
+    """Remove what draws nothing: unused ids, repeated fonts, line ends and far decimals."""
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r"(?<=[\" ])font-family: [^;\"]*;? ?", "", svg)
+    svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
+    svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: _round(found[0]), svg)
+    return re.sub(r"\s*\n\s*", " ", re.sub(r">\s*\n\s*<", "><", svg)).strip()
+
+
+def _round(attribute: str) -> str:
+    """Round coordinates to hundredths, and leave out spaces around the letters of a path."""
+    rounded = re.sub(
+        r"\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), attribute
+    )
+    return re.sub(r"\s*([MLCQZz])\s*", r"\1", rounded)
 
 
 def to_png(figure: Figure) -> bytes:

@@ -110,7 +110,7 @@ def test_the_search_finds_words_of_problem_and_answer(browser: "Browser", folder
         found = tab.locator("nav details li:visible")
         field = tab.get_by_label("Search")
         field.fill("natural always")
-        assert tab.get_by_text("1 of 5 questions").is_visible()
+        assert tab.get_by_text("1 of 5 pages").is_visible()
         assert found.count() == 1
         field.press("Enter")
         assert shown(tab) == ["jhu-hw5-1.1"]

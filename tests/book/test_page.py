@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tiny_book import PARTS, tiny_book, tiny_results
 
 from regard.book.contents import Book, Proof, arrange
+from regard.book.lessons import all_lessons
 from regard.book.page import book_html, finding_html, slides_html, write_book
 from regard.cli import main
 from regard.courses import Shown
@@ -64,6 +65,22 @@ def test_a_page_is_whole_and_fetches_nothing(make: Callable[[Book], str]) -> Non
     (script,) = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
     assert f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" in unescape(page)
     assert "default-src 'none'" in unescape(page)
+
+
+def test_lessons_stand_before_the_courses() -> None:
+    """The start page has a card for each; the page holds one model for all views."""
+    first, *others = all_lessons()[:5]
+    lessons = [replace(first, parts=("jhu-hw5 1.2",)), *others]
+    page = book_html(arrange(PARTS, tiny_results(), lessons))
+    read = Page(page)
+    assert {*(lesson.id for lesson in lessons), "live-model"} <= set(read.ids)
+    start = page.split('id="start"')[1].split("</section>")[0]
+    assert re.findall(r'<a href="#(lesson-[a-z-]+)"', start) == [one.id for one in lessons]
+    assert page.index(f'id="{lessons[-1].id}"') < page.index('id="jhu-hw5"')
+    part = page.split('id="jhu-hw5-1.2"')[1].split("</article>")[0]
+    assert '<a href="#lesson-one-head">' in part
+    assert page.count("function loadModel(") == page.count('data-view="mask"') == 1
+    assert "loadModel" not in book_html(tiny_book())
 
 
 def test_everything_shown_has_an_element() -> None:
@@ -145,7 +162,8 @@ def test_lines_to_choose_stand_before_the_answer() -> None:
 
 def test_heads_can_be_looked_at() -> None:
     page = book_html(tiny_book())
-    assert page.count("<iframe srcdoc=") == 3
+    assert page.count('<details class="explorer-view">') == 3
+    assert page.count("function render(") == 1, "of the explorer, which all views share"
     assert "Look inside: the query 8(k₁ + k₂) among 10 keys" in page
 
 

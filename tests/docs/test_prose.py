@@ -18,5 +18,10 @@ def test_pages_avoid_the_words_of_the_list() -> None:
     assert not found, "\n".join(found)
 
 
+def test_lessons_avoid_them_too() -> None:
+    text = (prose.ROOT / "src/regard/book/lessons.toml").read_text("utf-8")
+    assert list(prose.avoided(text)) == []
+
+
 def test_words_are_found_whole_and_in_any_case() -> None:
     assert list(prose.avoided("In order to see the greyhound")) == [("in order to", "to")]

@@ -13,7 +13,7 @@ from regard.studies.registry import all_studies
 
 pytestmark = pytest.mark.slow
 
-LARGEST = 6_000_000
+LARGEST = 5_000_000
 """Bytes."""
 COLOR_RULES = ("color-contrast", "link-in-text-block")
 """What axe checks by default of colors."""

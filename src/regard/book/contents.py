@@ -1,9 +1,10 @@
-"""Contents of the book: each part with its evidence, each study in full once."""
+"""Contents of the book: lessons, each part with its evidence, each study in full once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from regard.book.lessons import Lesson, all_lessons
 from regard.courses import COURSES, Correction, Part, Shown, all_parts
 from regard.derivations import DERIVATIONS
 from regard.derivations.derivation import Derivation
@@ -92,12 +93,26 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Book:
-    """Chapters, then the studies that no part shows."""
+    """Lessons, chapters, then the studies that no part shows."""
 
     chapters: tuple[Chapter, ...]
     others: tuple[str, ...]
     """Names of the studies after the courses."""
     results: Results
+    lessons: tuple[Lesson, ...] = ()
+
+    def lesson(self, name: str) -> Lesson:
+        """Return a lesson by name."""
+        return next(lesson for lesson in self.lessons if lesson.name == name)
+
+    def entries_of(self, lesson: Lesson) -> list[Entry]:
+        """Return the parts of the book that belong to a lesson, in its order."""
+        entries = {entry.part.place: entry for each in self.chapters for entry in each.entries}
+        return [entries[place] for place in lesson.parts if place in entries]
+
+    def lessons_of(self, entry: Entry) -> list[Lesson]:
+        """Return the lessons that a part belongs to."""
+        return [lesson for lesson in self.lessons if entry.part.place in lesson.parts]
 
     @property
     def corrected(self) -> tuple[Entry, ...]:
@@ -133,7 +148,8 @@ Track = Callable[[list[Study[Any]]], Iterable[Study[Any]]]
 def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = iter) -> Book:
     """Run the studies and derivations of parts, and arrange them.
 
-    `only` names courses, parts, themes and studies, in their order; by default all are included.
+    `only` names courses, parts, themes and studies, in their order; by default all are included,
+    and the lessons stand before them.
     Studies that train models show stored results, unless `train` is set.
 
     Raises:
@@ -147,7 +163,8 @@ def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = i
         if not only or any(name in derivations_of(part) for part in parts)
     }
     figures = {name: finding.svg() for name, finding in findings.items()}
-    return arrange(parts, Results(findings, figures, proofs))
+    lessons = () if only else all_lessons()
+    return arrange(parts, Results(findings, figures, proofs), lessons)
 
 
 def choose(names: Sequence[str]) -> tuple[list[Part], list[Study[Any]]]:
@@ -194,7 +211,7 @@ def _finding(study: Study[Any], *, train: bool) -> Finding:
     return study.over_seeds(STORED_SEEDS) if train else study.stored_result()
 
 
-def arrange(parts: Iterable[Part], results: Results) -> Book:
+def arrange(parts: Iterable[Part], results: Results, lessons: Sequence[Lesson] = ()) -> Book:
     """Arrange parts by course; a study or derivation is in full where it is first shown."""
     studies, derivations, sections = set[str](), set[str](), set[str]()
     chapters: dict[str, list[Entry]] = {}
@@ -226,6 +243,7 @@ def arrange(parts: Iterable[Part], results: Results) -> Book:
         ),
         others=tuple(name for name in results.findings if name not in studies),
         results=results,
+        lessons=tuple(lessons),
     )
 
 

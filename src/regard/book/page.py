@@ -14,6 +14,8 @@ from regard import __version__
 from regard.book.contents import Book
 from regard.book.documentation import section_html, section_id, section_title
 from regard.book.formula_text import formula_text, with_formulas
+from regard.book.lessons import find_exercise
+from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -22,6 +24,7 @@ from regard.derivations import Step
 from regard.drawing import COLORS
 from regard.errors import UserError
 from regard.explorer.page import in_notebook, page_script
+from regard.explorer.page import page as explorer_page
 from regard.files import content_policy, inert, write_file
 from regard.studies.finding import Finding, Verdict
 from regard.studies.quotations import corrections_of
@@ -83,6 +86,8 @@ def require_book_folder(folder: Path) -> None:
 def book_html(book: Book) -> str:
     """Return the book as one page; answers are folded until clicked, and open in print."""
     script = _static("formulas.js") + _static("book.js")
+    if book.lessons:
+        script += _static("live_model.js") + _static("lessons.js")
     page = _environment().get_template("book.html").render(
         book=book,
         script=script,
@@ -203,6 +208,7 @@ def _environment() -> jinja2.Environment:
         "section_html": section_html,
         "section_id": section_id,
         "section_title": section_title,
+        "find_exercise": find_exercise,
         "framed": lambda view: Markup(in_notebook(view)),
         "inert": lambda data: Markup(inert(data)),
         "first_figure": _first_figure,
@@ -219,6 +225,8 @@ def _environment() -> jinja2.Environment:
         "counted": _counted,
         "font": _font,
         "kinds": _KINDS,
+        "explorer_page": explorer_page,
+        "live_data": live_data,
         "mark": lambda verdict: _MARKS[verdict],
         "outcome": _outcome,
         "sliders": SLIDERS,

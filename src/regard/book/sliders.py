@@ -19,6 +19,7 @@ from regard.studies.kernels.fourier_features import (
 )
 from regard.studies.positions.relative_bias import count
 from regard.studies.recurrent.vanishing import predicted
+from regard.studies.scaling.complexity import predicted_counts
 from regard.studies.single_head.noisy_keys import A, B, noisy_keys, outputs, query_along, two_heads
 from regard.studies.single_head.one_query import key_weights
 from regard.studies.single_head.random_heads import (
@@ -102,6 +103,11 @@ def _vanishing(radius: float, stretch: float, steps: float) -> Sequence[float]:
     return radius**count, predicted(radius, stretch, count), largest**count
 
 
+def _layer_costs(h: float, n: float) -> Sequence[float]:
+    projections, attention = predicted_counts(int(n), int(h))
+    return projections, attention, projections + attention
+
+
 @cache
 def _learned(**sizes: int) -> int:
     return count(RelativeBias(**sizes))
@@ -142,6 +148,16 @@ SLIDERS = {
         ),
         ("measured", "formula", "averaged over ‖q‖²"),
         _equal_heads,
+    ),
+    "complexity": Slider(
+        "Multiplications of a layer",
+        (
+            Axis("h", "width", (16, 32, 64, 128, 256, 512, 1024), 64),
+            Axis("n", "tokens", (12, 24, 48, 96, 192, 384, 768, 1536, 3072, 6144), 96),
+        ),
+        ("projections, 3nh²", "attention, 2n²h", "sum"),
+        _layer_costs,
+        logarithmic=True,
     ),
     "fourier-features": Slider(
         "Relative error of the kernel, |K̂ − K|/K, median over pairs",

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     "--train", is_flag=True, help="Train the studies' models here, instead of stored results."
 )
 def book(out: Path, only: tuple[str, ...], slides: bool, train: bool) -> None:
-    """Write the questions of five courses with their answers as one offline HTML page.
+    """Write twelve lessons and the questions of five courses, answered, as one offline HTML page.
 
     Answers open on a click, and in print. Studies and derivations run when the page is written.
-    Studies that train models show stored results, unless --train is given. --only chooses a
-    lesson, in its order; regard courses and regard study list show the names.
+    Studies that train models show stored results, unless --train is given. --only chooses
+    questions and studies, in its order; regard courses and regard study list show the names.
     """
     from regard.book.contents import make_book
     from regard.book.page import require_book_folder, write_book

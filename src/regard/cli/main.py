@@ -46,7 +46,7 @@ _COMMANDS = {
     "study": ("regard.cli.study", "Run experiments that answer questions about attention."),
     "exercises": ("regard.cli.exercises", "Write notebooks of exercises, and grade them."),
     "courses": ("regard.cli.courses", "List the questions of five courses, and what answers each."),
-    "book": ("regard.cli.book", "Write the questions, answered, as one offline page."),
+    "book": ("regard.cli.book", "Write lessons and answered questions as one offline page."),
     "config": ("regard.cli.config", "Print a recipe as commented TOML."),
     "recipes": ("regard.cli.config", "List the recipes of config and --recipe."),
     "attention": ("regard.cli.attention", "List attention mechanisms, or check your own."),

@@ -169,7 +169,7 @@ def read_parts(text: str, course: str, *, where: str) -> tuple[Part, ...]:
     tables = parse_toml(text, where=where).get("parts", [])
     return tuple(
         convert(
-            {"course": course, **_unwrap(table)},
+            {"course": course, **joined_lines(table)},
             Part,
             where=f"{where}, part {table.get('number', index)}",
         )
@@ -186,7 +186,9 @@ def read_corrections(text: str, course: str, *, where: str) -> tuple[Correction,
     tables = parse_toml(text, where=where).get("corrections", [])
     return tuple(
         convert(
-            {"course": course, **_unwrap(table)}, Correction, where=f"{where}, correction {index}"
+            {"course": course, **joined_lines(table)},
+            Correction,
+            where=f"{where}, correction {index}",
         )
         for index, table in enumerate(tables, 1)
     )
@@ -232,10 +234,10 @@ def _text_of(course: str) -> str:
     return (files("regard.courses") / f"{course}.toml").read_text(encoding="utf-8")
 
 
-def _unwrap(value: Any) -> Any:
+def joined_lines(value: Any) -> Any:
     """Join the lines of each paragraph in all texts of a value."""
     if isinstance(value, str):
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in value.split("\n\n"))
     if isinstance(value, dict):
-        return {name: _unwrap(inside) for name, inside in value.items()}
-    return [_unwrap(inside) for inside in value] if isinstance(value, list) else value
+        return {name: joined_lines(inside) for name, inside in value.items()}
+    return [joined_lines(inside) for inside in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-// The book's page: contents, search, keys and sliders. It fetches nothing and computes no results.
+// The book's page: contents, search, keys and sliders, which look numbers up. It fetches nothing.
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -104,7 +104,7 @@ function search() {
     course.hidden = !$("li:not([hidden])", course);
     if (words.length) course.open = true;
   }
-  found.textContent = words.length ? `${hits} of ${texts.size} questions` : "";
+  found.textContent = words.length ? `${hits} of ${texts.size} pages` : "";
 }
 field.addEventListener("input", search);
 $("form", nav).addEventListener("submit", (event) => {
@@ -112,6 +112,14 @@ $("form", nav).addEventListener("submit", (event) => {
   const first = $("details li:not([hidden]) a", nav);
   if (field.value && first) first.click();
 });
+
+// ---- views of the explorer: each is the page that all share, with its own data
+
+function look(details) {
+  const { page } = JSON.parse($("#explorer-page").textContent);
+  $("iframe", details).srcdoc = page.replace('{"title":""}', () => $("script", details).textContent);
+}
+for (const details of $$(".explorer-view")) details.addEventListener("toggle", () => look(details), { once: true });
 
 // ---- sliders
 
@@ -125,7 +133,7 @@ function svg(name, attributes, text = "") {
 }
 
 function start(root) {
-  const { axes, results, log, numbers } = JSON.parse($("script", root).textContent);
+  const { axes, results, log, numbers } = JSON.parse($(`#${root.dataset.numbers}`).textContent);
   const inputs = $$("input", root), cells = $$("td", root), colors = $$(".key path", root).map((path) => path.getAttribute("stroke"));
   const at = () => inputs.map((input) => +input.value);
   const look = (place) => numbers[place.reduce((index, each, axis) => index * axes[axis].length + each, 0)];
@@ -161,7 +169,7 @@ function start(root) {
     inputs.forEach((input, axis) => {
       const value = axes[axis][input.value];
       input.setAttribute("aria-valuetext", value);
-      $("output", input.parentElement).textContent = value;
+      $("b", input.parentElement).textContent = value;
     });
     look(at()).forEach((value, which) => { cells[which].textContent = value === null ? "–" : value; });
     draw(moved);
@@ -170,4 +178,4 @@ function start(root) {
   inputs.forEach((input, axis) => input.addEventListener("input", () => update(axis)));
   update(inputs.length > 1 ? 1 : 0);
 }
-$$(".slider").forEach(start);
+$$(".slider:not(.live)").forEach(start);

@@ -1,0 +1,125 @@
+"""Twelve lessons, a path through the parts of the courses; their texts are in lessons.toml.
+
+A text is prose with TeX between `$…$`; a blank line ends a paragraph.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from regard.config import Config, convert, parse_toml
+from regard.courses import Option
+from regard.courses.course import Text, joined_lines
+from regard.errors import UserError
+from regard.exercises.exercise import Exercise
+from regard.exercises.registry import EXERCISES
+
+View = Literal["head", "scale", "mask", "positions", "heads", "next"]
+"""A view of the live model, drawn by static/lessons.js."""
+_AS_WRITTEN = ("code", "output")
+
+
+class Lesson(Config, frozen=True):
+    """A lesson: an idea, a program, a question, and a picture that answers it.
+
+    >>> first, *_ = all_lessons()
+    >>> first.title, first.needs, first.view
+    ('One head', (), 'head')
+    """
+
+    name: Annotated[str, Meta(pattern="^[a-z]+(-[a-z]+)*$")]
+    title: Text
+    summary: Text
+    """The lesson in a sentence, for the start page."""
+    text: Text
+    code: Text
+    """A program of about ten lines."""
+    output: Text
+    """What the program prints."""
+    question: Text
+    """Asks for a prediction of what the picture shows."""
+    options: Annotated[tuple[Option, ...], Meta(min_length=2)]
+    reason: Text
+    """What to see in the picture, and why."""
+    parts: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Places of the parts of courses that belong to the lesson, "practical-4 2.a"."""
+    needs: tuple[str, ...] = ()
+    """Names of earlier lessons."""
+    view: View | None = None
+    """View of the live model."""
+    sentence: str = ""
+    """Text that the view shows at first."""
+    head: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] = "1.1"
+    """Layer and head that the view shows at first."""
+    examples: tuple[str, ...] = ()
+    """Further texts, a button each."""
+    study: str | None = None
+    """Name of the study whose figure and slider are the picture, where there is no view."""
+    exercise: str | None = None
+    """Place of an exercise."""
+
+    def __post_init__(self) -> None:
+        if (self.view is None) == (self.study is None):
+            raise ValueError(f"{self.name}: give either view or study")
+        for text in (self.sentence, *self.examples):
+            if len(text) > self.longest:
+                raise ValueError(f"{text!r}: has {len(text)} characters; shorten to {self.longest}")
+
+    @property
+    def longest(self) -> int:
+        """Number of characters that the view takes; a map of so many fits a phone."""
+        return 64 if self.view == "next" else 32
+
+    @property
+    def id(self) -> str:
+        """The id of its element in the book."""
+        return f"lesson-{self.name}"
+
+
+@cache
+def all_lessons() -> tuple[Lesson, ...]:
+    """Return the lessons in the order of the path.
+
+    >>> len(all_lessons())
+    12
+    """
+    text = (files("regard.book") / "lessons.toml").read_text(encoding="utf-8")
+    return read_lessons(text, where="lessons.toml")
+
+
+def read_lessons(text: str, *, where: str) -> tuple[Lesson, ...]:
+    """Return lessons from TOML: a `[[lessons]]` table per lesson.
+
+    Raises:
+        UserError: names the file, the lesson and the field.
+    """
+    tables = parse_toml(text, where=where).get("lessons", [])
+    return tuple(
+        convert(
+            {
+                name: value.strip("\n") if name in _AS_WRITTEN else joined_lines(value)
+                for name, value in table.items()
+            },
+            Lesson,
+            where=f"{where}, lesson {number}",
+        )
+        for number, table in enumerate(tables, 1)
+    )
+
+
+def find_exercise(place: str) -> Exercise:
+    """Return an exercise by course and part.
+
+    Raises:
+        UserError: there is none.
+
+    >>> find_exercise("practical-4 2.b").title
+    'A query for given weights'
+    """
+    for exercises in EXERCISES.values():
+        for exercise in exercises:
+            if f"{exercise.course} {exercise.part}" == place:
+                return exercise
+    raise UserError(f"{place}: no such exercise")
