@@ -136,7 +136,7 @@ def play(run: Run, n: int) -> Exercise:
                 ["layer", *found],
                 [(i, *row) for i, row in enumerate(by_layer(found))],
             ),
-            f"But any other sentence changes a word's vectors. So here *play* in {n} sentences of "
+            f"Any other sentence changes a word's vectors, too. So here *play* in {n} sentences of "
             "each meaning is compared with *play* in another sentence of the same meaning, and in "
             "one of the other meaning:",
             table(

@@ -1,5 +1,6 @@
 """The documentation site, built and opened as files."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,13 @@ def test_the_python_pages_have_the_public_names(monkeypatch: pytest.MonkeyPatch)
         names = import_module(package).__all__
         own = {i.removeprefix(f"{package}.") for i in page.ids if i.startswith(f"{package}.")}
         assert {name for name in own if "." not in name} == set(names), package
+
+
+def test_the_python_pages_have_the_text_of_constructors() -> None:
+    page = (SITE / "docs/reference/python/regard.attention.html").read_text(encoding="utf-8")
+    text = " ".join(re.sub("<[^>]*>", "", page).split())
+    window = import_module("regard.attention").SlidingWindow.__init__.__doc__
+    assert " ".join(window.split(".")[0].replace("`", "").split()) in text
 
 
 @pytest.fixture(scope="module")
