@@ -40,7 +40,7 @@ def before_training(encoder: Run, decoder: Run) -> Exercise:
         seen=[
             "Entropy of the weights, as a share of that of uniform attention: 1 is a head that "
             "attends to all tokens equally. Lowest, mean and highest of all heads:",
-            table(["model", "", "lowest", "mean", "highest"], rows),
+            table(["model", "weights", "lowest", "mean", "highest"], rows),
             "Initial weights are small, so all scores are nearly 0 and attention is nearly "
             "uniform for any words. Training makes heads selective. A [study](../studies.md) "
             "measures which gradient changes them: `regard study run untrained`.",
