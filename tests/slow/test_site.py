@@ -24,7 +24,7 @@ SITE, BOOK = ROOT / "build" / "site", ROOT / "build" / "book"
 PAGES = (
     *("index.html", "docs/install.html", "docs/attention.html", "docs/gallery.html"),
     *("docs/reference/commands.html", "docs/reference/python/regard.attention.html"),
-    *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html"),
+    *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html", "search.html"),
 )
 """Pages of every kind."""
 LIVE = "/docs/live/"
@@ -147,6 +147,14 @@ def test_a_page_fits_and_hinders_nobody(
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         tab.evaluate(axe())
         assert violations(tab) == []
+
+
+def test_every_page_fits_a_phone(browser: "Browser") -> None:
+    pages = [page for page in SITE.rglob("*.html") if LIVE not in page.as_posix()]
+    with opened(browser, "index.html", width=390, scheme="dark") as tab:
+        for page in pages:
+            tab.goto(page.as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 390, page
 
 
 def test_search_works_from_files(browser: "Browser") -> None:
