@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from latex2mathml.converter import convert
 
-from command_lines import parse
+from documented import parse
 from regard.courses import Part, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS

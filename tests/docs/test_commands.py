@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from command_lines import parse
+from documented import blocks, parse
 from regard.cli.compare import compare
 from regard.cli.train import finetune, pretrain, train
 from regard.comparison.grid import axes_of, base_recipe, change_grid, expand
@@ -15,14 +15,13 @@ from regard.runs.recipes import find_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SYNOPSIS = re.compile(r"…|\[(?!\")|FIELD=|\bTASK\b|GRID")
 """A line that names what to write in place of its words."""
 
 
 def commands(page: Path) -> Iterator[str]:
     """Yield the lines of a page that are commands, without redirection."""
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for block in blocks(page.read_text(encoding="utf-8")):
         for line in block.replace("\\\n", " ").splitlines():
             line = re.sub(r" [|<>] .*", "", line.removeprefix("$ "))
             line = re.sub(r"^.*torchrun .*-m (?=regard )", "", line)
@@ -37,7 +36,7 @@ LINES = sorted({line for page in PAGES for line in commands(page)})
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the mechanism that pages call mine.py."""
     page = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(# mine\.py.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (code,) = (one for one in blocks(page, "python") if one.startswith("# mine.py"))
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
@@ -48,7 +47,7 @@ def settings_of(given: dict[str, Any]) -> list[str]:
 
 
 def test_pages_have_commands() -> None:
-    assert len(LINES) > 150
+    assert len(LINES) > 200
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -1,5 +1,6 @@
-"""Commands as the documentation prints them."""
+"""Code as the documentation prints it: blocks of pages, and commands."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,13 @@ from typing import Any
 import click
 
 from regard.cli.main import regard
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: str, language: str = "") -> list[str]:
+    """Return the blocks of code in a language; that of commands has no name."""
+    return [code for name, code in FENCED.findall(page) if name == language]
 
 
 def parse(line: str) -> tuple[click.Command, dict[str, Any]]:
