@@ -50,6 +50,13 @@ def test_pages_have_commands() -> None:
     assert len(LINES) > 200
 
 
+def test_patterns_of_the_shell_are_quoted() -> None:
+    """zsh refuses a pattern that no file matches."""
+    for line in LINES:
+        bare = re.sub(r"\"[^\"]*\"|'[^']*'", "", line).partition("#")[0]
+        assert not re.search(r"[*?\[]", bare), line
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_has_its_options_and_settings(line: str) -> None:
     command, given = parse(line)
