@@ -128,7 +128,7 @@ def table(
     copied = measure.rate(*measure.copying(COPIED, device), device)
     threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
     lines = [
-        f"| {processor_name(device)}{threads}, torch {torch.__version__} | | |",
+        f"| {processor_name(device)}{threads}, torch {torch.__version__} | speed | share |",
         "|---|---|---|",
     ]
     lines += [

@@ -22,7 +22,8 @@ LEFT_OUT = ("typography", "weasel_words", "uncomparables", "dates_times", "lexic
 
 def pages() -> list[Path]:
     """Return all pages that people write; those of the reference are generated."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+    written = {*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/reference").iterdir()}
+    return [*sorted(ROOT.glob("*.md")), *sorted(written)]
 
 
 def paragraphs(page: Path) -> Iterator[tuple[int, str]]:

@@ -36,6 +36,14 @@ def test_every_page_is_in_the_index() -> None:
             assert f"({page.relative_to(docs)})" in index, page
 
 
+def test_every_column_has_a_header() -> None:
+    """Screen readers name the column of a cell."""
+    header = re.compile(r"^(\|.*\|)\n\|(?: ?:?-+:? ?\|)+$", re.MULTILINE)
+    for page in PAGES:
+        for row in header.findall(page.read_text(encoding="utf-8")):
+            assert all(cell.strip() for cell in row[1:-1].split("|")), f"{page.name}: {row}"
+
+
 def test_records_are_those_of_their_pages() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[.*?\]\((docs/[^)#]+).*$", readme, re.MULTILINE)

@@ -54,9 +54,10 @@ def another_bert(run: Run | Adapter, named: str, n: int) -> Exercise:
             f"head {cake.name} gives it {cake.value:.2f}; equal weights give "
             f"{1 / len(one.keys):.2f}. The four blocks, as means over a layer's heads:",
             table(["layer", *shares], [(i, *x) for i, x in enumerate(by_layer(shares))]),
-            f"Of each kind of key, the head that gives it most, on {n} of the texts above:",
+            f"For each kind of key, the head that gives it the most weight, on {n} of the texts "
+            "above:",
             table(
-                ["what is looked at", "head", "share"],
+                ["key", "head", "share"],
                 [(kind, f"{h.layer}.{h.head}", h.scores[kind]) for kind, h in best.items()],
             ),
             f"*play* in *{VERB}* and in *{NOUN}*, and in {n} sentences like each: cosines with the "
@@ -68,7 +69,8 @@ def another_bert(run: Run | Adapter, named: str, n: int) -> Exercise:
                     for layer in range(len(one.layers))
                 ],
             ),
-            f"The least entropy of a head is {float(after.min()):.2f} of what equal weights have, "
+            f"The least entropy of a head is {float(after.min()):.2f} of that of uniform "
+            "attention, "
             f"and {float(before.min()):.2f} with random weights.",
         ],
         numbers=[

@@ -75,11 +75,11 @@ def two_sentences(run: Run, n: int) -> Exercise:
         looked=looked,
         picture=Picture(
             png=draw_maps(one, ".png"),
-            alt="The encoder's heads; dotted lines part the two sentences into four blocks",
+            alt="The encoder's heads; dotted lines separate the two sentences into four blocks",
         ),
         seen=[
-            "Two sentences make four blocks: what each gives to itself, and what it gives to the "
-            "other. Means over the heads of a layer, and the shares of equal weights:",
+            "Two sentences make four blocks: attention within each sentence, and to the other. "
+            "Means over the heads of a layer, and the shares of uniform attention:",
             table(
                 ["layer", *shares],
                 [
@@ -87,17 +87,18 @@ def two_sentences(run: Run, n: int) -> Exercise:
                     ("equal", even, 1 - even, even, 1 - even),
                 ],
             ),
-            f"Of all heads, {across.name} looks across most: it gives {across.value:.2f} of its "
+            f"The largest share across sentences is that of head {across.name}, which gives "
+            f"{across.value:.2f} of its "
             "weight to the other sentence.",
-            f"From *cake*, head {best.name} gives *party* {best.value:.2f} of its weight. Behind "
-            f"a mask in the place of *cake* the model expects what is bought for a party "
-            f"({fitting:.2f}); if the first sentence has *picnic* for *party*, what is bought for "
-            f"a picnic ({other:.2f}). It knows that from the first sentence, and only attention "
-            "can carry it over.",
-            f"On {n} new pairs, head {thing.name} gives the event {thing.value:.2f} of the weight "
-            f"of what is bought (before training, the best head gives {before.value:.2f}). Head "
-            f"{it.name} gives it {it.value:.2f} of the weight of *it*, on which nothing depends: "
-            "what is bought tells the event already.",
+            f"From *cake*, head {best.name} gives *party* {best.value:.2f} of its weight. With a "
+            f"mask in place of *cake*, the model predicts a thing for a party ({fitting:.2f}); "
+            f"with *picnic* in place of *party*, a thing for a picnic ({other:.2f}). The event "
+            "is in the first sentence, and only attention moves it to the second.",
+            f"On {n} new pairs, head {thing.name} gives the event {thing.value:.2f} of its "
+            "weight at the thing bought (before training, the best head gives "
+            f"{before.value:.2f}). Head "
+            f"{it.name} gives it {it.value:.2f} of its weight at *it*, on which no prediction "
+            "depends: the thing bought already implies the event.",
         ],
         numbers=[
             at_least("*cake* → *party*, best head", best.value, 0.5),
@@ -121,20 +122,21 @@ def play(run: Run, n: int) -> Exercise:
     return Exercise(
         name="play",
         title="“play” in two meanings",
-        asked="Homework 8, 2.b.iii: do sentences of one build and two meanings look different?",
+        asked="Homework 8, 2.b.iii: do sentences of one structure and two meanings look different?",
         looked=looked,
         picture=Picture(
             png=_drawn(found),
             alt="Cosine of the query, the key and the value of play in both sentences, by head",
         ),
         seen=[
-            "*play* stands in the same place of both sentences. In the first layer it is the same "
-            "vector, whatever stands around it: all cosines are 1. Later it isn't:",
+            "*play* has the same position in both sentences. In the first layer its vectors are "
+            "equal, as they don't depend on other words: all cosines are 1. In later layers "
+            "they differ:",
             table(
                 ["layer", *found],
                 [(i, *row) for i, row in enumerate(by_layer(found))],
             ),
-            f"But any other sentence changes a word's vectors. So here *play* in {n} sentences of "
+            f"Any other sentence changes a word's vectors, too. So here *play* in {n} sentences of "
             "each meaning is compared with *play* in another sentence of the same meaning, and in "
             "one of the other meaning:",
             table(
@@ -144,8 +146,8 @@ def play(run: Run, n: int) -> Exercise:
                     for layer in range(len(verb.layers))
                 ],
             ),
-            "From the second layer on, vectors of one meaning are more alike than those of two. "
-            "Values are so most of all.",
+            "From the second layer on, vectors of one meaning are more similar than those of "
+            "two; the difference is largest for values.",
         ],
         numbers=[
             equal("layer 0: least cosine", min(x[0].min() for x in found.values()), 1, within=1e-5),
@@ -170,7 +172,7 @@ def other_orders(run: Run) -> Exercise:
     looked = Looked(run, *backward)
     return Exercise(
         name="other-orders",
-        title="Reversed words, and sentences the other way round",
+        title="Reversed words and swapped sentences",
         asked="Homework 8, 2.b: what changes if words are reversed, and if sentences are swapped?",
         looked=looked,
         picture=Picture(
@@ -188,10 +190,11 @@ def other_orders(run: Run) -> Exercise:
                     for (name, chance), shares in zip(fitting.items(), neighbors, strict=True)
                 ],
             ),
-            "Heads that look at a neighbor do so in any order. The head that found the party no "
-            "longer does, and the model can't tell what is bought. Attention knows no order by "
-            "itself; it comes from positions and from the two segments, and the model learned to "
-            "look a word up by all of them together. It never read texts in these orders.",
+            "Heads that attend to a neighbor do so in any order. The head that attended to "
+            "*party* no longer does, and the model no longer predicts a thing for a party. "
+            "Attention itself has no order: order comes from positions and from the two "
+            "segments, and the model learned to select words by all of them together. No text "
+            "of its training had these orders.",
         ],
         numbers=[
             at_least("P(a thing for a party), as they are", fitting["as they are"], 0.8),
@@ -229,13 +232,14 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
         looked=Looked(run, *PAIR),
         picture=Picture(
             png=draw_head_scores(of_encoder, ".png"),
-            alt="For each head of the encoder, the share of its weight by what it goes to",
+            alt="For each head of the encoder, the share of its weight by kind of key",
         ),
         seen=[
-            f"Of each kind of key, the head that gives it most, on {n} new texts of all kinds:",
+            f"For each kind of key, the head that gives it the most weight, on {n} new texts of "
+            "all kinds:",
             table(
                 [
-                    "what is looked at",
+                    "key",
                     "encoder's best head",
                     "share",
                     "decoder's best head",
@@ -247,8 +251,8 @@ def all_heads(run: Run, decoder: Run, n: int) -> Exercise:
                 ],
             ),
             f"{len({heads[0][:2] for heads in best.values()})} heads of the encoder are best at "
-            f"one of these {len(kinds)}. They have queries and keys of their own, so "
-            "each can look at something else; the loss decides what is of use. The encoder gives "
+            f"one of these {len(kinds)}. Each head has its own queries and keys, so each can "
+            "attend to something else; training keeps what lowers the loss. The encoder gives "
             f"{_ahead(of_encoder):.2f} of its weight to later tokens, and the decoder none.",
         ],
         numbers=[

@@ -80,7 +80,7 @@ def section(exercise: Exercise, trainings: Sequence[Training] = ()) -> str:
             f"![{exercise.picture.alt}]({exercise.name}.png)",
             *map(_wrapped, exercise.seen),
             table(
-                ["measured", "value", "all trainings", "expected", ""],
+                ["measured", "value", "all trainings", "expected", "holds"],
                 [
                     _measured(n, other_values(trainings, exercise.name, n.name))
                     for n in exercise.numbers

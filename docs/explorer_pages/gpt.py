@@ -59,17 +59,20 @@ def the_dog_ran(run: Run, n: int) -> Exercise:
         looked=looked,
         picture=Picture(
             png=draw_maps(one, ".png"),
-            alt="The decoder's heads while it reads: rows look at columns to their left",
+            alt="The decoder's heads while it reads: rows attend to columns to their left",
         ),
         seen=[
-            f"No head looks to the right: the upper triangle is empty. From *ran*, no head gives "
+            "No head attends to later tokens: the upper triangle is empty. From *ran*, no head "
+            "gives "
             f"*dog* more than {best.value:.2f} (head {best.name}), where equal weights give "
-            f"{1 / (verb + 1):.2f}. The course sees *ran* look at *dog*; here it needn't. At *ran* "
-            f"a decoder predicts what follows *ran*, and that is *to* ({to:.2f}), whoever runs.",
-            "The subject is looked at where it is needed. Only the subject tells where they run: "
-            f"after *The dog ran to the* the model expects *kennel* ({kennel:.2f}), and after *The "
+            f"{1 / (verb + 1):.2f}. In the course, *ran* attends to *dog*; here it doesn't have "
+            f"to. At *ran*, a decoder predicts the next word, which is *to* ({to:.2f}) for any "
+            "subject.",
+            "Tokens attend to the subject where it is needed. The goal depends on the subject "
+            f"alone: after *The dog ran to the* the model expects *kennel* ({kennel:.2f}), and "
+            "after *The "
             f"horse ran to the*, *stable* ({stable:.2f}). In {n} new sentences, some with another "
-            f"noun between, head {goal.name} gives the subject {goal.value:.2f} of the weight of "
+            f"noun between, head {goal.name} gives the subject {goal.value:.2f} of its weight at "
             "the word before the goal; before training, the best head gives it "
             f"{before.value:.2f}.",
         ],
@@ -102,16 +105,16 @@ def the_dog_in_the_car(run: Run, n: int) -> Exercise:
         looked=looked,
         picture=Picture(
             png=draw_map(one, best.layer, best.head, ".png"),
-            alt="The head that looks from the last word, car, at the subject, dog",
+            alt="The head in which the last word, car, attends to the subject, dog",
         ),
         seen=[
-            "The next word is the verb, and *car* stands right before it. Still head "
+            "The next word is the verb, and *car* is the noun right before it. Still, head "
             f"{best.name} gives *dog* {best.value:.2f} of its weight, and *car* itself "
-            f"{to_car:.2f}. The next word is what a dog does (*barked*, *growled*) with "
-            f"probability {of_dog:.2f}, what all do (*ran*, *came*, *went*) with {of_all:.2f}, and "
-            f"what a car does (*honked*, *skidded*) with {of_car:.1g}.",
+            f"{to_car:.2f}. The next word is a verb of dogs (*barked*, *growled*) with "
+            f"probability {of_dog:.2f}, a verb of all nouns (*ran*, *came*, *went*) with "
+            f"{of_all:.2f}, and a verb of cars (*honked*, *skidded*) with {of_car:.1g}.",
             f"On {n} new sentences of this form, head {subject.name} gives the subject "
-            f"{subject.value:.2f}, and the noun in its way {other:.2f}. Before training the best "
+            f"{subject.value:.2f}, and the noun between {other:.2f}. Before training the best "
             f"head gives the subject {before.value:.2f}.",
         ],
         numbers=[
@@ -140,19 +143,20 @@ def the_pronoun(run: Run, n: int) -> Exercise:
     other = _same_head(run, n, pronoun_text, meant, "pronoun", "other")
     return Exercise(
         name="a-pronoun",
-        title="Whom a pronoun means",
+        title="The name that a pronoun means",
         asked="Homework 8, 2.a.i: does GPT connect a pronoun with a name of the sentence before?",
         looked=looked,
         picture=Picture(
             png=draw_map(panels[0], best.layer, best.head, ".png"),
-            alt="The head that looks from She at Ada, and not at Otto",
+            alt="The head in which She attends to Ada, and not to Otto",
         ),
         seen=[
             f"From *She*, head {best.name} gives *Ada* {first:.2f} of its weight where Ada is "
-            f"named first, and {last:.2f} where Otto is. What Ada does comes next: *painted* has "
+            f"named first, and {last:.2f} where Otto is. The next word is Ada's verb: *painted* "
+            "has "
             f"probability {painted:.2f}, and Otto's *fished* {fished:.1g}.",
             f"On {n} new pairs of sentences, with the names in any order, head {meant.name} gives "
-            f"the person who is meant {meant.value:.2f}, and the other {other:.2f}. Before "
+            f"the person meant {meant.value:.2f}, and the other {other:.2f}. Before "
             f"training the best head gives {before.value:.2f}.",
         ],
         numbers=[
@@ -185,18 +189,19 @@ def the_layers(run: Run, n: int) -> Exercise:
         looked=looked,
         picture=Picture(
             png=draw_head_scores(heads, ".png"),
-            alt="For each head of the decoder, the share of its weight by what it goes to",
+            alt="For each head of the decoder, the share of its weight by kind of key",
         ),
         seen=[
             f"Means over the heads of a layer, on {n} new texts of all kinds:",
             table(["layer", *shown], rows),
-            "The first layer looks words up: its weights lie on few of them. Later layers spread "
-            "theirs. In large models, the course says, heads that find nothing of use look at the "
-            "first word. Here that would be <sep>, which begins every text: "
+            "The first layer is the most selective: few words get most of its weight. Later "
+            "layers spread theirs. In large models, according to the course, heads that find "
+            "nothing useful attend to the first word. Here that would be <sep>, which begins "
+            "every text: "
             f"{sink_share(heads):.0%} of the heads give it more than 0.3 of their weight, and all "
             "of them together "
             f"{mean(h.scores['first'] for h in heads):.2f} (before training "
-            f"{mean(h.scores['first'] for h in fresh):.2f}, its even share).",
+            f"{mean(h.scores['first'] for h in fresh):.2f}, that of uniform attention).",
         ],
         numbers=[
             equal("weight on later tokens", 1 - least_causal, 0, within=1e-6),

@@ -20,7 +20,7 @@ _HEAD = """# Exercises: attention of trained models
 
 Homework 8 of UC Berkeley's EECS 182 (fall 2022) has its students look at the attention of GPT and
 BERT and describe it. Here are the same exercises on two models that train in minutes, on {texts}
-texts of a small English in which the dependencies of each word are known
+texts in a small subset of English in which the dependencies of each word are known
 (`docs/explorer_pages/sentences.py`). The command above a picture writes the page on which all heads
 can be opened, hovered over and compared.
 
@@ -30,11 +30,11 @@ can be opened, hovered over and compared.
 
 Tokens are words and full stops; <sep> begins each text. Heads are numbered by layer and head, from
 0: 1.2 is the third head of the second layer. On new texts, the best head is chosen by one half of
-them and measured on the other. “Before training” is the same model with its first weights.
+them and measured on the other. “Before training” is the same model with its initial weights.
 
-A model trained from another seed, or on a processor that adds in another order, has other heads.
-So each number stands beside its range over {trainings} trainings (`make exercise-trainings`: seeds
-{seeds}, instruction sets {instructions}). ✓ holds after all of them; ~ only after some, so a
+A model trained from another seed, or on a processor that adds in another order, has different
+heads. So each number is shown with its range over {trainings} trainings (`make exercise-trainings`:
+seeds {seeds}, instruction sets {instructions}). ✓ holds after all of them; ~ only after some, so a
 sentence about it describes this page's model; ✗ should hold and doesn't.
 """
 

@@ -35,16 +35,15 @@ def before_training(encoder: Run, decoder: Run) -> Exercise:
         looked=looked,
         picture=Picture(
             png=draw_maps(looked.view.panels[1].maps[0], ".png"),
-            alt="The encoder's heads before training: all maps are evenly pale",
+            alt="The encoder's heads before training: all maps are uniform",
         ),
         seen=[
-            "Entropy of the weights, as a share of what equal weights have: 1 is a head that looks "
-            "at all tokens alike. Least, mean and most of all heads:",
-            table(["model", "", "least", "mean", "most"], rows),
-            "New weights are small, so all scores are nearly 0 and all weights nearly equal, by "
-            "whatever words. Training makes heads choose. That the gradient can't know beforehand "
-            "which words a head will look at, [a study](../studies.md) measures: "
-            "`regard study run untrained`.",
+            "Entropy of the weights, as a share of that of uniform attention: 1 is a head that "
+            "attends to all tokens equally. Lowest, mean and highest of all heads:",
+            table(["model", "weights", "lowest", "mean", "highest"], rows),
+            "Initial weights are small, so all scores are nearly 0 and attention is nearly "
+            "uniform for any words. Training makes heads selective. A [study](../studies.md) "
+            "measures which gradient changes them: `regard study run untrained`.",
         ],
         numbers=[
             at_least(

@@ -1,5 +1,6 @@
 """Sphinx's settings of the documentation site; `build.py` beside this file writes the sources."""
 
+import inspect
 import re
 from importlib import import_module
 from typing import Any
@@ -62,12 +63,21 @@ def setup(app: Sphinx) -> None:
 def read_sections(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Read the sections of a docstring, such as Raises.
+    """Read the sections of a docstring, such as Raises; of a class, also those of its constructor.
 
     Napoleon itself would take the words before the colon of an attribute's docstring for a type.
     """
-    plain = [line.replace("|", r"\|") for line in lines]  # |x| is a number, not a substitution
+    whole = [*lines, *constructor(obj)] if what == "class" else lines
+    plain = [line.replace("|", r"\|") for line in whole]  # |x| is a number, not a substitution
     lines[:] = GoogleDocstring(plain, GOOGLE, what="object").lines()
+
+
+def constructor(made: type) -> list[str]:
+    """Return the lines of the docstring of a constructor, unless another project's is inherited."""
+    function = made.__init__
+    if not getattr(function, "__module__", "").startswith("regard."):
+        return []
+    return ["", *inspect.cleandoc(function.__doc__ or "").splitlines()]
 
 
 def without_objects(

@@ -42,6 +42,20 @@ def test_answers_have_confidence_and_evidence(regard: Command) -> None:
     assert second.endswith("· silent")
 
 
+def test_without_an_index_a_line_says_how_to_make_one(regard: Command, folder: Path) -> None:
+    (folder / "run/corpus.index").unlink()
+    asked = ("ask", "run", "Where was Mia Bell born?")
+    without = succeeded(regard(*asked))
+    assert without.err == (
+        "no evidence: run has no index of its text; to make one: "
+        "regard index TEXT --out run/corpus.index\n"
+    )
+    succeeded(regard("index", "text.txt", "--out", "run/corpus.index"))
+    found = succeeded(regard(*asked))
+    assert not found.err
+    assert found.out.startswith(without.out.strip())
+
+
 def know(folder: Path) -> None:
     """What training ends with where a relation can be learned: places after "born in" answer."""
     known = KnownAnswers(

@@ -355,7 +355,7 @@ def test_bad_prompts_of_what_reads_a_source_are_refused(
 def test_a_task_is_resumed_as_it_began(regard: Command, folder: Path) -> None:
     command = ("train", "classification", "--out", "run", *CLASSES)
     assert regard(*command).code == 0
-    refused(regard(*command), "run: holds a run; choose another --out, or go on with --resume")
+    refused(regard(*command), "run: holds a run; choose another --out, or resume it with --resume")
     refused(regard(*command, "--resume", "task.seed=1"), "another recipe")
     (folder / "mine.tsv").write_text("fine\tnegative\nbad\tpositive\n", "utf-8")
     refused(regard(*command, "mine.tsv", "--resume"), "run/origin.json: fingerprint was")

@@ -2,16 +2,14 @@
 
 import json
 import re
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from latex2mathml.converter import convert
 
-from regard.cli.main import regard
+from documented import parse
 from regard.courses import Part, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
@@ -138,27 +136,12 @@ def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
     "line", sorted({*by("command"), *(part.command for part in PARTS if part.command)})
 )
 def test_commands_parse(line: str) -> None:
-    name, *arguments = shlex.split(line)
-    assert name == "regard"
-    command: click.Command = regard
-    context = click.Context(command, info_name=name)
-    while isinstance(command, click.Group):
-        _, found, arguments = command.resolve_command(context, arguments)
-        assert found is not None
-        command, context = found, click.Context(found, info_name=found.name, parent=context)
-    options, rest, _ = command.make_parser(context).parse_args(list(arguments))
-    assert not rest
-    for parameter in command.params:
-        given = options.get(parameter.name or "")
-        assert not parameter.required or given, f"{parameter.name} is missing"
-        if given and isinstance(parameter.type, click.Choice):
-            assert given in parameter.type.choices
+    command, given = parse(line)
     if command.name == "run":
-        study, *settings = arguments
-        parameters = {one.name for one in find_study(study).parameters}
-        assert {one.partition("=")[0] for one in settings} <= parameters
+        parameters = {one.name for one in find_study(given["name"]).parameters}
+        assert {one.partition("=")[0] for one in given.get("parameters", ())} <= parameters
     if command.name == "train":
-        assert options["task"] in {*TASKS, "questions", "text"}
+        assert given["task"] in {*TASKS, "questions", "text"}
 
 
 def test_formulas_convert() -> None:

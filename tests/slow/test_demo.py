@@ -5,10 +5,11 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from browser import open_page, scroll_width
+from browser import axe, driven, open_page, scroll_width, violations, watched
 
 pytestmark = pytest.mark.slow
 
@@ -45,3 +46,15 @@ def test_the_report_is_drawn_without_errors(
 
 def test_the_report_does_not_scroll_sideways_on_a_phone(demo: Path, tmp_path: Path) -> None:
     assert scroll_width(demo / "report.html", tmp_path, width=500) <= 500
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
+def test_the_report_hinders_nobody(
+    width: int, scheme: Literal["light", "dark"], demo: Path
+) -> None:
+    with (
+        driven() as browser,
+        watched(browser, demo / "report.html", width=width, scheme=scheme) as tab,
+    ):
+        tab.evaluate(axe())
+        assert violations(tab) == []

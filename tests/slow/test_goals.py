@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from documented import blocks
 from tiny_explored import tiny_folder
 
 pytestmark = pytest.mark.slow
@@ -23,10 +23,6 @@ LESS = {
     "train": ["training.steps=40"],
 }
 """Settings of commands that train."""
-
-
-def blocks(text: str, language: str = "") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def play(section: str, folder: Path, **replaced: str) -> dict[str, str]:
@@ -56,6 +52,18 @@ def test_a_model_is_asked_where_people_were_born(tmp_path: Path) -> None:
     printed = play("Ask a model where people were born", tmp_path)
     assert "confidence" in printed["ask runs/demo/pretrained 'Where was Stefan Radnor born?'"]
     assert (tmp_path / "runs/demo/report.html").is_file()
+    assert (tmp_path / "look.html").is_file()
+
+    (edit,) = blocks(SECTIONS["Ablate a head"], "toml")
+    (tmp_path / "edit.toml").write_text(edit, encoding="utf-8")
+    play("Ablate a head", tmp_path)
+    assert (tmp_path / "ablated.html").is_file()
+    assert (tmp_path / "lens.html").is_file()
+
+
+def test_layers_are_mixed(tmp_path: Path) -> None:
+    play("Mix layers of different kinds", tmp_path)
+    assert "gated-deltanet+softmax" in (tmp_path / "hybrids/report.html").read_text("utf-8")
     assert (tmp_path / "look.html").is_file()
 
 

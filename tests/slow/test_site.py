@@ -1,5 +1,6 @@
 """The documentation site, built and opened as files."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ SITE = ROOT / "build" / "site"
 PAGES = (
     *("index.html", "docs/install.html", "docs/attention.html", "docs/gallery.html"),
     *("docs/reference/commands.html", "docs/reference/python/regard.attention.html"),
-    *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html"),
+    *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html", "search.html"),
 )
 """Pages of every kind."""
 LIVE = "/docs/live/"
@@ -136,6 +137,13 @@ def test_the_python_pages_have_the_public_names(monkeypatch: pytest.MonkeyPatch)
         assert {name for name in own if "." not in name} == set(names), package
 
 
+def test_the_python_pages_have_the_text_of_constructors() -> None:
+    page = (SITE / "docs/reference/python/regard.attention.html").read_text(encoding="utf-8")
+    text = " ".join(re.sub("<[^>]*>", "", page).split())
+    window = import_module("regard.attention").SlidingWindow.__init__.__doc__
+    assert " ".join(window.split(".")[0].replace("`", "").split()) in text
+
+
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     with driven() as found:
@@ -170,6 +178,14 @@ def test_a_page_fits_and_hinders_nobody(
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         tab.evaluate(axe())
         assert violations(tab) == []
+
+
+def test_every_page_fits_a_phone(browser: "Browser") -> None:
+    pages = [page for page in SITE.rglob("*.html") if LIVE not in page.as_posix()]
+    with opened(browser, "index.html", width=390, scheme="dark") as tab:
+        for page in pages:
+            tab.goto(page.as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 390, page
 
 
 def test_search_works_from_files(browser: "Browser") -> None:

@@ -17,6 +17,7 @@ def test_an_installed_wheel_runs_without_the_sources(tmp_path: Path) -> None:
         [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)], check=True
     )
     (wheel,) = tmp_path.glob("regard-*.whl")
+    assert wheel.stat().st_size <= 6e6
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     tiny = ["training.steps=3", "training.steps=3", "model.d_model=16"]

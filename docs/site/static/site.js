@@ -12,6 +12,7 @@ addEventListener("DOMContentLoaded", () => {
   for (const caption of document.querySelectorAll(".caption[role=heading]")) caption.ariaLevel = "2";
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "Sections");
+  document.getElementById("search-results")?.insertAdjacentHTML("beforebegin", "<h1>Search</h1>");
   focusable();
 });
 addEventListener("load", focusable);

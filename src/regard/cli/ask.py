@@ -68,6 +68,7 @@ def ask(
     """
     import msgspec
 
+    from regard.corpus.index import RUN_INDEX
     from regard.evaluation.answers import answer
     from regard.runs.run import load
     from regard.runs.training_text import open_run_index
@@ -81,18 +82,25 @@ def ask(
     require_answering(loaded)
     if history is not None:
         loaded = loaded.with_history(read_history(history))
+    searched = open_run_index(loaded, index)
     replies = answer(
         loaded,
         examples,
         loaded.environment(precision),
         calibration=load_calibration(run),
-        index=open_run_index(loaded, index),
+        index=searched,
     )
     for reply in replies:
         if as_json:
             click.echo(json.dumps(msgspec.to_builtins(reply), ensure_ascii=False))
         else:
             click.echo("\n".join(map(_printable, _describe(reply))))
+    if searched is None:
+        click.echo(
+            f"no evidence: {run} has no index of its text; to make one: "
+            f"regard index TEXT --out {run / RUN_INDEX}",
+            err=True,
+        )
 
 
 def _lines(questions: tuple[str, ...]) -> list[str]:

@@ -40,6 +40,7 @@ def demo(
     from dataclasses import replace
 
     from regard.config import override
+    from regard.corpus.index import NO_INDEX, can_index
     from regard.studies.recall import ExpectedTime, recall
     from regard.studies.recall_report import recall_report
     from regard.studies.stages import choose_stages
@@ -64,6 +65,8 @@ def demo(
     if json_file:
         options.write_json(json_file, found.figures())
     _print_table(found)
+    if not can_index():
+        click.echo(NO_INDEX)
     click.echo(f"Report: {page}")
 
 

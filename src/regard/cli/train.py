@@ -69,7 +69,7 @@ def pretrain(
 
     Settings follow as section.field=value, such as model.n_layers=6.
     """
-    from regard.corpus.index import RUN_INDEX, can_index
+    from regard.corpus.index import NO_INDEX, RUN_INDEX, can_index
     from regard.huggingface.convert.folder import choose_tokenizer
     from regard.training.plan import plan_training
     from regard.training.sources.choose import choose_text
@@ -87,7 +87,7 @@ def pretrain(
         if plan.data.indexed:
             click.echo(f"Index: {out / RUN_INDEX}")
         elif not no_index and not can_index():
-            click.echo("no index of the text: it needs pydivsufsort: pip install 'regard[index]'")
+            click.echo(NO_INDEX)
 
 
 @click.command()

@@ -241,6 +241,10 @@ def fold(word: str) -> str:
     return compose(word.casefold())
 
 
+NO_INDEX = "no index of the text: it needs pydivsufsort: pip install 'regard[index]'"
+"""What a training says that leaves out the index."""
+
+
 def can_index() -> bool:
     """Return whether pydivsufsort is installed."""
     return find_spec("pydivsufsort") is not None

@@ -326,7 +326,7 @@ def require_out(path: Path, *, resume: bool) -> None:
     if not (path / "config.toml").exists():
         require_free(path)
     elif not resume:
-        raise UserError(f"{path}: holds a run; choose another --out, or go on with --resume")
+        raise UserError(f"{path}: holds a run; choose another --out, or resume it with --resume")
 
 
 def check_resumable(run: Run) -> None:
