@@ -1,16 +1,17 @@
 """How well signals tell right from wrong answers, each alone, together, and with each left out.
 
     python benchmarks/right_or_wrong.py QUESTIONS.tsv --trained TRAIN.tsv --runs RUN...
-        [--corpus TEXT] [--paraphrase W]...
+        [--corpus TEXT] [--paraphrase W]... [--json FILE]
 
 RUNs, of several seeds, were trained on the questions TRAIN. The combination is fitted on four
 fifths of the questions and scores the last fifth, so that no answer is scored by a fit that saw
 it. With --corpus, the signals that look the answer up come in; what documents state is learned
 from TRAIN. AUROCs have DeLong's 95 % interval over the questions; differences are of the same
-answers.
+answers. FILE has the risk of all signals together at each hundredth of coverage.
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from jaxtyping import Bool, Float
 from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import CorpusIndex, index_files
 from regard.evaluation.answers import answer
-from regard.metrics import Interval, auroc, auroc_interval
+from regard.files import write_file
+from regard.metrics import Interval, auroc, auroc_interval, risk_coverage
 from regard.runs.run import Run, load
 from regard.tasks.examples import Example, read_answered, subject_of
 from regard.uncertainty.abstention import fit_combination
@@ -89,8 +91,11 @@ def averaged_over_folds(
     return mean
 
 
-def report(signals: dict[str, Float[np.ndarray, " n"]], right: Bool[np.ndarray, " n"]) -> None:
-    """Print the table of a run."""
+def report(
+    signals: dict[str, Float[np.ndarray, " n"]], right: Bool[np.ndarray, " n"]
+) -> dict[str, list[float]]:
+    """Print the table of a run; return the risks of all signals together."""
+    risks = {}
     print(f"\n{right.mean():.1%} of {len(right)} answers right\n")
     print("| signal | AUROC alone | AUROC of all, minus that without it |\n|---|---|---|")
     own = [name for name in signals if name not in LOOKED_UP]
@@ -108,6 +113,16 @@ def report(signals: dict[str, Float[np.ndarray, " n"]], right: Bool[np.ndarray, 
             f"| **all, {title}** | **{_interval(confidence, right)}** | "
             f"AUGRC {augrc(confidence, right):.4f}, PRR {prr(confidence, right):.3f} |"
         )
+        risks[title] = risk_by_coverage(confidence, right)
+    return risks
+
+
+def risk_by_coverage(
+    confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]
+) -> list[float]:
+    """Return the share of wrong answers among the most confident 1, 2, …, 100 % of questions."""
+    coverage, risk = risk_coverage(confidence.tolist(), right.tolist())
+    return [round(float(r), 5) for r in np.interp(np.arange(1, 101) / 100, coverage, risk)]
 
 
 def _auroc(confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> float:
@@ -126,12 +141,16 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, nargs="+", required=True)
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--paraphrase", action="append", default=[])
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     asked, trained = read_answered(arguments.questions), read_answered(arguments.trained)
     index = index_files([arguments.corpus]) if arguments.corpus else None
+    found = []
     for path in arguments.runs:
         print(f"\n## {path}")
-        report(*measured(load(path), asked, trained, index, arguments.paraphrase))
+        found.append(report(*measured(load(path), asked, trained, index, arguments.paraphrase)))
+    if arguments.json:
+        write_file(arguments.json, (json.dumps(found) + "\n").encode())
 
 
 if __name__ == "__main__":

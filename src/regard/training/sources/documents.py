@@ -190,7 +190,8 @@ def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Exam
     context_length = run.recipe.model.context_length
     kept = max(most, WORDS_BEFORE)
     found = [cloze for document in corpus for cloze in find_clozes(document.text, kept)]
-    for cloze, times in zip(found, _repetitions(run, found, questions), strict=True):
+    repeated = repetitions(run.recipe.objective.cloze_relevance, found, questions)
+    for cloze, times in zip(found, repeated, strict=True):
         words = len(cloze.left)
         shown = range(min(fewest, words), min(most, words) + 1)
         try:
@@ -210,9 +211,12 @@ def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Exam
     return Clozes(encoded, run.row_format.whole_rows)
 
 
-def _repetitions(run: Run, found: Sequence[Cloze], questions: Sequence[Example]) -> list[int]:
-    """Return how often an epoch reads each cloze."""
-    most = run.recipe.objective.cloze_relevance
+def repetitions(most: float, found: Sequence[Cloze], questions: Sequence[Example]) -> list[int]:
+    """Return how often an epoch has each cloze: `most` times more if it surely answers a question.
+
+    Raises:
+        UserError: no question is about a document with a title.
+    """
     if not most or not found:
         return [1] * len(found)
     asked = [(question.text, question.answer) for question in questions if question.answer]
