@@ -143,7 +143,8 @@ def test_learned_gates_keep_the_heads_of_induction_alone() -> None:
     labels = torch.full((16, 5), IGNORE)
     labels[:, -1] = rows[:, 1]  # A B … A → B
     ids = PaddedIds.of(torch.cat([rows, rows[:, :1]], 1).tolist(), 0)
-    found = gate_importance(induction_run().model, [Batch({"input_ids": ids}, labels)], steps=100)
+    batch, model = Batch({"input_ids": ids}, labels), induction_run().model
+    found = gate_importance(model, [batch], penalty=0.2, steps=100)
     kept = {f"{place}.{int(g)}" for place, p in found.items() for g in (p > 0.5).nonzero()}
     assert kept == {"decoder.0.2", "decoder.1.1"}
 

@@ -5,14 +5,23 @@ from functools import partial
 import pytest
 import torch
 
+from regard import edits
+from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
-from regard.edits.head_gates import gate_importance, gated_loss, open_probability, sampled_gates
+from regard.edits.apply import edited
+from regard.edits.head_gates import (
+    gate_importance,
+    gated_loss,
+    mean_worth,
+    open_probability,
+    sampled_gates,
+)
 from regard.edits.head_importance import loss_of
 from tiny_edited import mechanism_run
 
 BATCH = Batch(
     {"input_ids": PaddedIds.of([[3, 4, 5, 6], [4, 3, 6]], 0)},
-    torch.tensor([[4, 5, 6, 7], [3, 6, 8, -100]]),
+    torch.tensor([[4, 5, 6, 7], [3, 6, 8, IGNORE]]),
 )
 
 
@@ -63,6 +72,22 @@ def test_open_gates_leave_the_loss_as_it_is() -> None:
     draw = torch.Generator().manual_seed(0)
     found = gated_loss(run.model, BATCH, open_, 0.0, draw)
     assert float(found) == loss_of(run.model, [BATCH])  # the same operations, and factors of 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_default_penalty_is_what_a_group_saves_on_average(sign: int) -> None:
+    """Of labels that the model predicts; of those that it excludes, heads save nothing."""
+    run = mechanism_run("softmax", n_kv_heads=2)
+    with torch.no_grad():
+        logits = run.language_model(BATCH.input_ids)
+    labels = (sign * logits).argmax(-1).masked_fill(BATCH.labels == IGNORE, IGNORE)
+    batch = Batch(BATCH.inputs, labels)
+    own = loss_of(run.model, [batch])
+    zeros = [edits.zero(f"decoder.{i}.heads.{head}") for i in (0, 1) for head in (0, 1)]
+    with edited(run, edits.Edits(tuple(zeros))):
+        saved = loss_of(run.model, [batch]) - own
+    assert saved * sign > 0
+    assert mean_worth(run.model, [batch]) == pytest.approx(max(saved / 4, 0), abs=1e-12)
 
 
 def test_a_seed_reproduces_the_gates() -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import Batch
-from regard.edits.head_importance import Importance, group_layers, scaled
+from regard.edits.head_importance import Importance, group_layers, loss_of, scaled
 from regard.edits.places import intercept_places
 from regard.models.builders import Model
 
@@ -24,9 +24,6 @@ OPEN = 3.0
 """log α at the start, where P(g ≠ 0) is 0.99: the model is nearly whole."""
 STEPS, RATE = 200, 0.1
 """Steps of Adam, with a batch each, and their learning rate."""
-PENALTY = 0.2
-"""λ, in nats per gate: what a head has to save of the loss per target, for its gate to stay."""
-
 
 LogAlphas: TypeAlias = Mapping[str, Float[Tensor, " g"]]
 """log α of the gates, by the place of an attention layer."""
@@ -36,15 +33,16 @@ def gate_importance(
     model: Model,
     batches: Sequence[Batch],
     *,
-    penalty: float = PENALTY,
+    penalty: float | None = None,
     steps: int = STEPS,
     seed: int = 0,
 ) -> Importance:
     """Return P(g ≠ 0) of the gate of each group, after the gates have minimized `gated_loss`.
 
     The weights stay as they are; those of Voita et al. (2019, arXiv:1905.09418) are trained, too.
-    `penalty` is λ, in nats per gate.
+    `penalty` is λ, in nats per gate; default: `mean_worth`.
     """
+    penalty = mean_worth(model, batches) if penalty is None else penalty
     draw = torch.Generator().manual_seed(seed)
     log_alphas = {
         place: torch.full((layer.groups,), OPEN, dtype=torch.float64, requires_grad=True)
@@ -60,6 +58,16 @@ def gate_importance(
             log_alpha.grad = slope
         adam.step()
     return {place: open_probability(one.detach()) for place, one in log_alphas.items()}
+
+
+def mean_worth(model: Model, batches: Sequence[Batch]) -> float:
+    """Return how much of the loss per target all groups save together, by group, in nats.
+
+    It is 0 if the loss is no higher without them.
+    """
+    none = {place: torch.zeros(1, layer.groups) for place, layer in group_layers(model).items()}
+    saved = loss_of(model, batches, none) - loss_of(model, batches)
+    return max(saved, 0.0) / sum(zeros.numel() for zeros in none.values())
 
 
 def gated_loss(
