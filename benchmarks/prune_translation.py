@@ -3,9 +3,9 @@
     python benchmarks/prune_translation.py [--seeds 3]
 
 Trains encoder–decoders on `translation`, orders their heads by importance (Michel et al., 2019,
-arXiv:1905.10650) and by ablation on training sentences, as `regard prune` does, and at random. The
-models without the first heads of each order are scored on held-out sentences. Trained runs are
-cached.
+arXiv:1905.10650), by ablation and by learned gates (after Voita et al., 2019, arXiv:1905.09418) on
+training sentences, as `regard prune` does, and at random. The models without the first heads of
+each order are scored on held-out sentences. Trained runs are cached.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from regard.evaluation.tasks import TaskScore
 from regard.runs.run import Run
 from regard.tasks.examples import Example
 from regard.tasks.translation import TranslationConfig
-from regard.training.pruning import Unit, order_units
+from regard.training.pruning import MEASURES, Unit, order_units
 
 SETTINGS = [
     *(
@@ -72,7 +72,7 @@ def main() -> None:
         assert isinstance(run.recipe.task, TranslationConfig)
         split = run.recipe.task.make(seed)
         chosen, held_out = split.training[:SENTENCES], split.test[:SENTENCES]
-        orders = {by: pruning_order(run, chosen, by) for by in ("importance", "ablation")}
+        orders = {by: pruning_order(run, chosen, by) for by in MEASURES}
         orders |= {f"random {i}": tuple(random_order(run, i)) for i in range(ORDERS)}
         for name, units in orders.items():
             scores = [score(run, units, share, held_out) for share in SHARES]

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from regard import edits
+from regard.data import IGNORE
+from regard.data.batch import Batch, PaddedIds
 from regard.edits.effects import effects
 from regard.edits.faithfulness import faithfulness
 from regard.edits.found import Effects
+from regard.edits.head_gates import gate_importance
 from regard.edits.paths import paths
 from regard.models.config import DecoderConfig
 from regard.models.head_config import LMHeadConfig
@@ -132,6 +135,18 @@ def test_the_heads_of_induction_alone_are_faithful() -> None:
     # Of eight heads, a trapezoid of height 1/2 and six of height 1.
     assert found.cpr.value == pytest.approx(6.5 / 8, abs=0.02)
     assert found.cmd.value == pytest.approx(1.5 / 8, abs=0.02)
+
+
+def test_learned_gates_keep_the_heads_of_induction_alone() -> None:
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.stack([3 + torch.randperm(NUMBERS, generator=draw)[:4] for _ in range(16)])
+    labels = torch.full((16, 5), IGNORE)
+    labels[:, -1] = rows[:, 1]  # A B … A → B
+    ids = PaddedIds.of(torch.cat([rows, rows[:, :1]], 1).tolist(), 0)
+    batch, model = Batch({"input_ids": ids}, labels), induction_run().model
+    found = gate_importance(model, [batch], penalty=0.2, steps=100)
+    kept = {f"{place}.{int(g)}" for place, p in found.items() for g in (p > 0.5).nonzero()}
+    assert kept == {"decoder.0.2", "decoder.1.1"}
 
 
 def test_a_sum_is_two_heads_that_add_their_numbers() -> None:

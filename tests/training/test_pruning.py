@@ -1,5 +1,6 @@
 """Pruned runs: the least important heads are gone, and the run is one like any other."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import regard
 from regard import edits
 from regard.data.batch import Batch
 from regard.edits.apply import edited
+from regard.edits.head_gates import gate_importance
 from regard.edits.head_importance import ablation_importance, gradient_importance, loss_of
-from regard.errors import UnsupportedError
+from regard.errors import NonFiniteError, UnsupportedError
 from regard.evaluation.evaluate import Evaluation
 from regard.evaluation.perplexity import NOTHING_DRAWN, TextScore, text_dataset
 from regard.huggingface.convert.export import export_run
@@ -20,7 +22,7 @@ from regard.models.config import DecoderConfig
 from regard.models.head_pruning import Kept, copy_kept
 from regard.runs.run import Run
 from regard.text.corpus import Document
-from regard.training.pruning import order_units, prune
+from regard.training.pruning import MEASURES, order_units, prune
 from tiny import MODEL, QUESTIONS, STEPS, Command, refused, succeeded
 from tiny_edited import OTHER, TEXT, imported_run, mechanism_run, off
 
@@ -95,6 +97,7 @@ def test_a_pruned_run_is_one_like_any_other(run: Path, tmp_path: Path) -> None:
     assert expected.accuracy is not None
     assert found.levels[1].score == f"accuracy {expected.accuracy.percent()}"
     assert regard.evaluate(loaded, QUESTIONS).answered == expected.answered
+    assert loaded.origin["pruned_by"] == "importance"
     assert loaded.origin["kept_groups"] == [[place, 1 - group]]
     assert loaded.origin["parent"] == str(run)
     tuned = regard.finetune(
@@ -126,9 +129,13 @@ def test_impossible_options_are_refused(regard: Command, run: Path) -> None:
     refused(regard("prune", name, "gone.tsv", "--out", "new"), "gone.tsv")
 
 
-def test_the_command_prints_heads_and_levels(regard: Command, run: Path) -> None:
+@pytest.mark.parametrize("by", ["ablation", "gates"])
+def test_the_command_prints_heads_and_levels(
+    regard: Command, run: Path, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURES, "gates", partial(gate_importance, steps=2))
     done = succeeded(
-        regard("prune", run.name, "text.txt", "--out", "a b", "--keep", ".5", "--by", "ablation")
+        regard("prune", run.name, "text.txt", "--out", "a b", "--keep", ".5", "--by", by)
     )
     assert done.out.splitlines()[0].split() == ["heads", "importance", "kept"]
     assert "decoder.0.heads.1" in done.out
@@ -161,4 +168,17 @@ def test_a_pruned_model_is_compared_with_heads_at_zero(
     monkeypatch.setattr("regard.training.pruning.copy_kept", copy_others)
     with pytest.raises(UnsupportedError, match="depend on their number"):
         prune(regard.load(run), QUESTIONS, out=tmp_path / "new", keep=0.5)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("by", MEASURES)
+def test_an_infinite_loss_orders_no_heads(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURES, "gates", partial(gate_importance, steps=2))
+    run, file = mechanism_run("softmax", n_kv_heads=2), tmp_path / "text.txt"
+    file.write_text(TEXT)
+    run.language_model.head.weight.data[:] = 1e308
+    with pytest.raises(NonFiniteError, match=r"decoder\.0\.heads is NaN or infinite"):
+        prune(run, file, out=tmp_path / "new", by=by, keep=0.5)
     assert not (tmp_path / "new").exists()

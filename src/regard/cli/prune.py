@@ -16,9 +16,9 @@ from regard.cli import options
 @options.NEW
 @click.option(
     "--by",
-    type=options.Choice(["importance", "ablation"]),
+    type=options.Choice(["importance", "ablation", "gates"]),
     default="importance",
-    help="Measure of heads: gradient of the loss, or its growth without a head.",
+    help="Measure of heads: gradient of the loss, its growth without a head, or learned gates.",
 )
 @click.option("--keep", type=float, default=0.6, help="Share of the heads to keep.")
 @options.JSON

@@ -13,6 +13,7 @@ import torch
 
 from regard.data.batch import Batch, Dataset, evaluation_batches
 from regard.data.causal import Questions
+from regard.edits.head_gates import gate_importance
 from regard.edits.head_importance import (
     GroupLayer,
     Importance,
@@ -22,7 +23,7 @@ from regard.edits.head_importance import (
     loss_of,
 )
 from regard.edits.table import text_table
-from regard.errors import UnsupportedError, UserError, alternatives
+from regard.errors import NonFiniteError, UnsupportedError, UserError, alternatives
 from regard.evaluation.evaluate import Evaluation, evaluate, is_text
 from regard.evaluation.perplexity import (
     NOTHING_DRAWN,
@@ -40,7 +41,11 @@ from regard.tasks.examples import Example, Examples, answered_examples
 from regard.training.sources.examples import task_dataset
 from regard.training.sources.questions import encode_training
 
-MEASURES = {"importance": gradient_importance, "ablation": ablation_importance}
+MEASURES: dict[str, Callable[[Model, Sequence[Batch]], Importance]] = {
+    "importance": gradient_importance,
+    "ablation": ablation_importance,
+    "gates": gate_importance,
+}
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
 """Shares of heads of the models that are scored, beside the pruned one."""
 ROWS = 32
@@ -132,13 +137,15 @@ def prune(
 
     `data` are questions with answers, rows of the run's task or a text, or a file of them. `by`
     "importance" estimates by one backward pass how the loss changes without a head (Michel et al.,
-    2019, arXiv:1905.10650, eq. 2); "ablation" measures it. Heads that share keys and values are
-    removed together, and each layer keeps one such group. Models with other shares of the heads are
-    scored, too, all on the same data.
+    2019, arXiv:1905.10650, eq. 2); "ablation" measures it; "gates" learns which heads are needed
+    together (after Voita et al., 2019, arXiv:1905.09418, with the weights fixed). Heads that share
+    keys and values are removed together, and each layer keeps one such group. Models with other
+    shares of the heads are scored, too, all on the same data.
 
     Raises:
         UserError: an option is impossible, `out` exists, or the data don't fit the run.
         UnsupportedError: the model's heads can't be removed one by one.
+        NonFiniteError: the loss on the data is NaN or infinite.
 
     >>> questions = [regard.Example(text="Where was Ada born?", answer="Rome")]
     >>> found = regard.prune(run, questions, out="pruned", keep=0.5)
@@ -153,7 +160,7 @@ def prune(
     n = _n_kept(layers, keep)
     dataset, score = _read(run, data)
     batches = list(_batches(dataset, run.device))
-    units = order_units(MEASURES[by](run.model, batches))
+    units = order_units(_finite(MEASURES[by](run.model, batches), run.path))
     pruned = _with_units(run, Path(out), layers, units[-n:])
     _require_same(run, pruned, layers, units[-n:], batches[0])
     counts = {len(units), n, *(round(share * len(units)) for share in SHARES)}
@@ -163,7 +170,8 @@ def prune(
         for count in sorted(counts, reverse=True)
         if count >= least
     ]
-    pruned.origin |= {"kept_groups": [list(group) for unit in units[-n:] for group in unit.groups]}
+    groups = [list(group) for unit in units[-n:] for group in unit.groups]
+    pruned.origin |= {"pruned_by": by, "kept_groups": groups}
     save_derived(run, pruned)
     return Pruning(run=pruned, layers=layers, units=tuple(units), kept=n, levels=tuple(levels))
 
@@ -235,6 +243,21 @@ def _batches(dataset: Dataset, device: torch.device) -> Iterator[Batch]:
 
 
 # Choice
+
+
+def _finite(importance: Importance, path: Path) -> Importance:
+    """Return the importance of all groups.
+
+    Raises:
+        NonFiniteError: some is NaN or infinite.
+    """
+    for place, values in importance.items():
+        if not values.isfinite().all():
+            raise NonFiniteError(
+                f"{path}: the importance of {place}.heads is NaN or infinite, as the loss on the "
+                "data is; prune another checkpoint, or on other data"
+            )
+    return importance
 
 
 def order_units(importance: Importance) -> list[Unit]:
