@@ -131,7 +131,7 @@ def tiny_folder(
     known = {f"{r}_token_id": i for r, i in marks.items() if r in ("pad", "bos", "eos")}
     first = {"decoder_start_token_id": marks["pad"]} if family == "t5" else {}
     sizes = {"vocab_size": pieces.get_vocab_size(), **known, **first, **settings}
-    with_head = {"gpt2": tiny_gpt2, "bert": tiny_bert}
+    with_head: Mapping[str, Make] = {"gpt2": tiny_gpt2, "bert": tiny_bert}
     make_model = partial(with_head[family], dtype=torch.float32) if head else MAKERS[family]
     make_model(**sizes).save_pretrained(folder)
     with_tokenizer(folder, pieces, roles)
