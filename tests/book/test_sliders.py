@@ -6,6 +6,7 @@ from math import prod
 
 import pytest
 
+from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, Slider
 from regard.studies.kernels.fourier_features import normal_exponents, predicted_error
 from regard.studies.registry import all_studies
@@ -64,3 +65,25 @@ def test_the_gradient_lies_between_its_bounds() -> None:
     grid = product(*(axis.values for axis in slider.axes))
     for point, (least, norm, most) in zip(grid, slider.data()["numbers"], strict=True):
         assert least * 0.999 <= norm <= most * 1.001, point
+
+
+def test_each_slider_has_a_question_with_one_right_option() -> None:
+    assert set(PREDICTIONS) == set(SLIDERS)
+    for prediction in PREDICTIONS.values():
+        assert prediction.question.endswith("?")
+        assert [option.right for option in prediction.options].count(True) == 1
+
+
+def test_right_options_are_what_the_sliders_show() -> None:
+    assert at(SLIDERS["averaging"], n=1000, t=8.0)[2] == pytest.approx(0.14, abs=0.005)
+    noisy = at(SLIDERS["noisy-keys-one-head"], n=10, t=8.0, α=1e-6, γ=1.5)
+    assert noisy[0] == pytest.approx(0.98, abs=0.005)
+    assert at(SLIDERS["random-heads"], h=8, n=20)[0] < 0.5
+    projections, attention, _ = at(SLIDERS["complexity"], h=64, n=96)
+    assert projections == attention
+    (narrow, _), (wide, _) = (at(SLIDERS["fourier-features"], D=d, m=256) for d in (16, 64))
+    assert wide > 10 * narrow
+    norms = [at(SLIDERS["vanishing-and-exploding"], ρ=0.9, σ=2.0, T=t)[1] for t in (1, 10, 100)]
+    assert norms == pytest.approx([2, 6, 0.005], rel=0.1)
+    (all_, clipped), (more, same) = (at(SLIDERS["relative-bias"], T=t, m=4, k=4) for t in (16, 32))
+    assert (all_, more, clipped) == (4 * 31, 4 * 63, same)

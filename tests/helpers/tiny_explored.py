@@ -1,6 +1,6 @@
 """Tiny models of Hugging Face of every shape, and folders of them with a tokenizer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,22 @@ _TOKENIZERS: Mapping[str, tuple[Callable[[], tokenizers.Tokenizer], Mapping[str,
 }
 
 
-def tiny_folder(folder: Path, family: str, *, head: bool = False, **settings: Any) -> Path:
-    """A model with a tokenizer, as `save_pretrained` writes them; a GPT-2 without or with head."""
+def tiny_folder(
+    folder: Path, family: str, *, head: bool = False, words: Sequence[str] = (), **settings: Any
+) -> Path:
+    """A model with a tokenizer, as `save_pretrained` writes them; GPT-2 and BERT also with head.
+
+    Each of `words` is a token.
+    """
     make, roles = _TOKENIZERS[family]
     pieces = make()
+    pieces.add_tokens(list(words))
     marks = {role: pieces.token_to_id(token) for role, token in roles.items()}
     known = {f"{r}_token_id": i for r, i in marks.items() if r in ("pad", "bos", "eos")}
     first = {"decoder_start_token_id": marks["pad"]} if family == "t5" else {}
     sizes = {"vocab_size": pieces.get_vocab_size(), **known, **first, **settings}
-    make_model = partial(tiny_gpt2, dtype=torch.float32) if head else MAKERS[family]
+    with_head: Mapping[str, Make] = {"gpt2": tiny_gpt2, "bert": tiny_bert}
+    make_model = partial(with_head[family], dtype=torch.float32) if head else MAKERS[family]
     make_model(**sizes).save_pretrained(folder)
     with_tokenizer(folder, pieces, roles)
     edit(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")

@@ -110,6 +110,7 @@ def test_the_counts_of_a_score_add_up(found: dict[str, Arm]) -> None:
         s = arm.score
         assert s.correct + sum(msgspec.to_builtins(s.mistakes).values()) == s.questions
         assert s.accuracy == s.correct / s.questions
+        assert s.risk[-1] == pytest.approx(1 - s.accuracy)
         assert s.tokens > 0
 
 
@@ -270,6 +271,7 @@ def test_the_command_prints_a_table_and_writes_figures(
     assert f"Report: {out / 'seed-3' / 'report.html'}" in shown
     assert "mean" in shown
     assert "mentioned / absent" in shown
+    assert "25% given" in shown
     assert shown.count("familiarity") == 2, "a row for each seed"
     written = json.loads(figures.read_text(encoding="utf-8"))
     assert [(s["arm"], s["seed"]) for s in written["scores"]] == [

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.studies.tensors import largest, normal, relative_error
+from regard.studies.tensors import largest, map_distance, normal, relative_error
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -27,3 +27,10 @@ def test_sizes_by_hand() -> None:
     assert largest(torch.tensor([[1.0, -3.0], [2.0, 0.0]])) == 3
     found, exact = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 4.0])
     assert relative_error(found, exact) == 0.75
+
+
+def test_maps_that_share_no_key_have_the_distance_one() -> None:
+    first, second = torch.eye(3), torch.eye(3).roll(1, 0)
+    half = (first + second) / 2
+    found = map_distance(torch.stack([first, first, first]), torch.stack([first, half, second]))
+    assert found.tolist() == pytest.approx([0, 0.5, 1])

@@ -17,6 +17,7 @@ from regard.book.formula_text import formula_text, with_formulas
 from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
+from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
 from regard.courses import COURSES
@@ -43,6 +44,7 @@ _KINDS = {
     "look": "Observation",
     "program": "Programming",
 }
+_VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
 GENERATOR = b'<meta name="generator" content="regard book">'
 """Part of each page, by which it is recognized."""
@@ -133,17 +135,26 @@ def _font() -> str:
 
 def _first_figure(finding: Finding, svg: str) -> Markup:
     """Label a finding's figure, so that others on the page may refer to it."""
-    return Markup(svg.replace("<svg ", f'<svg id="figure-{finding.study.name}" ', 1))
+    label = f'<svg id="figure-{finding.study.name}" {_own_width(svg)} '
+    return Markup(svg.replace("<svg ", label, 1))
 
 
 def _same_figure(finding: Finding, svg: str) -> Markup:
     """Return the figure once more, by reference."""
-    box = re.search(r'viewBox="[^"]*"', svg)
+    box = _VIEW_BOX.search(svg)
     assert box is not None
     return Markup(
-        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}>'
+        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}'
+        f" {_own_width(svg)}>"
         f'<use href="#figure-{finding.study.name}" width="100%" height="100%"/></svg>'
     )
+
+
+def _own_width(svg: str) -> str:
+    """Return the width below which text of a figure gets smaller than drawn, as a variable."""
+    box = _VIEW_BOX.search(svg)
+    assert box is not None
+    return f'style="--own-width: {float(box[1]):.0f}px"'
 
 
 def _with_clips_apart(page: str) -> str:
@@ -158,7 +169,7 @@ def _with_clips_apart(page: str) -> str:
 
 def _is_wide(svg: str) -> bool:
     """Whether a figure is too wide to stand beside text."""
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    box = _VIEW_BOX.search(svg)
     assert box is not None
     return float(box[1]) > WIDE * float(box[2])
 
@@ -229,6 +240,7 @@ def _environment() -> jinja2.Environment:
         "live_data": live_data,
         "mark": lambda verdict: _MARKS[verdict],
         "outcome": _outcome,
+        "predictions": PREDICTIONS,
         "sliders": SLIDERS,
         "style": lambda name: Markup(_static(name)),
         "version": __version__,

@@ -94,6 +94,7 @@ def birthplaces(
         scores += _measure(read, out / name, stages, chosen, list(dict.fromkeys(arms or ARMS)))
     _print_table(scores)
     _print_aurocs(scores)
+    _print_risk(scores)
     facts = {
         "recipe": recipe or "modern",
         "overrides": list(overrides),
@@ -172,3 +173,18 @@ def _print_aurocs(scores: "list[Score]") -> None:
         table.add_row(*row)
     if rows:
         Console().print(table)
+
+
+def _print_risk(scores: "list[Score]") -> None:
+    """Print the share of wrong answers if only the most confident ones are given."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.studies.birthplaces import COVERAGES
+
+    table = Table(title="Share of wrong answers, the most confident first", min_width=60)
+    for column in ("arm", "seed", *(f"{coverage:.0%} given" for coverage in COVERAGES)):
+        table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
+    for score in sorted(scores, key=lambda score: score.arm):
+        table.add_row(score.arm, str(score.seed), *(f"{risk:.1%}" for risk in score.risk))
+    Console().print(table)

@@ -50,9 +50,12 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_training
 from regard.training.sources.documents import DocumentSource, corpus_tokenizer
 from regard.training.sources.questions import QuestionSource
+from regard.uncertainty.metrics import risk_at_coverage
 from regard.uncertainty.signals import quick_signals
 
 Examples: TypeAlias = Sequence[Example]
+COVERAGES = (0.25, 0.5, 0.75, 1.0)
+"""Shares of answers that are given, the most confident first."""
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not-pretrained"
 WITHOUT_THEM = "without-them"
@@ -224,6 +227,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     mentioned_or_absent: dict[str, Interval]
     """AUROC of each signal, people that the arm's text mentions against absent ones; empty without
     text."""
+    risk: tuple[float, ...]
+    """Share of wrong answers at each of `COVERAGES`, by confidence."""
     mistakes: Mistakes
     parameters: int
     steps: int
@@ -344,6 +349,7 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         high=share.high,
         right_or_wrong=signal_aurocs(right, wrong),
         mentioned_or_absent=signal_aurocs(mentioned, absent),
+        risk=_risk(evaluation.answers),
         mistakes=mistakes(evaluation, data),
         parameters=run.n_parameters,
         steps=sum(p.step for p in progress),
@@ -353,6 +359,12 @@ def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOpt
         evaluation_seconds=round(seconds, 1),
     )
     return Arm(runs, evaluation, mentioned, absent, score)
+
+
+def _risk(answers: Sequence[Answer]) -> tuple[float, ...]:
+    confidence = [one.scores["confidence"] for one in answers]
+    correct = [one.correct for one in answers]
+    return tuple(risk_at_coverage(confidence, correct, coverage) for coverage in COVERAGES)
 
 
 def mistakes(evaluation: Evaluation, data: Data) -> Mistakes:

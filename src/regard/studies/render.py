@@ -207,7 +207,7 @@ def _draw_heat_map(heat_map: HeatMap, axes: Axes) -> None:
     axes.set_yticks(range(len(heat_map.rows)), heat_map.rows)
     if heat_map.written:
         for (row, column), value in np.ndenumerate(values):
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=9)
 
 
 def _draw_graph(graph: Graph, axes: Axes) -> None:
@@ -223,7 +223,7 @@ def _draw_graph(graph: Graph, axes: Axes) -> None:
         style = {"arrowstyle": "->", "color": color, "shrinkA": 11, "shrinkB": 11}
         axes.annotate("", xy=end, xytext=start, arrowprops=style | {"linewidth": 0.9})
         x, y = (start + end) / 2
-        axes.text(x + 0.06, y, arrow.label, fontsize=7, va="center", color=color)
+        axes.text(x + 0.06, y, arrow.label, fontsize=9, va="center", color=color)
 
 
 def _add_color_bars(

@@ -90,3 +90,13 @@ def largest(x: Tensor) -> float:
 def relative_error(found: Tensor, exact: Tensor) -> float:
     """Return ‖found − exact‖/‖exact‖ over all entries."""
     return float((found - exact).norm() / exact.norm())
+
+
+def map_distance(
+    first: Float[Tensor, "*heads queries keys"], second: Float[Tensor, "*heads queries keys"]
+) -> Float[Tensor, "*heads"]:
+    """Return half the sum of absolute differences in a row, averaged over rows.
+
+    0 if two attention maps are equal, 1 if they share no key.
+    """
+    return (first - second).abs().sum(-1).mean(-1) / 2

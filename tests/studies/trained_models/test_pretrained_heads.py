@@ -61,7 +61,8 @@ def test_an_untrained_model_has_no_patterns(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda folder: fresh))
     finding = pretrained_heads(texts=4)
     assert finding.verdict is Verdict.FAILS
-    assert not any(number.holds for number in finding.numbers if number.low)
+    of_the_model = [one for one in finding.numbers if not one.name.startswith("random weights")]
+    assert not any(number.holds for number in of_the_model if number.low)
 
 
 def test_a_model_that_is_not_there_is_named(

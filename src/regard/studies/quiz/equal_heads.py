@@ -16,6 +16,7 @@ from regard.studies.finding import EvidenceParts, at_least, at_most, information
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
 from regard.studies.study import Seed, study
+from regard.studies.tensors import map_distance
 
 WIDTH = 16
 BACK = (1, 3)
@@ -131,15 +132,11 @@ def trained(model: Any, steps: int, seed: int) -> Trained:
     for step, loss in enumerate(train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)):
         losses.append(loss)
         if step % EVERY == 0:
-            distances.append(_distance(_maps(model, text)))
+            distances.append(float(map_distance(*_maps(model, text))))
     maps = _maps(model, text)
-    return Trained([*distances, _distance(maps)], maps, losses[-1])
+    return Trained([*distances, float(map_distance(*maps))], maps, losses[-1])
 
 
 def _maps(model: Any, text: Tensor) -> Float[Tensor, "2 n n"]:
     (layer,) = capture_attention(model.body, text)
     return layer.weights[0].detach()
-
-
-def _distance(maps: Float[Tensor, "2 n n"]) -> float:
-    return float((maps[0] - maps[1]).abs().sum(-1).mean() / 2)

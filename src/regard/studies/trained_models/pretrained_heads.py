@@ -22,10 +22,12 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.study import Seed, study
+from regard.studies.tensors import map_distance
 from regard.studies.trained_models.pretrained import Bert, pretrained_bert, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
 AS_IS, REVERSED, EXCHANGED = "original order", "words reversed", "sentences exchanged"
+APART = "distance of two heads of a layer"
 PATTERNS = {
     "previous": "previous token",
     "next": "next token",
@@ -59,8 +61,9 @@ def pretrained_heads(
 
     One head attends to the previous token and another to the next, in any word order. At least half
     of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds the other
-    occurrence of a repeated token. The head that attends from a verb to its object gives it less
-    weight once the words are reversed.
+    occurrence of a repeated token. With random weights, all heads are nearly uniform and alike;
+    after training they aren't. The head that attends from a verb to its object gives it less weight
+    once the words are reversed.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
@@ -71,6 +74,10 @@ def pretrained_heads(
     A weight matters little if the value is small. The output of a head that attends to one token
     alone has the norm of v W_O. For words this norm is many times that of [CLS], which gets most of
     the weight, so a head that attends to [CLS] adds nearly nothing.
+
+    With random weights in place of the trained ones, each head gives nearly the same weight to each
+    token. The distance of two heads of a layer, half of the sum of absolute differences in a row,
+    shows how much they differ: 0 if their maps are equal, 1 if they share no key.
 
     Then the same pairs are read with the words of each sentence reversed, and with the sentences
     exchanged. The heads of neighbors stay the same: they depend on positions, whatever the words
@@ -101,6 +108,7 @@ def pretrained_heads(
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
     yield at_least("same token, best head on repeated tokens", shares["same token"].max(), 0.2)
     yield from _objects(pairs, read)
+    yield from _unlike_random(heads[AS_IS], [each.maps for each in read[AS_IS]], model, pairs)
     rows = [
         (f"{head.layer}.{head.head}", *(float(share[i]) for share in shares.values()))
         for i, head in enumerate(heads[AS_IS])
@@ -166,6 +174,35 @@ def value_ratio(maps: Sequence[AttentionMap]) -> float:
         first = torch.stack([norms[:, 0].mean() for norms in lengths if norms is not None])
         ratios.append(float(words.mean() / first.mean()))
     return min(ratios)
+
+
+def head_distances(maps: Sequence[AttentionMap]) -> list[float]:
+    """Return the distance of two heads of a layer, averaged over pairs and texts, by layer."""
+    means = []
+    for layers in zip(*(one.layers for one in maps), strict=True):
+        weights = [layer.record.weights[0] for layer in layers]
+        heads = len(weights[0])
+        totals = [float(map_distance(each[:, None], each[None]).sum()) for each in weights]
+        means.append(sum(totals) / len(totals) / (heads * (heads - 1)))
+    return means
+
+
+def _unlike_random(
+    heads: Sequence[Head],
+    maps: Sequence[AttentionMap],
+    model: HuggingFaceModel,
+    texts: Sequence[Labeled],
+) -> Iterator[Measurement]:
+    """Yield entropies and distances of heads, with trained and with random weights."""
+    new = model.untrained()
+    random = [reading(new, text, AS_IS).maps for text in texts]
+    after, before = (
+        min(head.scores["entropy"] for head in each) for each in (heads, head_scores(random))
+    )
+    yield at_most("entropy of a head / ln n, least", after, 0.7)
+    yield at_least("random weights: entropy of a head / ln n, least", before, 0.95)
+    yield at_least(f"{APART}, least of the layers", min(head_distances(maps)), 0.2)
+    yield at_most(f"random weights: {APART}, largest", max(head_distances(random)), 0.2)
 
 
 def _objects(
