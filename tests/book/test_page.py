@@ -103,7 +103,7 @@ def test_a_question_stands_before_a_slider() -> None:
     before, after = page.split('data-numbers="numbers-averaging"', 1)
     question = before.rindex('<p class="question">With')
     assert before[question:].count('<details class="option">') == 3
-    assert before.rindex("<details") == before.index('<details class="exercise"', question)
+    assert before.rindex("<details") == before.index('<details class="adjustable"', question)
     assert after.index("</fieldset>") < after.index("</details>")
 
 
