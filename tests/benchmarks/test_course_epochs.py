@@ -14,8 +14,8 @@ from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
-from regard.training import step
 from regard.training.loop import ExecutionOptions
+from regard.training.optimizers import clip_gradients
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
 
@@ -40,15 +40,13 @@ def test_interrupted_epochs_are_those_of_one_run(
     arguments = ["course_epochs.py", "--body", "rotary", "--epochs", "3", "1"]
     monkeypatch.setattr(sys, "argv", [*arguments, "--runs", str(runs), "--out", str(tmp_path)])
 
-    original = step.clip_gradients
-
     def interrupted(*args: Any) -> Any:
         if args[3] == 3:  # the last epoch's only step
             raise KeyboardInterrupt
-        return original(*args)
+        return clip_gradients(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(step, "clip_gradients", interrupted)
+        patched.setattr("regard.training.step.clip_gradients", interrupted)
         with pytest.raises(SystemExit, match="repeat the command to resume"):
             course_epochs.main()
     (first,) = json.loads(place.read_text("utf-8"))["scores"]
