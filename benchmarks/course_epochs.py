@@ -92,18 +92,30 @@ def row(found: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def stored(place: Path) -> list[dict[str, Any]]:
+    """Return the scores in a file."""
+    return read_table(place)["scores"] if place.exists() else []
+
+
+def store(place: Path, found: dict[str, Any]) -> None:
+    """Add a score to those in a file, which other processes may have written meanwhile."""
+    order = list(BODIES)
+    scores = [*stored(place), found]
+    scores.sort(key=lambda one: (order.index(one["body"]), one["seed"], one["epoch"]))
+    write_file(place, to_json({"scores": scores}) + b"\n")
+
+
 def measure(given: argparse.Namespace) -> None:
     """Score each body at the epochs that aren't stored, and print the table."""
     if "REGARD_BIRTHPLACES" not in os.environ:
         raise UserError("REGARD_BIRTHPLACES: set it to the folder of the real corpus")
-    options, order = ExecutionOptions.choose(), list(BODIES)
+    options = ExecutionOptions.choose()
     given.out.mkdir(parents=True, exist_ok=True)
     place = given.out / "course-epochs.json"
-    scores = read_table(place)["scores"] if place.exists() else []
     for body in given.body:
         of = {"body": body, "seed": given.seed}
-        stored = {one["epoch"] for one in scores if of.items() <= one.items()}
-        last = max(set(given.epochs) - stored, default=0)
+        kept = {one["epoch"] for one in stored(place) if of.items() <= one.items()}
+        last = max(set(given.epochs) - kept, default=0)
         epochs = sorted(epoch for epoch in set(given.epochs) if epoch <= last)
         if not epochs:
             continue
@@ -111,12 +123,10 @@ def measure(given: argparse.Namespace) -> None:
         data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), stages.pretraining)
         folder = given.runs / f"{body}-{given.seed}"
         for epoch, run, progress in pretrained(data, stages, epochs, folder, options):
-            if epoch not in stored:
-                scores.append(of | {"epoch": epoch} | score(run, progress, data, stages, options))
-                scores.sort(key=lambda one: (order.index(one["body"]), one["seed"], one["epoch"]))
-                write_file(place, to_json({"scores": scores}) + b"\n")
+            if epoch not in kept:
+                store(place, of | {"epoch": epoch} | score(run, progress, data, stages, options))
     print("| body | seed | epoch | positions | accuracy (95 %) | minutes |")
-    print("|---|---|---|---|---|---|", *map(row, scores), sep="\n")
+    print("|---|---|---|---|---|---|", *map(row, stored(place)), sep="\n")
 
 
 def main() -> None:
