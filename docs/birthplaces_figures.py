@@ -1,6 +1,6 @@
 """Draw the figures of docs/birthplaces.md, into docs/figures.
 
-The course's two schedules; and what was reached, from birthplaces-modern.json (three seeds),
+The course's two schedules; and what was reached, from birthplaces-modern.json (five seeds),
 birthplaces-arms.json, which `regard birthplaces` has written, and birthplaces-tried.json, of which
 the runs are taken that only were shorter.
 """
@@ -55,7 +55,7 @@ def reached(
     shorter = [tried[name] for name in SHORTER if name in tried]
     minutes = [s["steps"] * a_step for s in shorter] + [s["training_seconds"] / 60 for s in seeds]
     draw(left, shorter + seeds, minutes)
-    left.set(xlabel="minutes of training on two cores", xlim=(0, 1.05 * max(minutes)))
+    left.set(xlabel="minutes of training", xlim=(0, 1.05 * max(minutes)))
     draw(right, arms, list(range(len(arms))))
     right.set_xticks(range(len(arms)), [s["arm"].replace("-", "\n", 1) for s in arms])
     right.set_xlim(-0.5, len(arms) - 0.5)
@@ -65,7 +65,7 @@ def reached(
         panel.axhline(LONDON, color="0.5", linestyle=":", label="always London")
         panel.set(ylabel="accuracy, %", ylim=(0, 100))
         panel.grid(alpha=0.3)
-    left.legend(loc="upper left", fontsize="small")
+    left.legend(loc="center left", fontsize="small", bbox_to_anchor=(0, 0.6))
     return drawn
 
 

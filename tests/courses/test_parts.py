@@ -107,11 +107,11 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
         return part.answer
 
     seeds = scores("birthplaces-modern", "pretrained")
-    for signal in ("probability", "familiarity"):
-        aurocs = [of["auroc"][signal] for of in seeds]
+    for signal in ("confidence", "familiarity"):
+        aurocs = [of["right_or_wrong"][signal]["value"] for of in seeds]
         assert f"{min(aurocs):.2f} to {max(aurocs):.2f}" in text("4.b")
     mean = sum(of["accuracy"] for of in seeds) / len(seeds)
-    assert f"{mean:.1%} on average over three".replace("%", " %") in text("3.f")
+    assert f"{mean:.1%} on average over five".replace("%", " %") in text("3.f")
     (alone,) = scores("birthplaces-arms", "not-pretrained")
     assert f"(modern) gets {alone['accuracy']:.1%}".replace("%", " %") in text("3.d")
     (guess,) = scores("birthplaces-arms", "without-them")
