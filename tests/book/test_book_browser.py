@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from tiny_book import tiny_book
 
-from browser import axe, driven, small_text, violations, watched
+from browser import axe, driven, violations, watched
 from regard.book.page import write_book
 
 if TYPE_CHECKING:
@@ -65,14 +65,6 @@ def test_no_page_is_wider_than_the_window(browser: "Browser", folder: Path, widt
         for details in tab.locator("details").all():
             details.evaluate("(one) => { one.open = true; }")
         assert overflow(tab, width) == []
-
-
-def test_text_of_figures_is_readable_on_a_phone(browser: "Browser", folder: Path) -> None:
-    with watched(browser, folder / "index.html", width=390) as tab:
-        for details in tab.locator("details").all():
-            details.evaluate("(one) => { one.open = true; }")
-        open_part(tab, "study-averaging")
-        assert small_text(tab) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

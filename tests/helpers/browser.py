@@ -109,18 +109,3 @@ def violations(tab: "Page", rules: Sequence[str] = ()) -> list[str]:
     found: dict[str, Any] = tab.evaluate("options => axe.run(options)", options)
     assert found["passes"], "it looked"
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
-
-
-def small_text(tab: "Page") -> list[str]:
-    """Figures of the page shown that have text below 9 pixels, with the least size."""
-    found: list[str] = tab.evaluate(
-        """() => [...document.querySelectorAll("figure > svg[id]")].flatMap((svg) => {
-          if (!svg.checkVisibility()) return [];
-          const scale = svg.getScreenCTM().a;
-          const sizes = [...svg.querySelectorAll("text")].map(
-            (text) => scale * parseFloat(getComputedStyle(text).fontSize));
-          const least = Math.min(...sizes);
-          return least < 8.99 ? [`${svg.id}: ${least.toFixed(1)}`] : [];
-        })"""
-    )
-    return found

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from browser import axe, driven, small_text, violations, watched
+from browser import axe, driven, violations, watched
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
 
@@ -67,23 +67,6 @@ def test_no_question_is_wider_than_the_window(
             }"""
         )
         assert wide == []
-
-
-def test_text_of_figures_is_readable_on_a_phone(book: Path) -> None:
-    with driven() as browser, watched(browser, book / "index.html", width=390) as tab:
-        pages = tab.evaluate(
-            """() => {
-              for (const details of document.querySelectorAll("details:not(.explorer-view)"))
-                details.open = true;
-              return [...document.querySelectorAll(".page")].map((page) => page.id);
-            }"""
-        )
-        small = []
-        for page in pages:
-            tab.evaluate("(id) => { location.hash = id; }", page)
-            tab.wait_for_function("(id) => document.getElementById(id).checkVisibility()", arg=page)
-            small += small_text(tab)
-        assert small == []
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", COLOR_RULES)])

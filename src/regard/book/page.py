@@ -135,8 +135,7 @@ def _font() -> str:
 
 def _first_figure(finding: Finding, svg: str) -> Markup:
     """Label a finding's figure, so that others on the page may refer to it."""
-    label = f'<svg id="figure-{finding.study.name}" {_own_width(svg)} '
-    return Markup(svg.replace("<svg ", label, 1))
+    return Markup(svg.replace("<svg ", f'<svg id="figure-{finding.study.name}" ', 1))
 
 
 def _same_figure(finding: Finding, svg: str) -> Markup:
@@ -144,17 +143,9 @@ def _same_figure(finding: Finding, svg: str) -> Markup:
     box = _VIEW_BOX.search(svg)
     assert box is not None
     return Markup(
-        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}'
-        f" {_own_width(svg)}>"
+        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}>'
         f'<use href="#figure-{finding.study.name}" width="100%" height="100%"/></svg>'
     )
-
-
-def _own_width(svg: str) -> str:
-    """Return the width below which text of a figure gets smaller than drawn, as a variable."""
-    box = _VIEW_BOX.search(svg)
-    assert box is not None
-    return f'style="--own-width: {float(box[1]):.0f}px"'
 
 
 def _with_clips_apart(page: str) -> str:
