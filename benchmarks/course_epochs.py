@@ -22,11 +22,11 @@ from regard.errors import RegardError, UserError
 from regard.evaluation.evaluate import evaluate_questions, save_predictions
 from regard.files import read_table, to_json, write_file
 from regard.runs.run import Run
-from regard.studies.birthplaces import Data
+from regard.studies.birthplaces import Data, train_or_resume
 from regard.studies.stages import Stages, choose_stages
 from regard.training.checkpoint import Progress
 from regard.training.loop import ExecutionOptions, InterruptedTraining
-from regard.training.plan import Plan, plan_more_steps, plan_training
+from regard.training.plan import plan_more_steps, plan_training
 from regard.training.sources.documents import DocumentSource
 from regard.training.sources.questions import QuestionSource
 
@@ -41,11 +41,6 @@ SETTINGS = ["training.checkpoint_every=100"]
 """Settings of all bodies: a kill costs at most 100 steps."""
 
 
-def execute(plan: Plan, options: ExecutionOptions) -> Progress:
-    """Train, or resume training."""
-    return plan.execute(options, resume=(plan.run.path / "config.toml").exists())
-
-
 def pretrained(
     data: Data, stages: Stages, epochs: Sequence[int], folder: Path, options: ExecutionOptions
 ) -> Iterator[tuple[int, Run, Progress]]:
@@ -55,7 +50,7 @@ def pretrained(
     plan = plan_training(source, stages.pretraining, out, settings=[first])
     steps = plan.sampler.steps // epochs[0]  # per epoch
     for epoch, following in zip(epochs, [*epochs[1:], None], strict=True):
-        yield epoch, plan.run, execute(plan, options)
+        yield epoch, plan.run, train_or_resume(plan, options)
         if following:
             out, more = folder / f"epoch-{following}", (following - epoch) * steps
             plan = plan_more_steps(source, out, plan.run, more)
@@ -68,7 +63,7 @@ def score(
     questions = QuestionSource(data.qa_train, "finetuning")
     out = run.path.with_name(f"{run.path.name}-finetuned")
     plan = plan_training(questions, stages.finetuning, out, run)
-    finetuning = execute(plan, options)
+    finetuning = train_or_resume(plan, options)
     found = evaluate_questions(plan.run, data.text_only, options.environment, seed=run.recipe.seed)
     save_predictions([one.answered for one in found.answers], out / "dev.txt")
     share = found.accuracy

@@ -22,6 +22,7 @@ from regard.files import write_file
 from regard.runs.run import Run, load
 from regard.studies.birthplaces import Data
 from regard.text.clozes import clozes
+from regard.text.relevance import WORDS_BEFORE
 from regard.training.sources.documents import repetitions
 from regard.uncertainty.signals import quick_signals
 
@@ -32,7 +33,7 @@ BOUNDS = (1, 10, 40)
 def readings(run: Run, data: Data) -> Float[np.ndarray, " questions"]:
     """Return how often training reads a cloze with the right answer to each question."""
     objective, training = run.recipe.objective, run.recipe.training
-    found = [cloze for document in data.corpus for cloze in clozes(document.text, 4)]
+    found = [cloze for document in data.corpus for cloze in clozes(document.text, WORDS_BEFORE)]
     times = repetitions(objective.cloze_relevance, found, data.qa_train)
     read = (training.steps or 0) * objective.clozes * (objective.question_batch or training.batch)
     counts: Counter[tuple[str, str]] = Counter()

@@ -22,15 +22,16 @@ from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import CorpusIndex, index_files
 from regard.evaluation.answers import answer
 from regard.files import write_file
-from regard.metrics import Interval, auroc, auroc_interval, risk_coverage
+from regard.metrics import Interval, auroc, auroc_interval
 from regard.runs.run import Run, load
 from regard.tasks.examples import Example, read_answered, subject_of
 from regard.uncertainty.abstention import fit_combination
 from regard.uncertainty.calibration import SAMPLES, SUBJECTS, signal_matrix
-from regard.uncertainty.metrics import augrc, paired_difference, prr
+from regard.uncertainty.metrics import augrc, paired_difference, prr, risk_at_coverage
 from regard.uncertainty.signals import SignalConfig, corpus_signals
 
 FOLDS, DRAWS = 5, 5
+COVERAGES = tuple(percent / 100 for percent in range(1, 101))
 LOOKED_UP = ("exposure", "support", "statement")
 
 
@@ -113,16 +114,8 @@ def report(
             f"| **all, {title}** | **{_interval(confidence, right)}** | "
             f"AUGRC {augrc(confidence, right):.4f}, PRR {prr(confidence, right):.3f} |"
         )
-        risks[title] = risk_by_coverage(confidence, right)
+        risks[title] = [risk_at_coverage(confidence, right, share) for share in COVERAGES]
     return risks
-
-
-def risk_by_coverage(
-    confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]
-) -> list[float]:
-    """Return the share of wrong answers among the most confident 1, 2, …, 100 % of questions."""
-    coverage, risk = risk_coverage(confidence.tolist(), right.tolist())
-    return [round(float(r), 5) for r in np.interp(np.arange(1, 101) / 100, coverage, risk)]
 
 
 def _auroc(confidence: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> float:

@@ -1,10 +1,9 @@
-"""What a model recalls, by how often it was read; the risk of its answers by coverage."""
+"""What a model recalls, by how often it was read."""
 
 from pathlib import Path
 
 import numpy as np
-import pytest
-from benchmark_files import recall, right_or_wrong
+from benchmark_files import recall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,11 +39,3 @@ def test_readings_are_those_of_the_clozes_of_training(tmp_path: Path) -> None:
     times = read / epochs
     np.testing.assert_allclose(times, times.round(), atol=1e-9)
     assert times.max() > 1
-
-
-def test_risk_is_told_at_each_hundredth_of_coverage() -> None:
-    confidence, right = np.arange(200.0), np.arange(200) >= 50
-    risks = right_or_wrong.risk_by_coverage(confidence, right)
-    assert len(risks) == 100
-    assert risks[74] == 0
-    assert risks[99] == pytest.approx(0.25)

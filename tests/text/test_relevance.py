@@ -23,7 +23,7 @@ def test_questions_belong_to_the_longest_title_that_they_contain() -> None:
 
 def test_what_questions_ask_for_is_found_in_other_documents() -> None:
     """Without a question about Mia, and whatever is known about her."""
-    told = [
+    found = [
         Cloze(name, left, answer)
         for name, place, month in (
             *(("Ada", "Leeds", "May"), ("Otto", "Rill", "June"), ("Ben", "Leeds", "May")),
@@ -32,7 +32,7 @@ def test_what_questions_ask_for_is_found_in_other_documents() -> None:
         for left, answer in ((("born", "in"), place), (("died", "on"), month))
     ]
     answers = {"Ada": {"Leeds"}, "Otto": {"Rill"}, "Ben": {"Leeds"}}
-    *_, place, month = relevance(told, answers)
+    *_, place, month = relevance(found, answers)
     assert place > 0.9
     assert month < 0.1
 

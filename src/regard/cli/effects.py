@@ -1,5 +1,7 @@
 """regard effects, regard paths, regard faithfulness"""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +11,14 @@ from regard.cli import options
 from regard.cli.look import LOADING, MODEL, open_run
 
 if TYPE_CHECKING:
+    from regard.edits.faithfulness import Faithfulness
+    from regard.edits.found import Effects
     from regard.edits.page import Measured
+    from regard.edits.paths import Paths
 
 PAIRS = click.argument("pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-SITES = "heads, layers, residual, tokens or trace, or names, separated by commas."
-
+KINDS = "Sites: heads, layers, residual, tokens or trace, or names, separated by commas."
+SITES = click.option("--sites", default="heads", help=KINDS)
 STEPS = click.option(
     "--steps",
     type=click.IntRange(min=0),
@@ -27,7 +32,7 @@ STEPS = click.option(
 @options.TRUST_CODE
 @MODEL
 @PAIRS
-@click.option("--sites", default="heads", help=f"Sites: {SITES}")
+@SITES
 @click.option(
     "--by",
     default="patching,attribution",
@@ -64,28 +69,23 @@ def effects(
     and corrupt that its clean value restores in the corrupt text.
     """
     from regard.edits.effects import effects as measure
-    from regard.edits.pairs import read_pairs
 
-    read = read_pairs(pairs)
-    found = measure(
-        open_run(model, **loading),
-        read.clean,
-        read.corrupt,
-        metric=read.metric,
+    chosen = partial(
+        measure,
         sites=_sites(sites),
         by=by.split(","),
         steps=steps,
         controls=controls,
         seed=seed,
     )
-    report_measurement(found, found.rows(), out, json_file)
+    _report(chosen, pairs, model, loading, out, json_file)
 
 
 @click.command()
 @options.TRUST_CODE
 @MODEL
 @PAIRS
-@click.option("--senders", default="heads", metavar="SITES", help=f"Sites: {SITES}")
+@click.option("--senders", default="heads", metavar="SITES", help=KINDS)
 @click.option(
     "--receivers",
     metavar="SITES",
@@ -110,26 +110,18 @@ def paths(
     its direct effect is what reaches the head of the model without later layers. With --receivers,
     also measures its effect through each receiver alone.
     """
-    from regard.edits.pairs import read_pairs
     from regard.edits.paths import paths as measure
 
-    read = read_pairs(pairs)
-    found = measure(
-        open_run(model, **loading),
-        read.clean,
-        read.corrupt,
-        metric=read.metric,
-        senders=_sites(senders),
-        receivers=() if receivers is None else receivers.split(","),
-    )
-    report_measurement(found, found.rows(), out, json_file)
+    ends = () if receivers is None else receivers.split(",")
+    chosen = partial(measure, senders=_sites(senders), receivers=ends)
+    _report(chosen, pairs, model, loading, out, json_file)
 
 
 @click.command()
 @options.TRUST_CODE
 @MODEL
 @PAIRS
-@click.option("--sites", default="heads", help=f"Sites: {SITES}")
+@SITES
 @click.option(
     "--by",
     type=click.Choice(["patching", "attribution"]),
@@ -159,24 +151,31 @@ def faithfulness(
     site. CPR is the area under it, CMD the area between it and 1.
     """
     from regard.edits.faithfulness import faithfulness as measure
-    from regard.edits.pairs import read_pairs
 
-    read = read_pairs(pairs)
-    found = measure(
-        open_run(model, **loading),
-        read.clean,
-        read.corrupt,
-        metric=read.metric,
-        sites=_sites(sites),
-        by=by,
-        steps=steps,
-    )
-    report_measurement(found, found.rows(), out, json_file)
+    chosen = partial(measure, sites=_sites(sites), by=by, steps=steps)
+    _report(chosen, pairs, model, loading, out, json_file)
 
 
 def _sites(text: str) -> str | list[str]:
     """Return a kind of sites, or names of some."""
     return text.split(",") if "." in text else text
+
+
+def _report(
+    measure: "Callable[..., Effects | Paths | Faithfulness]",
+    pairs: Path,
+    model: str,
+    loading: dict[str, Any],
+    out: Path,
+    json_file: Path | None,
+) -> None:
+    """Measure a model on a file of pairs, and report it."""
+    from regard.edits.pairs import read_pairs
+
+    read = read_pairs(pairs)
+    run = open_run(model, **loading)
+    found = measure(run, read.clean, read.corrupt, metric=read.metric)
+    report_measurement(found, found.rows(), out, json_file)
 
 
 def report_measurement(found: "Measured", data: Any, out: Path, json_file: Path | None) -> None:

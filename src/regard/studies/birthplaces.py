@@ -302,23 +302,23 @@ def _train(
     if arm == NOT_PRETRAINED:
         questions = QuestionSource(data.qa_train)
         plan = plan_training(questions, stages.questions, out / arm, tokenizer=tokenizer)
-        yield _execute(plan, options)
+        yield plan.run, train_or_resume(plan, options)
         return
     corpus = data.corpus if arm == PRETRAINED else data.without_them()
     mixed = data.qa_train if stages.pretraining.objective.questions > 0 else ()
     source = DocumentSource(corpus, mixed)
     plan = plan_training(source, stages.pretraining, out / arm, tokenizer=tokenizer)
-    yield _execute(plan, options)
+    yield plan.run, train_or_resume(plan, options)
     if not mixed:
         questions = QuestionSource(data.qa_train, "finetuning")
         folder = out / f"{arm}-finetuned"
         finetuned = plan_training(questions, stages.finetuning, folder, plan.run)
-        yield _execute(finetuned, options)
+        yield finetuned.run, train_or_resume(finetuned, options)
 
 
-def _execute(plan: Plan, options: ExecutionOptions) -> _Trained:
-    """Train, or resume training."""
-    return plan.run, plan.execute(options, resume=(plan.run.path / "config.toml").exists())
+def train_or_resume(plan: Plan, options: ExecutionOptions) -> Progress:
+    """Train, or resume the training in the plan's folder."""
+    return plan.execute(options, resume=(plan.run.path / "config.toml").exists())
 
 
 def _ask(stages: Sequence[_Trained], arm: str, data: Data, options: ExecutionOptions) -> Arm:
