@@ -42,7 +42,7 @@ SHORTER = ("a quarter of the steps", "half the steps")
 
 
 def reached(
-    seeds: list[dict[str, Any]], arms: list[dict[str, Any]], tried: dict[str, dict[str, Any]]
+    seeds: list[dict[str, Any]], arms: list[dict[str, Any]], tried: dict[str, list[dict[str, Any]]]
 ) -> Figure:
     """Accuracy against the time of training, and of the three arms.
 
@@ -52,7 +52,7 @@ def reached(
     drawn = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
     a_step = median(s["training_seconds"] / 60 / s["steps"] for s in seeds)
-    shorter = [tried[name] for name in SHORTER if name in tried]
+    shorter = [score for name in SHORTER for score in tried.get(name, [])]
     minutes = [s["steps"] * a_step for s in shorter] + [s["training_seconds"] / 60 for s in seeds]
     draw(left, shorter + seeds, minutes)
     left.set(xlabel="minutes of training", xlim=(0, 1.05 * max(minutes)))

@@ -14,7 +14,7 @@ from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 
 SCORE: dict[str, Any] = {
-    "accuracy": 0.5, "low": 0.456, "high": 0.544, "steps": 600, "training_seconds": 90.0
+    "seed": 0, "accuracy": 0.5, "steps": 600, "training_seconds": 90.0
 }  # fmt: skip
 TINY = ["training.steps=2", "tokenizer.kind=words", "model.d_model=16", "model.n_layers=1"]
 
@@ -27,9 +27,10 @@ def test_each_variant_changes_something_else() -> None:
 
 
 def test_a_row_tells_accuracy_steps_and_time() -> None:
+    seeds = [SCORE, SCORE | {"seed": 1, "accuracy": 0.6}]
     assert (
-        birthplaces.row("half the steps", SCORE)
-        == "| half the steps | 50.0 % (45.6 to 54.4) | 600 | 1.5 min |"
+        birthplaces.row("half the steps", seeds)
+        == "| half the steps | 55.0 % | 50.0, 60.0 | 600 | 1.5 min |"
     )
 
 
@@ -38,16 +39,17 @@ def test_one_variant_is_added_to_what_was_found_before(
 ) -> None:
     save_world(make_world(WorldConfig(people=80, absent=20, biographies=1)), tmp_path / "world")
     place = tmp_path / "birthplaces-tried.json"
-    place.write_text(json.dumps({"no clozes": SCORE}), encoding="utf-8")
+    place.write_text(json.dumps({"no clozes": [SCORE]}), encoding="utf-8")
     monkeypatch.setenv("REGARD_BIRTHPLACES", str(tmp_path / "world"))
     monkeypatch.setitem(birthplaces.VARIANTS, "half the steps", TINY)
     monkeypatch.setattr(birthplaces, "HELD_OUT", 5)
+    seeds = ["--seed", "1", "--seed", "0"]
     paths = ["--out", str(tmp_path), "--runs", str(tmp_path / "runs")]
-    monkeypatch.setattr(sys, "argv", ["birthplaces.py", "--only", "half the steps", *paths])
+    monkeypatch.setattr(sys, "argv", ["birthplaces.py", "--only", "half the steps", *seeds, *paths])
     birthplaces.main()
     written = json.loads(place.read_text(encoding="utf-8"))
     assert list(written) == ["half the steps", "no clozes"]
-    assert written["no clozes"] == SCORE
-    assert written["half the steps"]["steps"] == 2
+    assert written["no clozes"] == [SCORE]
+    assert [(one["seed"], one["steps"]) for one in written["half the steps"]] == [(0, 2), (1, 2)]
     shown = capsys.readouterr().out
-    assert "| no clozes | 50.0 % (45.6 to 54.4) | 600 | 1.5 min |" in shown
+    assert "| no clozes | 50.0 % | 50.0 | 600 | 1.5 min |" in shown
