@@ -45,6 +45,7 @@ VARIANTS: dict[str, list[str]] = {
     "questions only afterwards": ["objective.questions=0", "objective.cloze_relevance=0"],
     "learned positions": ["model.positions.kind=learned"],
     "a quarter of the steps": [f"training.steps={STEPS // 2}"],
+    "all the steps": [f"training.steps={2 * STEPS}"],
     "twice the steps": [f"training.steps={4 * STEPS}"],
 }
 """What is changed, and by which settings; half the steps unless it says otherwise."""

@@ -9,6 +9,7 @@ time that an epoch has it; the number of epochs is that of all clozes.
 import argparse
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
+from regard.errors import RegardError, UserError
 from regard.evaluation.answers import answer
 from regard.files import write_file
 from regard.runs.run import Run, load
@@ -59,6 +61,8 @@ def by_readings(
 def measured(path: Path) -> dict[str, tuple[int, int]]:
     """Ask a run the questions of the test."""
     run = load(path)
+    if not run.recipe.objective.clozes:
+        raise UserError(f"{path}: is not trained on clozes; give runs of regard birthplaces")
     data = Data.read(Path(os.environ["REGARD_BIRTHPLACES"]), run.recipe)
     answers = answer(run, data.text_only, run.environment(), signals=quick_signals())
     return by_readings(readings(run, data), np.array([one.correct for one in answers]))
@@ -79,7 +83,11 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path("docs/figures/birthplaces-recall.json"))
     given = parser.parse_args()
-    found = [measured(path) for path in given.runs]
+    try:
+        found = [measured(path) for path in given.runs]
+    except RegardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
     write_file(given.out, (json.dumps(found, indent=1) + "\n").encode())
     print(table(found))
 

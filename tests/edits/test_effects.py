@@ -155,7 +155,7 @@ ERRORS: list[tuple[Given, str]] = [
     ({"sites": ["decoder.0.weights.0"]}, "effects are of vectors"),
     ({"by": ("path",)}, "there are patching and attribution"),
     ({"by": ()}, "no method"),
-    ({"by": ("patching",), "steps": 3}, "steps = 3: expected 0 or more, for by = attribution"),
+    ({"by": ("patching",), "steps": 3}, "steps = 3: only attribution takes steps"),
     ({"steps": -1}, "steps = -1"),
     ({"sites": "layers", "controls": 3}, "for sites = heads"),
     ({"metric": edits.logit_difference("Rome", "Rome and")}, "begin with the same token"),

@@ -100,6 +100,7 @@ def test_relevant_clozes_are_read_more_often() -> None:
     ("setting", "questions", "said"),
     [
         ("objective.questions=0", [], r"cloze_relevance: is estimated from questions"),
+        ("objective.cloze_relevance=inf", [], r"cloze_relevance: expected a number <= 100"),
         (
             "objective.questions=0.1",
             [Example(text="Where was Mia Bell born?", answer="Rome", where="pairs:1")],
@@ -111,7 +112,7 @@ def test_relevance_needs_questions_about_titles(
     setting: str, questions: list[Example], said: str
 ) -> None:
     with pytest.raises(UserError, match=said):
-        plan(TEXTS, setting, "objective.cloze_relevance=6", questions=questions)
+        plan(TEXTS, "objective.cloze_relevance=6", setting, questions=questions)
 
 
 def test_phrases_that_words_can_t_write_alone_are_left_out() -> None:

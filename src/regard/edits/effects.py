@@ -85,8 +85,12 @@ def effects(
             raise UserError(f"by {method or 'empty'}: there are {' and '.join(METHODS)}")
     if not by:
         raise UserError("by: no method; choose patching, attribution or both")
-    if steps < 0 or (steps and "attribution" not in by):
-        raise UserError(f"steps = {steps}: expected 0 or more, for by = attribution")
+    if steps < 0:
+        raise UserError(f"steps = {steps}: expected 0 or more")
+    if steps and "attribution" not in by:
+        raise UserError(
+            f"steps = {steps}: only attribution takes steps; choose it, or leave them out"
+        )
     pairs, first = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, sites, pairs, first)
     if "attribution" in by:

@@ -82,7 +82,7 @@ class ObjectiveConfig(Config, frozen=True):
     """Share of clozes: a phrase of a document is predicted from the words before it."""
     cloze_words: tuple[Words, Words] = (0, 4)
     """Fewest and most words before the phrase in a cloze, drawn each time."""
-    cloze_relevance: Annotated[float, Meta(ge=0)] = 0.0
+    cloze_relevance: Annotated[float, Meta(ge=0, le=100)] = 0.0
     """How many more times an epoch has a cloze whose phrase surely answers a question; for others,
     times the probability that it does, which is estimated from the questions."""
     questions: Fraction = 0.0
