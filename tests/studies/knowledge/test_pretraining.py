@@ -9,25 +9,27 @@ from regard.studies.finding import Verdict
 from regard.studies.knowledge.pretraining import (
     NOT_PRETRAINED,
     PRETRAINED,
+    SPAN_CORRUPTION,
     WITHOUT_THEM,
     judged,
     pretraining,
 )
 
 
-def holds(pretrained: float, not_pretrained: float, without: float) -> bool:
-    values = (pretrained, not_pretrained, without)
-    arms = (PRETRAINED, NOT_PRETRAINED, WITHOUT_THEM)
+def holds(pretrained: float, not_pretrained: float, without: float, corrupted: float) -> bool:
+    values = (pretrained, not_pretrained, without, corrupted)
+    arms = (PRETRAINED, NOT_PRETRAINED, WITHOUT_THEM, SPAN_CORRUPTION)
     scores = {arm: Interval(v, v, v) for arm, v in zip(arms, values, strict=True)}
     return all(number.holds for number in judged(scores, guess=0.25, n=100))
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert holds(0.85, 0.1, 0.1)
-    assert holds(0.85, 0.25, 0.3), "a guess, within three standard errors"
-    assert not holds(0.3, 0.1, 0.1), "no better than a guess"
-    assert not holds(0.85, 0.1, 0.6), "something else determines the answer"
-    assert not holds(0.85, 0.6, 0.1)
+    assert holds(0.85, 0.1, 0.1, 0.6)
+    assert holds(0.85, 0.25, 0.3, 0.6), "a guess, within three standard errors"
+    assert not holds(0.3, 0.1, 0.1, 0.6), "no better than a guess"
+    assert not holds(0.85, 0.1, 0.6, 0.6), "something else determines the answer"
+    assert not holds(0.85, 0.6, 0.1, 0.6)
+    assert not holds(0.85, 0.1, 0.1, 0.3), "span corruption stores nothing"
 
 
 @pytest.mark.findings

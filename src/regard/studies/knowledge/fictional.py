@@ -81,7 +81,17 @@ def without_them(world: World, recipe: Recipe) -> Run:
 
 def text_first(world: World, recipe: Recipe) -> Run:
     """Return a model trained on as much text as in `pretrained`, and then on the questions."""
-    recipe = text_only(recipe, recipe.training.steps or 0)
+    return _then_questions(world, text_only(recipe, recipe.training.steps or 0))
+
+
+def corrupted_first(world: World, recipe: Recipe) -> Run:
+    """Return a model pretrained on the text by span corruption, and then on the questions."""
+    settings = ["objective.next_token=0", "objective.questions=0", "objective.span_corruption=1"]
+    return _then_questions(world, override(recipe, settings))
+
+
+def _then_questions(world: World, recipe: Recipe) -> Run:
+    """Return a model trained on the text by a recipe, and then on the questions."""
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     source = DocumentSource(world.documents, index=False)
     parent = plan_training(source, recipe, _UNUSED, tokenizer=tokenizer)

@@ -11,6 +11,7 @@ from regard.studies.knowledge.fictional import (
     People,
     Steps,
     commonest,
+    corrupted_first,
     not_pretrained,
     pretrained,
     right_answers,
@@ -23,7 +24,13 @@ from regard.studies.study import Seed, study
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
 WITHOUT_THEM = "text without these people"
-ARMS = {PRETRAINED: pretrained, NOT_PRETRAINED: not_pretrained, WITHOUT_THEM: without_them}
+SPAN_CORRUPTION = "span corruption, then questions"
+ARMS = {
+    PRETRAINED: pretrained,
+    NOT_PRETRAINED: not_pretrained,
+    WITHOUT_THEM: without_them,
+    SPAN_CORRUPTION: corrupted_first,
+}
 
 
 @study(trains=True)
@@ -37,17 +44,19 @@ def pretraining(
 
     $$ \text{accuracy without the facts} \le \max_y P(y) $$
 
-    Three models answer questions about the birthplaces of people who are not in QA training. All of
+    Four models answer questions about the birthplaces of people who are not in QA training. All of
     them learn the form of an answer from questions about other people. The first is also trained on
     a text about everybody, the second on no text, and the third on the text without the sentences
-    about the people in the test questions.
+    about the people in the test questions. The fourth follows the course's procedure: it is
+    pretrained on the text by span corruption, with words as tokens, and then finetuned on the
+    questions.
 
-    Without the facts, knowing the form of an answer doesn't help: the latter two can only guess,
-    and the best guess is the most frequent place. With a correlation above 0, last names are
+    Without the facts, knowing the form of an answer doesn't help: the second and the third can only
+    guess, and the best guess is the most frequent place. With a correlation above 0, last names are
     informative. Even a model without text can then beat this guess, since it has learned the names
     of other people.
 
-    The world is fictional, so that every fact is known. `regard birthplaces` trains the same three
+    The world is fictional, so that every fact is known. `regard birthplaces` trains the first three
     models on the course's sentences about real people (docs/birthplaces.md).
 
     Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
@@ -68,3 +77,4 @@ def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Mea
     yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)
     yield at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most)
     yield at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most)
+    yield at_least(SPAN_CORRUPTION, scores[SPAN_CORRUPTION].value, most)

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor, nn
 
@@ -54,6 +54,12 @@ class Measured(NamedTuple):
     """Norm of ∂L/∂A, averaged over rows."""
     at_the_word: float
     """|∂L/∂A_ij| at the word j that determines the masked i, divided by the mean over all j."""
+    sizes: list[Float[Tensor, "heads n"]]
+    """|∂L/∂A_ij| of the masked i divided by the mean over all j, row by row."""
+    attended: list[Int[Tensor, " heads"]]
+    """Word with the largest weight of the masked one, row by row."""
+    at_equal: float
+    """Weight on another occurrence of the query's token, divided by 1/n."""
     error: float
     """Largest difference between ∂L/∂A_ij and (∂L/∂o_i)·v_j."""
 
@@ -80,8 +86,10 @@ def untrained(
 
     ∂L/∂A_ij is the product of the value v_j with the gradient at the output, whatever A_ij is.
     Before training, values are random, and so is this product: it is no larger at the words that
-    heads will attend to than at all others. After training it is larger there, since values contain
-    information by then; but its norm is small, since the loss is small.
+    heads will attend to than at all others, whether these are the words that determine the masked
+    one or those that get the largest weight of the same head later. After training it is larger
+    there, since values contain information by then; but its norm is small, since the loss is small.
+    Equal tokens get no more weight than others before training, since W_q and W_k are independent.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.
@@ -126,6 +134,18 @@ def judged(before: Measured, after: Measured, std: float) -> Iterator[Measuremen
     yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
     gain = after.at_the_word - before.at_the_word
     yield at_least("|∂L/∂A| at the right word / mean: after minus before", gain, 0.1)
+    name = "|∂L/∂A| at the word with the largest trained weight / mean"
+    yield equal(f"before: {name}", at_words(before.sizes, after.attended), 1, within=0.2)
+    yield at_least(f"after: {name}", at_words(after.sizes, after.attended), 1.2)
+    yield equal("before: weight on an equal token · n", before.at_equal, 1, within=0.05)
+
+
+def at_words(
+    sizes: Sequence[Float[Tensor, "heads n"]], words: Sequence[Int[Tensor, " heads"]]
+) -> float:
+    """Return the mean of what each head has at its word, over heads and rows."""
+    found = [size.gather(-1, word[:, None]) for size, word in zip(sizes, words, strict=True)]
+    return float(torch.stack(found).mean())
 
 
 @torch.no_grad()
@@ -144,7 +164,7 @@ def masked_loss(model: Model, row: Row) -> Float[Tensor, ""]:
 def measure(model: Model, rows: Sequence[Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
-    entropies, norms, ratios, spreads, error = [], [], [], [], 0.0
+    entropies, norms, sizes, attended, spreads, equals, error = [], [], [], [], [], [], 0.0
     for row in rows:
         layers = layer_gradients(exact, partial(masked_loss, exact, row))
         weights, gradients, errors = (
@@ -153,16 +173,28 @@ def measure(model: Model, rows: Sequence[Row]) -> Measured:
         entropies.append(torch.special.entr(weights).sum(-1).mean(-1) / math.log(len(row.ids)))
         norms.append(gradients.flatten(1).norm(dim=1))
         size = gradients[:, row.place].abs()
-        ratios.append(size[:, row.other] / size.mean(-1).clamp(min=1e-300))
+        sizes.append(size / size.mean(-1, keepdim=True).clamp(min=1e-300))
+        attended.append(weights[:, row.place].argmax(-1))
         spreads.append(weights[:HEADS].log().std(-1).mean())
+        equals.append(weights[:, equal_pairs(row.ids)].flatten() * len(row.ids))
         error = max(error, float(errors.abs().max()))
+    at_the_word = [size[:, row.other] for size, row in zip(sizes, rows, strict=True)]
     return Measured(
         entropy=torch.stack(entropies).mean(0),
         spread=float(torch.stack(spreads).mean()),
         norm=torch.stack(norms).mean(0),
-        at_the_word=float(torch.stack(ratios).mean()),
+        at_the_word=float(torch.stack(at_the_word).mean()),
+        sizes=sizes,
+        attended=attended,
+        at_equal=float(torch.cat(equals).mean()),
         error=error,
     )
+
+
+def equal_pairs(ids: Sequence[int]) -> Bool[Tensor, "n n"]:
+    """Return which pairs of different places have the same token."""
+    tokens = torch.tensor(ids)
+    return (tokens[:, None] == tokens) & ~torch.eye(len(ids), dtype=torch.bool)
 
 
 class Layer(NamedTuple):
