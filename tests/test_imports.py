@@ -183,6 +183,13 @@ for name in {LIGHT!r}:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_no_compiler_is_imported_before_it_compiles() -> None:
+    """It takes as long as torch itself."""
+    code = "import sys, regard.api, regard.cli.ask; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_every_public_name_is_there() -> None:
     for name in regard.__all__:
         assert getattr(regard, name).__name__ == name

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.attention import reference
 from regard.attention.backends import masked
+from regard.attention.base import assume_constant_result
 from regard.attention.config import BLOCK_SPARSE
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
@@ -337,7 +338,7 @@ _SEGMENT = 256
 """Number of tokens whose blocks are gathered at once, to stay in a CPU's cache."""
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result
 def _drawn(
     heads: int, blocks: int, side: int, random: int, global_blocks: int, causal: bool, seed: int
 ) -> Tensor:

@@ -21,7 +21,12 @@ from regard.attention.backends import (
     masked,
     repeat_kv,
 )
-from regard.attention.base import Attention, at_least_float32, without_autocast
+from regard.attention.base import (
+    Attention,
+    assume_constant_result,
+    at_least_float32,
+    without_autocast,
+)
 from regard.attention.config import ArgmaxConfig, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gates
@@ -426,7 +431,7 @@ def just_below(score: Tensor) -> Tensor:
     return torch.sub(score, 1 + score.abs(), alpha=ROUNDINGS * torch.finfo(score.dtype).eps)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@assume_constant_result
 def _warn_of_dropout() -> None:
     """Warn once in a process; compiled code warns while it is compiled."""
     _warn_once(
