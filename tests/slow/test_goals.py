@@ -1,15 +1,16 @@
 """The scripts of docs/goals.md, as they are printed, with less training."""
 
-import os
 import random
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from documented import blocks
+from regard.cli import main
 from tiny_explored import tiny_folder
 
 pytestmark = pytest.mark.slow
@@ -25,69 +26,73 @@ LESS = {
 """Settings of commands that train."""
 
 
-def play(section: str, folder: Path, **replaced: str) -> dict[str, str]:
+Played = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Played:
     """Run the commands of a section in a folder; return what each printed."""
-    (script,) = blocks(SECTIONS[section])
-    printed: dict[str, str] = {}
-    for line in script.splitlines():
-        for name, value in replaced.items():
-            line = line.replace(name, value)
-        program, command, *rest = shlex.split(line, comments=True)
-        assert program == "regard"
-        arguments = [command, *rest, *LESS.get(command, [])]
-        printed[shlex.join([command, *rest])] = run(["-m", "regard", *arguments], folder)
-    return printed
+    monkeypatch.chdir(tmp_path)
+
+    def played(section: str, **replaced: str) -> dict[str, str]:
+        (script,) = blocks(SECTIONS[section])
+        printed: dict[str, str] = {}
+        for line in script.splitlines():
+            for name, value in replaced.items():
+                line = line.replace(name, value)
+            program, command, *rest = shlex.split(line, comments=True)
+            assert program == "regard"
+            code = main.run([command, *rest, *LESS.get(command, [])])
+            out, err = capsys.readouterr()
+            assert code == 0, f"{line}: {err}"
+            printed[shlex.join([command, *rest])] = out
+        return printed
+
+    return played
 
 
-def run(arguments: list[str], folder: Path) -> str:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{arguments}: {done.stderr}"
-    return done.stdout
-
-
-def test_a_model_is_asked_where_people_were_born(tmp_path: Path) -> None:
-    printed = play("Ask a model where people were born", tmp_path)
+def test_a_model_is_asked_where_people_were_born(tmp_path: Path, play: Played) -> None:
+    printed = play("Ask a model where people were born")
     assert "confidence" in printed["ask runs/demo/pretrained 'Where was Stefan Radnor born?'"]
     assert (tmp_path / "runs/demo/report.html").is_file()
     assert (tmp_path / "look.html").is_file()
 
     (edit,) = blocks(SECTIONS["Ablate a head"], "toml")
     (tmp_path / "edit.toml").write_text(edit, encoding="utf-8")
-    play("Ablate a head", tmp_path)
+    play("Ablate a head")
     assert (tmp_path / "ablated.html").is_file()
     assert (tmp_path / "lens.html").is_file()
 
 
-def test_layers_are_mixed(tmp_path: Path) -> None:
-    play("Mix layers of different kinds", tmp_path)
+def test_layers_are_mixed(tmp_path: Path, play: Played) -> None:
+    play("Mix layers of different kinds")
     assert "gated-deltanet+softmax" in (tmp_path / "hybrids/report.html").read_text("utf-8")
     assert (tmp_path / "look.html").is_file()
 
 
-def test_a_mechanism_of_ones_own_is_checked_and_compared(tmp_path: Path) -> None:
+def test_a_mechanism_of_ones_own_is_checked_and_compared(tmp_path: Path, play: Played) -> None:
     page = (DOCS / "attention.md").read_text(encoding="utf-8")
     (file,) = (code for code in blocks(page, "python") if code.startswith("# mine.py"))
     (tmp_path / "mine.py").write_text(file, encoding="utf-8")
-    printed = play("Try a mechanism of your own", tmp_path)
+    printed = play("Try a mechanism of your own")
     assert "✓ mine.py:Sigmoid" in printed["attention check mine.py:Sigmoid"]
     report = (tmp_path / "sweep/report.html").read_text(encoding="utf-8")
     assert "mine.py:Sigmoid" in report
     assert (tmp_path / "look.html").is_file()
 
 
-def test_a_hugging_face_model_is_looked_at_and_imported(tmp_path: Path) -> None:
+def test_a_hugging_face_model_is_looked_at_and_imported(tmp_path: Path, play: Played) -> None:
     tiny_folder(tmp_path / "model", "gpt2", head=True)
-    printed = play("Look inside a Hugging Face model", tmp_path, MODEL="model")
+    printed = play("Look inside a Hugging Face model", MODEL="model")
     assert (tmp_path / "dog.html").is_file()
     assert (tmp_path / "scores.png").is_file()
     assert printed["generate runs/imported 'The dog' --max-new-tokens 8"].startswith("The dog")
 
 
-def test_a_class_is_prepared(tmp_path: Path) -> None:
-    printed = play("Prepare a class", tmp_path)
+def test_a_class_is_prepared(tmp_path: Path, play: Played) -> None:
+    printed = play("Prepare a class")
     assert "3.5.1" in printed["courses --course jhu-hw5"]
     slides = (tmp_path / "lesson/slides.html").read_text(encoding="utf-8")
     assert 'id="jhu-hw5-3.5.1"' in slides
@@ -95,7 +100,9 @@ def test_a_class_is_prepared(tmp_path: Path) -> None:
     assert "0 of 13 points" in printed["exercises check mine"]
 
 
-def test_ones_own_table_and_text_give_a_model_for_transformers(tmp_path: Path) -> None:
+def test_ones_own_table_and_text_give_a_model_for_transformers(
+    tmp_path: Path, play: Played
+) -> None:
     draw = random.Random(0)
     with (tmp_path / "reviews.csv").open("w", encoding="utf-8") as file:
         file.write("id,review,stars\n")
@@ -108,8 +115,9 @@ def test_ones_own_table_and_text_give_a_model_for_transformers(tmp_path: Path) -
     sentences = (f"The {draw.choice(animals)} sat on the mat. " for _ in range(500))
     (tmp_path / "book.txt").write_text("".join(sentences), encoding="utf-8")
     section = "Train on your own table and text"
-    printed = play(section, tmp_path)
+    printed = play(section)
     assert printed["generate runs/reviews 'The food was cold'"].strip() in ("1", "5")
     (code,) = blocks(SECTIONS[section], "python")
-    text = run(["-c", code], tmp_path)
-    assert text == printed["generate runs/book The --max-new-tokens 40"]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == printed["generate runs/book The --max-new-tokens 40"]
