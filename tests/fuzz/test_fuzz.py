@@ -22,6 +22,7 @@ import pytest
 from regard.cli.main import run
 from regard.runs.recipes import RECIPES
 from tiny import MODEL, STEPS, write_data
+from tiny_comparisons import run_here
 from tiny_folders import gpt2_pieces, with_tokenizer
 from tiny_hugging_face import tiny_gpt2
 
@@ -157,6 +158,7 @@ def test_a_changed_file_is_named_or_does_no_harm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whatever of a checkpoint or of tokens changes, training ends with the same weights or not."""
+    monkeypatch.setattr("regard.comparison.scheduler.run_locally", run_here)
     files = sorted(p for p in (folders / kind).rglob("*") if p.is_file() and p.suffix != ".lock")
     draw = Random(kind)
     for _ in range(ROUNDS):
