@@ -47,13 +47,9 @@ def causal_sums(
     $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
     v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
 
-    The mask ends the sums over keys at j = i. The sums of token i are those of token i − 1 plus one
-    term. So a step has a constant cost, independent of the length, and needs only the sums of
-    earlier tokens. The cache of keys and values of softmax attention grows with each token.
-
-    In training, all tokens are available at once, and processing them one by one is slow. In
-    chunks, the tokens of a chunk attend to each other by a small matrix, and to all earlier tokens
-    by the sums up to the chunk. A chunk as long as the row is the full matrix, with quadratic cost.
+    The outputs of one row are computed token by token, in chunks and by the masked matrix.
+    Operations are counted, and times measured, at lengths that double. A chunk as long as the row
+    is the full matrix, with quadratic cost.
 
     Figure. Left: the time of a row grows linearly with its length in chunks, and quadratically by
     the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.

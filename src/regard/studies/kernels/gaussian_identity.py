@@ -36,15 +36,10 @@ def gaussian_identity(
     $$ e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, e^{-\lVert q - k \rVert^2 /
     2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
 
-    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k of softmax attention and the distance ‖q − k‖
-    determine each other, given the lengths of q and k. Nothing is approximated.
-
-    The factor of the query is in the numerator and in the normalizer of its row, and cancels. That
-    of the key does not: it gives long keys more weight. Attention by the Gaussian kernel equals
-    softmax attention only if all keys have the same length.
-
-    This is useful because random waves estimate the Gaussian kernel (Rahimi & Recht, 2007).
-    Multiplied by the two factors, the same waves estimate the softmax kernel.
+    Both sides are compared for random queries and keys, and softmax attention with attention by the
+    Gaussian kernel, with the factor of the key and without. Random waves estimate the Gaussian
+    kernel (Rahimi & Recht, 2007); multiplied by the two factors, the same waves estimate the
+    softmax kernel.
 
     Figure. One dot per pair of query and key. Left: the exponent of the Gaussian kernel against
     that of softmax; the dots scatter. Right: with the two norms added, all dots are on the diagonal

@@ -49,15 +49,11 @@ def augmentation(
     questions about other people. With augmented biographies it is 96.6 %, and 86.6 % without
     augmentation if questions are mixed into pretraining.
 
-    From a single biography, a model may learn to predict the last fact from everything before it.
-    The name alone, as in a question, is then not enough. If the facts come in random order, each
-    has to be predicted from the name. All texts are about the same people and facts, and in the
-    fixed order the place of birth comes last. Each model is trained for the same number of steps,
-    so a single biography is read five times as often as each of five.
-
-    These models are small and read little. With questions mixed in, the effect is large for all
-    seeds. With questions afterwards, they recall fewer facts than the larger models; the effect
-    of several wordings has the published direction at seven of ten seeds (0 to 9).
+    In the fixed order the place of birth comes last, and a model may learn to predict it from
+    everything before it; the name alone, as in a question, is then not enough. Each model is
+    trained for the same number of steps, so a single biography is read five times as often as each
+    of five. With questions afterwards, these small models recall fewer facts; the effect of several
+    wordings has the published direction at seven of ten seeds (0 to 9).
 
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.

@@ -54,21 +54,16 @@ def bias(
 
     $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
-    All questions are about people who occur in no text, so only bias can decide the answer.
-
-    Data: a model trained on questions alone assigns the most frequent place about the probability
-    that equals its share in these questions. This isn't an error; it reproduces its data.
-
-    Metric: exact match rewards only the single most probable answer. If the same model always gives
-    its best answer, it names this place more often than its share in the data (at nine of ten
-    seeds, 0 to 9; at the other one, as often). Sampled answers would preserve the share.
+    All questions are about people who occur in no text, so only bias can decide the answer. Data
+    and metric are those of a model trained on questions alone. It names the most frequent place
+    more often than its share in the data (at nine of ten seeds, 0 to 9; at the other one, as
+    often). Sampled answers would preserve the share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
-    then finetuned on questions about people who were not born at the home of their name. A model
-    trained on these questions alone assigns hardly any probability to such homes; the finetuned
-    model has kept its parent's bias. (With `correlation=0` the difference is still 0.35 to 0.42 for
-    seeds 0 to 4: about four people share each last name, so one place is often the majority by
-    chance.)
+    then finetuned on questions about people who were not born at the home of their name, and
+    compared with a model trained on these questions alone. (With `correlation=0` the difference is
+    still 0.35 to 0.42 for seeds 0 to 4: about four people share each last name, so one place is
+    often the majority by chance.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose

@@ -48,15 +48,10 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
 
     $$ \text{answer}(\text{text with } y \to y') = y' $$
 
-    A right answer may be recalled, or guessed from the name or from frequencies. A counterfactual
-    experiment distinguishes the two. For half of the people in the test questions, the place of
-    birth is replaced by another one in some of their five biographies. The model is trained again
-    from the same initial weights, in the same order. None of these people is in QA training.
-
-    If all five are changed, the answers follow the text, to places that were drawn at random: no
-    guess could find them. If three of five are changed, the answers are divided; if one is, the
-    model mostly answers with the other four. So a single error is outvoted if the text repeats a
-    fact, but not if it states the fact only once.
+    For half of the people in the test questions, the place of birth is replaced by another one,
+    drawn at random, in some of their five biographies. The model is trained again from the same
+    initial weights, in the same order. None of these people is in QA training. A single error is
+    outvoted if the text repeats a fact, but not if it states the fact only once.
 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.

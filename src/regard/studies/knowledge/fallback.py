@@ -55,18 +55,11 @@ def fallback(
 
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
-    There are two worlds. In one, most people were born at the home of their last name; in the
-    other, names and places are independent. In both, the questions are about people who are absent
-    from the text, so the model can't know the answer.
-
-    The model answers all the same, from people of the same name and from frequent places. If names
-    are informative this is often right, and that is the concern: the model judges a person by the
-    name without any sign of it, and gives its guess about as high a probability as a fact. If names
-    aren't informative, it still uses them. It is then right no more often than the most frequent
-    place, and hardly less confident.
-
-    The share of answers that are the home of the name is compared with the same share after a
-    random permutation of the answers among these people.
+    In one world, most people were born at the home of their last name; in the other, names and
+    places are independent. The questions are about people who are absent from the text. The share
+    of answers that are the home of the name is compared with the same share after a random
+    permutation of the answers among these people. If names aren't informative, the answers are
+    right no more often than the most frequent place.
 
     Figure. Answers about absent people in two worlds. If names are informative, most answers are
     the home of the name, and many are right; if they aren't, few are.

@@ -48,16 +48,10 @@ def block_graph(
     $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
 
     The nodes of the graph are blocks, with an edge from each block to those that it attends to. A
-    layer of attention carries information along one edge. So the longest of all shortest paths is
-    the number of layers after which every block can depend on every other.
-
-    A window gives a chain with long paths. A few random edges give a small-world graph: the number
-    of reachable nodes is multiplied with each step. A global block is one step from all others, so
-    that no path is longer than 2; but all information has to pass through this block.
-
-    The spectral gap determines the mixing time of a random walk along the edges, in both
-    directions: about 1/gap steps. Zaheer et al., 2020, section 2, use random blocks since random
-    graphs have a wide gap. The cost is n times a constant number of edges instead of n².
+    layer carries information along one edge, so the longest of all shortest paths is the number of
+    layers after which every block can depend on every other. The spectral gap determines the mixing
+    time of a random walk along the edges, in both directions: about 1/gap steps (Zaheer et al.,
+    2020, section 2).
 
     Figure. Left: blocks attended by the first blocks: a diagonal band, random dots, and a full row
     and column for a global block. Right: spectral gap against the number of blocks (dots:

@@ -49,19 +49,11 @@ def truncation(
     $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
     $$
 
-    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be multiplied
-    with the second one first. This takes fewer multiplications if k < n/2. With fewer singular
-    values than the rank, the error is the norm of the omitted ones, and no matrix of that rank has
-    a smaller error (Eckart & Young, 1936).
-
     The map of known rank has k distinct queries. Real maps are those of a small encoder with two
     layers of two heads, trained to predict masked characters of fictional biographies, on texts
-    absent from its training. Before training, maps are nearly uniform, and rank 1 is accurate.
-    Training makes heads sharper, and sharper heads need more singular values: if each token attends
-    to one other token, the map is a permutation, and all singular values are equal.
-
-    So low rank is not a general property of attention. Half the rank saves nothing, and the factors
-    cost an SVD: the study shows possible savings and no method to reach them.
+    absent from its training. Sharper heads need more singular values: if each token attends to one
+    other token, the map is a permutation, and all singular values are equal. The study shows
+    possible savings and no method to reach them.
 
     Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
     Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large

@@ -52,16 +52,8 @@ def adding(
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
     Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Then x·x of a word with itself is about σ²d, and p·p of close positions about
-    d/2. The sum of the two cross terms has mean 0 and standard deviation σ√d, since directions in a
-    high dimension are nearly orthogonal. So the cross terms are small relative to these products.
-
-    But x₁·x₂ of two different words is random as well, with standard deviation σ²√d. Relative to
-    it, the cross terms aren't small at any width: they are noise of the same size.
-
-    The choice doesn't limit the functions of a model. With W_q = W_k = [I I], which adds both
-    halves, concatenation equals addition up to rounding. With general W_q and W_k, the score of
-    [x, p] has cross terms as large as the products of words. Concatenation costs a larger width.
+    of length √(d/2). Scores are recovered from attention weights. W_q = W_k = [I I] adds both
+    halves of [x, p]; with random W_q and W_k, root mean squares of the terms are compared.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines

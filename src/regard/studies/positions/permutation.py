@@ -56,18 +56,11 @@ def permutation(
 
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
-    Attention sums values, with weights that depend on products of queries and keys. A sum has no
-    order, and the other parts of a layer treat each token separately. So a Transformer without
-    positions treats its input as a bag of tokens: with any weights, the state of a token doesn't
-    depend on its place.
-
-    Positions change that, and so does a causal mask: the first token attends to one token, the
-    second to two, and their states differ by place. But the last token depends on the order of
-    earlier tokens only from the second layer on. In the first layer, the keys of earlier tokens
-    don't depend on their places, and their sum has no order.
-
-    The table lists which mechanisms depend on the order. Linformer mixes keys by place, and windows
-    and blocks are defined by place.
+    The tokens of random models are permuted. With a causal mask, the last token depends on the
+    order of earlier tokens only from the second layer on. In the first layer, the keys of earlier
+    tokens don't depend on their places, and their sum has no order. The table lists which
+    mechanisms depend on the order: Linformer mixes keys by place, and windows and blocks are
+    defined by place.
 
     Figure. Dots: change of the state of each token under a permutation. It is at most {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.

@@ -54,16 +54,10 @@ def relative_bias(
     $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
     \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
 
-    Concatenated position vectors add their product q_i·k_j to each score. A bias that adds the same
-    numbers gives the same weights without wider heads. With sinusoids the bias is
-    Σ cos(ω_k(i − j)). It depends on the distance alone, so one parameter per distance is enough,
-    and the parameters can be learned.
-
-    This is exact for unscaled scores. If scores are divided by the root of the width, the
-    concatenated vectors are divided by √(2d), and the bias has other values.
-
-    Shaw et al. use a vector per distance instead, multiplied with the query. The distances to which
-    a token attends can then depend on the token, which is impossible for a bias by distance.
+    Outputs and weights with a bias are compared with those of concatenated vectors. They are equal
+    for unscaled scores; otherwise the concatenated vectors are divided by √(2d), and the bias has
+    other values. With a vector per distance, as in Shaw et al., the distances to which a token
+    attends can depend on the token, which is impossible for a bias by distance.
 
     Figure. Left: the bias, with one value along each diagonal. Middle and right: weights of a head
     with concatenated sinusoids, and with this bias; they are {same}.

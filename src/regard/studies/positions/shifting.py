@@ -39,15 +39,9 @@ def shifting(
     \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = \begin{pmatrix} \sin \omega_k
     (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
 
-    A pair (sin ωt, cos ωt) rotates like the hand of a clock: s steps rotate it by the angle sω,
-    independent of t. So a head can attend s positions back by one fixed matrix between queries and
-    keys, and the product of two positions is Σ cos(ω_k s) for every t. Random vectors, like learned
-    positions before training, have no such matrix.
-
-    From pair to pair, the frequency falls by the same ratio, 10000^(2/d). If the d/2 frequencies
-    begin with 1, the last one is larger than 1/10000 by this ratio. If the last one is 1/10000, the
-    first one is smaller than 1 by this ratio. It is 10 at d = 8, 1.33 at d = 64 and 1.04 at d =
-    512.
+    Position vectors are shifted, and wavelengths measured on their angles. Random vectors, like
+    learned positions before training, have no such matrix. From pair to pair, the frequency falls
+    by the ratio 10000^(2/d): 10 at d = 8, 1.33 at d = 64 and 1.04 at d = 512.
 
     Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
     wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted

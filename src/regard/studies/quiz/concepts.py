@@ -43,20 +43,9 @@ def concepts(
 
     $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
 
-    The course gives no answers to these questions. Here, each answer is checked on small untrained
-    models: training can't remove a limitation of an architecture. The output of a decoder at a
-    position doesn't depend on later tokens; that of an encoder does. So a decoder can predict the
-    next token, while an encoder has it in its input.
-
-    Probabilities are summed. Over all texts of a length, the products of P(y_t | y_<t) sum to 1: a
-    language model assigns a probability to every text. For an encoder–decoder, the sum over y is 1
-    for every input x, so the sum over all x and y is the number of inputs: the model assigns no
-    probability to x.
-
-    Question 13 is about long inputs. In an RNN with small weights, the influence of the first token
-    falls exponentially. In a window it ends. Attention distributes its weight over the tokens, so
-    that it falls as 1/n. With large weights (std), the influence in an RNN need not fall, and the
-    check fails.
+    The checks run on small untrained models: training can't remove a limitation of an architecture.
+    With large weights (std), the influence in an RNN need not fall, and the check of question 13
+    fails.
 
     Figure. Left and middle: influence of each token on each state. In an encoder each token changes
     all states, in a decoder only its own and later ones. Right: influence of the first token by

@@ -50,19 +50,12 @@ def equal_heads(
     $$ (W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow \frac{\partial
     L}{\partial W^1} = \frac{\partial L}{\partial W^2} $$
 
-    The output of a layer is a sum over its heads. If two heads have the same matrices, including
-    their columns of the output projection, the layer is invariant to their exchange. So both have
-    the same gradient, every step changes both in the same way, and they stay equal.
-
-    This requires all four matrices. If only the output projection differs, the gradients at the
-    heads' outputs differ, and with them all other gradients. It also requires exact arithmetic:
-    rounding differs between the heads, and the difference grows with the steps.
-
-    In this task, each position predicts the tokens one and three positions back. Heads with
-    independent weights can attend to one distance each, and mostly do: at 18 of the seeds 0 to 20
-    the loss was less than half of that of equal heads, which average both tokens. The loss is
-    smaller for different heads, but without an initial difference the gradient doesn't separate
-    them. Random initialization provides this difference.
+    Each position predicts the tokens one and three positions back. Heads with independent weights
+    can attend to one distance each, and mostly do: at 18 of the seeds 0 to 20 the loss was less
+    than half of that of equal heads, which average both tokens. If only the output projection
+    differs, the gradients at the heads' outputs differ, and with them all other gradients. Equality
+    requires exact arithmetic: rounding differs between the heads, and the difference grows with the
+    steps.
 
     The distance of two maps is half of the sum of absolute differences in a row, averaged over
     rows: 0 if they are equal, 1 if they share no key.

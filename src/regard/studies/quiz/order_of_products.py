@@ -27,13 +27,9 @@ def order_of_products(
 
     $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
 
-    Matrix products are associative, so the order is free. Features of queries times features of
-    keys is an L × L matrix, the weights before normalization. Features of keys times values is an
-    m × d matrix, a summary of all keys for every query. With softmax between the products the order
-    is not free. For this reason the exponential is written as a product of features.
-
     The second order takes fewer operations from L = 2md/(m + d) on. It takes less time only for
-    larger L, since small products don't use all of a processor.
+    larger L, since small products don't use all of a processor. With softmax between the products
+    the order is not free.
 
     Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the intermediate
     matrix. Right: multiplications against the length; lines: formula. Dotted: the length at which

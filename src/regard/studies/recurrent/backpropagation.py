@@ -53,16 +53,10 @@ def backpropagation_through_time(
     \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
     J_t}{\partial h_i} h_{i-1}^\top $$
 
-    Unrolled in time, the network is a graph without loops. Only one path leads from h_i to each
-    loss J_t: through the states h_i, h_(i+1), …, h_t, then through o_t. Each step of this path
-    multiplies the gradient by W_hhᵀ. J_t doesn't depend on later states, so their gradient is 0.
-
-    The same matrix W_hh is used at each step. Its gradient is a sum over these uses: the gradient
-    of the new state, times the previous state. The first use adds nothing if h₀ = 0; with another
-    h₀, it adds a term.
-
-    Softmax and cross-entropy together give ŷ − y only if the entries of y sum to 1; otherwise the
-    gradient is (Σy)·ŷ − y. With an activation, each step has an additional factor ψ′.
+    Each gradient is computed by the formula and by autograd, that of W_hh also by finite
+    differences. The formulas are in error if labels don't sum to 1, where ∂J_t/∂o_t is (Σy)·ŷ − y,
+    and with another h₀, which adds a term. With an activation, each step has an additional factor
+    ψ′.
 
     Figure. The computation graph. In each step, arrows lead from x to z, to h, to o, to ŷ and to
     the loss of that step. A colored arrow leads from h to the z of the next step, with W_hh. The

@@ -65,24 +65,11 @@ def bottleneck(
     $$ e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad c_t =
     \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t]) $$
 
-    The task is to rewrite a text in upper or lower case. The encoder reads it character by
-    character, and the decoder writes it. Without attention, the decoder receives only the encoder's
-    last state, which has to represent the whole text and the task. The cells are vanilla, as in the
-    course; gated cells are measured as well.
-
-    The state is large enough: 64 numbers have 2048 bits, and 12 letters in either case need fewer
-    than 70. The network has to learn to encode the text in the state and to decode it, and it
-    learns short texts first. The same network is therefore measured at several times of its
-    training. Accuracy after half of the steps says little about the capacity of the state, and
-    neither does accuracy at the end, since it is still rising. Wider states and gated cells learn
-    faster.
-
-    With attention, each decoder step compares a query with a key of each encoder state (score),
-    turns the scores into weights (normalization), sums the values with these weights (context), and
-    computes its output from the context and its own state (readout). The last state has to contain
-    only the task. The encoder states encode their position, and the decoder states the number of
-    characters written. The map of the weights is a diagonal, shifted by the length of the task
-    token.
+    The task is to rewrite a text in upper or lower case, character by character. The cells are
+    vanilla, as in the course; gated cells are measured as well. The state is large enough: 64
+    numbers have 2048 bits, and 12 letters in either case need fewer than 70. The same network is
+    measured at several times of its training, since accuracy after half of the steps says little
+    about the capacity of the state. Neither does accuracy at the end, since it is still rising.
 
     Figure. Share of texts that are right in every character, against training steps (mean over
     lengths) and against length (after the last step). Lines: with attention; dashes: without. With

@@ -36,20 +36,14 @@ def vanishing_and_exploding(
     $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
     \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
 
-    Each step of backpropagation multiplies the gradient by W_hhᵀ. The largest singular value bounds
-    the growth in one step; the spectral radius is the average growth per step over many steps. The
-    two can differ: [[0, 10], [0, 0]] makes a vector ten times as long, but its square is 0. So σ <
-    1 is sufficient for vanishing, but σ > 1 doesn't imply that gradients explode (Pascanu et al.,
-    2013, §2.1); they may still grow for some steps.
-
-    A vanishing gradient becomes 0. This causes no NaN, but distant steps aren't learned. An
-    exploding gradient exceeds the largest float32 number, 3.4·10³⁸, and becomes infinite. The first
-    0·∞ or ∞ − ∞ is NaN, and one optimizer step writes it into the weights.
+    Gradients are measured for matrices of chosen spectral radius and largest singular value. The
+    singular value bounds the growth in one step: [[0, 10], [0, 0]] makes a vector ten times as
+    long, but its square is 0 (Pascanu et al., 2013, §2.1).
 
     Clipping keeps the direction of a long gradient. But its norm is the root of a sum of squares,
     and these are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. For
-    an infinite gradient, clipping itself produces NaN, since 0·∞ is NaN. Training therefore has to
-    check the norm first; Regard stops with an error if it isn't finite.
+    an infinite gradient, clipping itself produces NaN, since 0·∞ is NaN; Regard stops with an error
+    if the norm isn't finite.
 
     Figure. Norm of the gradient against steps, and after {steps} steps against the largest singular
     value. Lines: formula; dots: measured; dotted: 1. With σ = {high:g} all gradients grow at first;

@@ -48,21 +48,14 @@ def complexity(
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
-    Three h × h matrices map n tokens to queries, keys and values: 3nh² multiplications. Each of n
-    queries is multiplied with each of n keys, n²h, and each weight with a value, n²h again. So the
-    layer is quadratic in n only if n is well above 1.5h; below, the projections dominate the cost,
-    and they are linear. At n = 1.5h the exponent is 1.5, halfway. (With an output projection it is
-    4nh², equal at n = 2h.) If queries and keys are from different sequences, n² becomes MN.
-
-    A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is computed once, and
-    read by each query. With all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
-    the projections. Both are linear in N, with a larger constant than softmax: the polynomial is
-    cheaper only from N = 2D²(E + 1)/(D + E) on. (A product is the same in both orders, so that
-    D(D + 1)/2 features suffice.)
-
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of three. The exponents are slopes of a line through the logarithms, at four lengths.
+    of three. The exponents are slopes of a line through the logarithms, at four lengths. (With an
+    output projection it is 4nh², equal at n = 2h.)
+
+    With all products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
+    multiplications, the 1 for the normalizer. It is cheaper than softmax only from N = 2D²(E +
+    1)/(D + E) on. (A product is the same in both orders, so that D(D + 1)/2 features suffice.) R
+    random directions give 2R features, with 2NDR for the projections.
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)

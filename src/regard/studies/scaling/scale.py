@@ -76,18 +76,11 @@ def scale(
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
 
-    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance σ⁴ + 2σ²μ_i².
-    Means and variances of independent terms add up, so the standard deviation of q·k grows as √h.
-
-    Softmax depends on differences of scores. If their standard deviation s is small compared to √(2
-    ln n), many keys share the weight, with an entropy of about ln n − s²/2. If it is large, the
-    best key leads the second by about s/√(2 ln n), and takes nearly all of the weight: small
-    changes of the scores don't change the weights, and the gradient vanishes. After the division by
-    √h, the scores have s² = σ⁴ + σ²‖μ‖²/h, which doesn't grow with the width.
-
-    Not all of the variance affects softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
-    for all keys of a query, so that softmax cancels it. The factor √h is for entries of variance 1:
-    with σ = 2 even scaled scores have a standard deviation above 4, and softmax saturates again.
+    Products are drawn at one width, and softmax over n keys at several. If the standard deviation s
+    of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
+    about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
+    nearly all of the weight. The part of the variance that comes from q·μ is the same for all keys
+    of a query, and doesn't count.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products

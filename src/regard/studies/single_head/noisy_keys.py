@@ -66,16 +66,8 @@ def noisy_keys_one_head(
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
     - 1)}} $$
 
-    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b). Noise
-    of variance α in every direction changes each score by t√(2α). This is small if t is far below
-    1/√α. And t must be far above ln n, so that the other keys get no weight. If α is small, t can
-    meet both conditions.
-
-    Noise along the mean has a larger effect. If k_a is γ times as long as usual, its score is tγ,
-    and that of k_b is t. Softmax depends on the difference t(γ − 1), which is of the order of t. So
-    the long query that suppresses the other keys also makes the head select one of the two: γ
-    slightly above 1 gives v_a, slightly below 1 gives v_b. Only the mean over many draws is the
-    average of the two values.
+    All keys are drawn many times, with equal noise and with a varying norm of k_a. The noise
+    changes each score by t√(2α).
 
     Figure. Left: equal noise in all keys. The average is accurate for queries between ln n and 1/√α
     (dotted), and inaccurate for shorter and longer ones. Dots: measured. Right: varying norm of
@@ -164,15 +156,10 @@ def noisy_keys_two_heads(
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    Each head attends to one key, and the output is the mean of both heads. k_a and k_b no longer
-    compete in one softmax. The first head gives v_a if tγ exceeds ln(n − 1), however long k_a is.
-    The second head is independent of γ, since its query is orthogonal to k_a.
-
-    The first head fails in two cases. If γ < 0, the key points in the opposite direction, and a
-    longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course excludes. If
-    γ lies between 0 and ln(n − 1)/t, the key is too short for this query, and a longer query helps;
-    the course doesn't mention this case. When the first head fails, it returns the average of the
-    other values, and the second head still returns v_b: half of the output is right.
+    The same draws are given to one head and to two. The first of the two fails in two cases. If γ <
+    0, a longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course
+    excludes. If γ lies between 0 and ln(n − 1)/t, a longer query helps; the course doesn't mention
+    this case.
 
     Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
     with two heads nearly all are near 0. Right: share of draws in which the first head gives v_a,

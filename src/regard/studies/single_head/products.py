@@ -35,12 +35,8 @@ def products(
     $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
     h_j\right) $$
 
-    Each state h_j has a key W_k h_j and a value W_v h_j, and state i has the query W_q h_i. The
-    score of j is the product of query and key. Softmax turns scores into weights, and the output is
-    the average of the values with these weights.
-
-    If scores differ by hundreds, all other weights vanish: e^−202 is practically 0, and so is its
-    gradient. For this reason products are divided by √d, and initial weights are small.
+    Scores and output are compared with products computed without tensors. Here e^−202 is
+    practically 0, and so is its gradient.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
 

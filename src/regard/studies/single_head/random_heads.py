@@ -49,22 +49,11 @@ def random_heads(
     $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
     \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
 
-    Softmax divides by a sum over keys, so the weights of each query sum to 1. Nothing constrains
-    the total weight of a key.
-
-    If Q = K, the product of a query with its own key is ‖q‖², about h, so its score is about √h.
-    Its scores with the other keys are normal with variance about 1, and the mean of e^s is then √e.
-    So the ratio of the own key to the others is e^√h to (n − 1)√e, and the weight is σ(m), the
-    logistic function of m = √h − ½ − ln(n − 1).
-
     ‖q‖² is χ² distributed with h degrees of freedom and standard deviation √(2h), so that the
-    logarithm of the ratio has the standard deviation s = √2(1 − 1/(2√h)) around m. The mean of σ
-    over a normal distribution is near σ(m/√(1 + πs²/8)). This is the formula; its error is at most
-    0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512. The second prediction averages
-    over the quantiles of ‖q‖² instead and is more accurate.
-
-    With h = 64 and 20 tokens, the map is nearly the identity, and the outputs nearly equal the
-    values. This doesn't hold for short queries or many tokens: √h has to grow like ln n.
+    logarithm of the ratio of weights has the standard deviation s = √2(1 − 1/(2√h)) around m. The
+    mean of the logistic function σ over a normal distribution is near σ(m/√(1 + πs²/8)). This is
+    the formula; its error is at most 0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512.
+    The second prediction averages over the quantiles of ‖q‖² instead and is more accurate.
 
     Figure. Maps of weights, at most the first {most} tokens. With independent queries and keys the
     weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and less

@@ -51,16 +51,9 @@ def masked_autoencoder(
 
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
-    A masked autoencoder predicts the token of each mask from the tokens on both sides. All masks
-    have the same embedding, so that only their position distinguishes them. Without it, all masks
-    have the same query, get the same weighted values from all other tokens, and end as the same
-    vector.
-
-    The best single prediction for all masks is the distribution of the hidden words: its loss is
-    never below their entropy, after any training.
-
-    Rotary positions can't be masked in this way. They aren't part of a token's vector but of the
-    products of queries and keys, so a mask keeps its position.
+    The outputs of a random encoder at its masks are compared, with their positions and without.
+    Without them, the least loss of any single prediction is the entropy of the hidden words. Rotary
+    positions are no part of a token's vector and can't be dropped, so a mask keeps its position.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.

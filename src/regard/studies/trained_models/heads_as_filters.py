@@ -45,23 +45,15 @@ def heads_as_filters(
     x)_i, \quad \operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec}
     W_k\right] \le \text{heads} $$
 
-    A filter of a ConvNet detects one feature, so a layer has many filters. A head has one softmax,
-    which turns differences of scores into ratios of weights: the larger score suppresses the
-    smaller. A single head could gather several features only if their scores differed by less than
-    about 1. Heads have separate queries and keys, so that each feature has its own softmax.
+    Head h attends to the place at offset o_h, by a bias of 0 there and −t elsewhere, and its part
+    of the output projection is the matrix of that tap (Cordonnier et al., 2020). Heads that attend
+    by position alone compute a sum of matrices times distributions over offsets. The taps, as rows
+    of a matrix, therefore have at most the rank of the number of heads, and the error is at least
+    that of the truncated SVD of this matrix.
 
-    The analogy can be made exact (Cordonnier et al., 2020). Let head h attend to the place at
-    offset o_h, by a bias of 0 there and −t elsewhere, and let its part of the output projection be
-    the matrix of that tap. The sum over heads is the convolution, up to e^−t. With fewer heads than
-    taps it isn't: heads that attend by position alone compute a sum of matrices times distributions
-    over offsets. The taps, as rows of a matrix, therefore have at most the rank of the number of
-    heads, and the error is at least that of the truncated SVD of this matrix.
-
-    The analogy ends if weights depend on content. If each place refers to another one, at random, a
-    single head with matching queries and keys copies from there. A convolution has the same weights
-    at all places; even with a tap for every offset, its best prediction explains 1/n of the
-    variance. A filter, in turn, has as many output channels as needed in one pass, and signed
-    weights, which a softmax doesn't have: the output projection has to provide both.
+    In the lookup task, each place refers to another one, at random. A head with matching queries
+    and keys copies from there; a convolution, even with a tap for every offset, explains 1/n of the
+    variance.
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
     difference between the sum of heads and the convolution, which falls as e^−t.

@@ -54,16 +54,8 @@ def several_summaries(
     \text{the most probable tokens only} $$
 
     An encoder–decoder trained to summarize generates n summaries of each new article by each
-    method. The model is the same; only the choice of the next token differs.
-
-    Beam search keeps the n most probable prefixes and returns all of them. They are different by
-    construction, but often in one word only. Sampling draws each token from the model's
-    distribution. A temperature below 1 sharpens the distribution, so that samples come closer to
-    greedy decoding. Top-k and top-p remove its tail: many improbable tokens, most of them wrong.
-
-    Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them, another
-    number matters: whether one of the n is right. By this measure, different summaries can be worth
-    more than a good average.
+    method. Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them,
+    another number matters: whether one of the n is right.
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
     one of the {n} equal to the reference; share of distinct summaries.
