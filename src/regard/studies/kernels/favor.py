@@ -95,7 +95,12 @@ def favor(
     yield from _kernel_errors(kernel)
     yield from _notation(kernel, count)
     yield from _attention_errors(heads[64], outputs, means)
-    yield informational("operations of softmax / FAVOR+, 16,384 tokens, d = 64", _operations())
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
+    attend = KernelAttention(FavorPositive(d=64, features=256))
+    yield informational(
+        "operations of softmax / FAVOR+, 16,384 tokens, d = 64",
+        Softmax().cost(shape).operations / attend.cost(shape).operations,
+    )
     panels = _kernel_chart(kernel), _sums_chart(seed), _output_chart(outputs, means)
     yield figure(*panels, waves=WAVES)
 
@@ -192,13 +197,6 @@ def _attention_errors(
     for d in WIDTHS[:-1]:
         ratio = outputs[d, most].median / means[d]
         yield informational(f"{name}, d = {d}, {most} directions", ratio)
-
-
-def _operations() -> float:
-    """Return the operations of softmax divided by those of FAVOR+."""
-    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
-    attend = KernelAttention(FavorPositive(d=64, features=256))
-    return Softmax().cost(shape).operations / attend.cost(shape).operations
 
 
 def _sums_chart(seed: int) -> Chart:

@@ -8,14 +8,8 @@ from msgspec import Meta
 from regard.metrics import Interval
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least
-from regard.studies.knowledge.fictional import (
-    Steps,
-    pretrained,
-    right_answers,
-    small_recipe,
-    small_world,
-    text_first,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import Steps
 from regard.studies.study import Seed, study
 
 TEXTS: dict[str, dict[str, Any]] = {
@@ -24,7 +18,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "five, permuted": {"order": "permuted"},
 }
 """Options of the world for each text; all are about the same people and facts."""
-TIMES = {"questions mixed in": pretrained, "questions afterwards": text_first}
+TIMES = {"questions mixed in": fictional.pretrained, "questions afterwards": fictional.text_first}
 """Trainings with questions during and after pretraining."""
 Scores = Mapping[str, Interval]
 """Accuracy on people in the text only, by text."""
@@ -61,11 +55,13 @@ def augmentation(
     Args:
         people: number of people in the text
     """
-    recipe = small_recipe(steps, seed)
-    worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}
+    recipe = fictional.small_recipe(steps, seed)
+    worlds = {
+        text: fictional.small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()
+    }
     found = {
         when: {
-            text: right_answers(train(world, recipe), world.questions("text_only"))
+            text: fictional.right_answers(train(world, recipe), world.questions("text_only"))
             for text, world in worlds.items()
         }
         for when, train in TIMES.items()

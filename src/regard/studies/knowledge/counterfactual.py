@@ -9,16 +9,8 @@ import numpy as np
 from regard.evaluation.answers import answer
 from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
-from regard.studies.knowledge.fictional import (
-    CPU,
-    People,
-    Steps,
-    mentioned_places,
-    on_text,
-    qa_train,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import People, Steps
 from regard.studies.study import Seed, study
 from regard.tasks.rng import choice
 from regard.tasks.world import World
@@ -56,9 +48,9 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.
     """
-    world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
+    world, recipe = fictional.small_world(people, 0.0, seed), fictional.small_recipe(steps, seed)
     text_only = world.group("text_only")
-    places = mentioned_places(world)
+    places = fictional.mentioned_places(world)
     draw = Random(seed)
     new = {
         p.name: choice(draw, [place for place in places if place != p.place])
@@ -67,8 +59,10 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     found = {}
     for dose in DOSES:
         documents = rewrite(world, new, dose)
-        run = on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
-        answers = answer(run, world.questions("text_only"), CPU, signals=quick_signals())
+        run = fictional.on_text(
+            documents, recipe, fictional.qa_train(world), vocabulary=world.documents
+        )
+        answers = answer(run, world.questions("text_only"), fictional.CPU, signals=quick_signals())
         given = {p.name: a.answered for p, a in zip(text_only, answers, strict=True)}
         found[dose] = _shares(world, given, new)
     yield from judged(found)

@@ -8,19 +8,8 @@ from typing import NamedTuple
 from regard.evaluation.answers import answer
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
-from regard.studies.knowledge.fictional import (
-    CPU,
-    PLACES,
-    Correlation,
-    People,
-    Steps,
-    commonest,
-    homes,
-    last_name,
-    pretrained,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import Correlation, People, Steps
 from regard.studies.study import Seed, study
 from regard.uncertainty.signals import quick_signals
 
@@ -89,7 +78,9 @@ def judged(other: Guesses, informative: Guesses) -> Iterator[Measurement]:
     gain = informative.right - other.right
     yield at_least("accuracy, informative minus other names", gain, 0.2)
     # A uniform guess would name it once in PLACES answers.
-    yield at_least("other names: share of the most frequent place", other.common, 2 / PLACES)
+    yield at_least(
+        "other names: share of the most frequent place", other.common, 2 / fictional.PLACES
+    )
     yield at_most("other names: accuracy", other.right, 0.35)
 
 
@@ -112,14 +103,14 @@ def counted(
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
-    world = small_world(people, correlation, seed)
-    run = pretrained(world, small_recipe(steps, seed))
-    strangers, home = world.group("absent"), homes(world)
-    answers = answer(run, world.questions("absent"), CPU, signals=quick_signals())
+    world = fictional.small_world(people, correlation, seed)
+    run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
+    strangers, home = world.group("absent"), fictional.homes(world)
+    answers = answer(run, world.questions("absent"), fictional.CPU, signals=quick_signals())
     return counted(
         [one.answered for one in answers],
-        [home[last_name(person)] for person in strangers],
+        [home[fictional.last_name(person)] for person in strangers],
         [person.place for person in strangers],
-        commonest(world.group("qa_train"))[0],
+        fictional.commonest(world.group("qa_train"))[0],
         sum(one.confidence for one in answers) / len(answers),
     )

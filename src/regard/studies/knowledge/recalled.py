@@ -20,14 +20,8 @@ from regard.studies.finding import (
     named,
     table,
 )
-from regard.studies.knowledge.fictional import (
-    CPU,
-    People,
-    Steps,
-    pretrained,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import People, Steps
 from regard.studies.recall import WORDINGS
 from regard.studies.study import Seed, study
 from regard.uncertainty.signals import quick_signals
@@ -66,10 +60,10 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
     risk against coverage for mentioned people.
     """
-    world = small_world(people, 0.0, seed)
-    run = pretrained(world, small_recipe(steps, seed))
+    world = fictional.small_world(people, 0.0, seed)
+    run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
     mentioned, absent = (
-        answer(run, world.questions(group), CPU, signals=quick_signals(WORDINGS))
+        answer(run, world.questions(group), fictional.CPU, signals=quick_signals(WORDINGS))
         for group in ("text_only", "absent")
     )
     kinds = {
@@ -89,7 +83,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         columns=2,
     )
     sides = [
-        attention_of(named(run, name), answers[0], CPU)
+        attention_of(named(run, name), answers[0], fictional.CPU)
         for name, answers in (("text only", mentioned), ("absent", absent))
     ]
     yield serialize("while answering about two people", sides, [(0, 0, 0)])

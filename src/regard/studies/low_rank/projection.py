@@ -71,8 +71,18 @@ def projection(
     training = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
     yield from _products(query, key, value, rows)
-    yield from _imitation(training)
-    yield figure(_error_by_rank(scores), _error_by_step(training))
+    initial, final = training.errors[0], training.errors[-1]
+    yield informational("error of trained Linformer", final)
+    yield at_most("error of trained / random Linformer", final / initial, 0.5)
+    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
+    by_step = chart(
+        series(training.steps, training.errors, color=1),
+        Line(y=training.mean, label="mean of all values"),
+        title="Linformer, trained to imitate softmax",
+        x="steps",
+        y_scale="log",
+    )
+    yield figure(_error_by_rank(scores), by_step)
 
 
 Vectors: TypeAlias = Float[Tensor, "n h"]
@@ -136,23 +146,6 @@ class Training(NamedTuple):
     """Errors of Linformer after these steps, including the first and last."""
     mean: float
     """Error of the mean of all values, without keys."""
-
-
-def _imitation(training: Training) -> Iterator[Measurement]:
-    initial, final = training.errors[0], training.errors[-1]
-    yield informational("error of trained Linformer", final)
-    yield at_most("error of trained / random Linformer", final / initial, 0.5)
-    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
-
-
-def _error_by_step(training: Training) -> Chart:
-    return chart(
-        series(training.steps, training.errors, color=1),
-        Line(y=training.mean, label="mean of all values"),
-        title="Linformer, trained to imitate softmax",
-        x="steps",
-        y_scale="log",
-    )
 
 
 def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Training:

@@ -1,6 +1,6 @@
 """Attention of low rank by singular values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 import torch
@@ -12,7 +12,7 @@ from regard.attention import Softmax, truncate
 from regard.explorer.intercept import capture_attention
 from regard.runs.run import Run
 from regard.studies.costs import multiplications
-from regard.studies.figure import Chart, Line, chart, series
+from regard.studies.figure import Line, chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
@@ -78,11 +78,6 @@ def truncation(
     ]
     ranks_of = [f"rank for an error of {error}" for error in ("½", "a tenth", "a hundredth")]
     yield table(["maps", "rank", *ranks_of], rows)
-    yield _error_by_rank(values)
-
-
-def _error_by_rank(values: Mapping[str, Float[Tensor, "maps n"]]) -> Chart:
-    """Return the mean error of each kind of maps, with a band of their range."""
     curves = []
     for name, each in values.items():
         errors = truncation_errors(each)
@@ -90,7 +85,7 @@ def _error_by_rank(values: Mapping[str, Float[Tensor, "maps n"]]) -> Chart:
         curves.append(series(range(errors.shape[1]), errors.mean(0), name, low=low, high=high))
     line = Line(y=_NEAR, label="a tenth")
     limits = (1e-4, 1.2)
-    return chart(*curves, line, x="rank", y="relative error", y_scale="log", y_limits=limits)
+    yield chart(*curves, line, x="rank", y="relative error", y_scale="log", y_limits=limits)
 
 
 def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:

@@ -1,7 +1,7 @@
 """Positions added to words, or concatenated with them."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
 from regard.studies.figure import Chart, chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
 
@@ -73,38 +73,24 @@ def adding(
     added, concatenated, projected = score_errors(few)
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
-    yield from _sizes_of_cross_terms(pairs, sigma)
-    yield _exponent(sizes, sigma)
-    name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
-    yield at_most(name, projected, 1e-9)
-    name = "cross terms / terms of words, random W_q and W_k"
-    yield equal(name, general, 1 / sigma, within=4 * error)
-    yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
-    yield _relative_to_different_words(pairs, sigma)
-    yield _sizes_by_width(sizes, sigma, steps)
-
-
-def _sizes_of_cross_terms(pairs: Pairs, sigma: float) -> Iterator[Measurement]:
-    """Yield the size of the cross terms, alone and relative to x·x."""
     size, cross = sigma * math.sqrt(pairs.x1.shape[1]), float(cross_terms(pairs).std())
     within = 4 * size / math.sqrt(2 * PAIRS)
     yield equal("standard deviation of the cross terms", cross, size, within)
     same = float(_dot(pairs.x1, pairs.x1).mean())
     yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
-
-
-def _relative_to_different_words(pairs: Pairs, sigma: float) -> Measurement:
-    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
-    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
-    return equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
-
-
-def _exponent(sizes: Mapping[int, float], sigma: float) -> Measurement:
-    """Return the exponent of d in the ratio of cross terms to x·x, from sizes by width."""
     slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
     logs = np.log(WIDTHS)
     within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
-    return equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+    yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+    name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
+    yield at_most(name, projected, 1e-9)
+    name = "cross terms / terms of words, random W_q and W_k"
+    yield equal(name, general, 1 / sigma, within=4 * error)
+    yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
+    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
+    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
+    yield equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
+    yield _sizes_by_width(sizes, sigma, steps)
 
 
 def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Chart:

@@ -83,8 +83,13 @@ def relative_bias(
     yield at_most(name, error, ROUNDING)
     yield from _parameters(length, heads, clip, shaw)
     bias = distances.dense(places, places)
-    yield from _variations(bias, shaw.scores(given.query, places, places))
-    yield from _differences_from_the_course(given, biased)
+    term = shaw.scores(given.query, places, places)
+    name = "variation over queries of {} for the next key"
+    yield at_most(name.format("a bias"), variation(bias), 0.0)
+    yield at_least(name.format("Shaw's term"), variation(term), 0.01)
+    name = "difference from the formula as printed in the course"
+    yield informational(name, largest(biased - as_printed(given, pair_bias(given))))
+    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
     numbers, axes = bias[0], {"x": "key", "y": "query"}
     panels = (
         heat_map(numbers, title="π", most=largest(numbers), unit="π", **axes),
@@ -92,22 +97,6 @@ def relative_bias(
         heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
     )
     yield figure(*panels, same="the same" if error < ROUNDING else "different")
-
-
-def _variations(
-    bias: Float[Tensor, "heads n n"], term: Float[Tensor, "1 heads n n"]
-) -> Iterator[Measurement]:
-    name = "variation over queries of {} for the next key"
-    yield at_most(name.format("a bias"), variation(bias), 0.0)
-    yield at_least(name.format("Shaw's term"), variation(term), 0.01)
-
-
-def _differences_from_the_course(
-    given: Heads, biased: Float[Tensor, "1 heads n d"]
-) -> Iterator[Measurement]:
-    name = "difference from the formula as printed in the course"
-    yield informational(name, largest(biased - as_printed(given, pair_bias(given))))
-    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
 
 
 def _parameters(length: int, heads: int, clip: int, shaw: ShawVectors) -> Iterator[Measurement]:

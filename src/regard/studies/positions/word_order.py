@@ -1,6 +1,5 @@
 """Word order with and without positions."""
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple, TypeAlias
@@ -13,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Chart, Line, bars, chart, figure
+from regard.studies.figure import Line, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -78,7 +77,6 @@ def word_order(
     name = f"accuracy with positions ({positions}), untrained"
     yield informational(name, shares[positions][0])
     yield at_least("accuracy with a causal mask alone", shares["causal mask"][1], 0.9)
-    yield informational("number of test sentences", len(test_on.ids))
     rows = [
         (_WORDS.decode(ids.tolist()), *(NOUNS[subject] for subject in subjects))
         for ids, *subjects in zip(test_on.ids[:6], bag, placed, test_on.subjects, strict=False)
@@ -86,12 +84,8 @@ def word_order(
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
     shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
-    yield figure(_accuracies(shares), shown=shown)
-
-
-def _accuracies(shares: Mapping[str, Sequence[float]]) -> Chart:
     before, after = zip(*shares.values(), strict=True)
-    return chart(
+    accuracies = chart(
         bars(before, "untrained, fitted readout"),
         bars(after, "trained"),
         Line(y=0.5, label="half"),
@@ -99,6 +93,7 @@ def _accuracies(shares: Mapping[str, Sequence[float]]) -> Chart:
         y="accuracy",
         y_limits=(0, 1.05),
     )
+    yield figure(accuracies, shown=shown)
 
 
 def answered(

@@ -1,6 +1,5 @@
 """Training of two heads with equal initial weights."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Chart, chart, figure, heat_map, series
+from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
@@ -81,21 +80,18 @@ def equal_heads(
     yield at_least(f"{name}, equal except for the output", other_output.distances[-1], 0.05)
     yield informational("loss, independent weights", independent.loss)
     yield informational("loss, equal weights", equal.loss)
+    curves = [
+        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
+        for name, one in found.items()
+    ]
+    distances = chart(*curves, title="two heads", x="steps", y="distance of their maps")
     yield figure(
-        _distances(found),
+        distances,
         heat_map(equal.maps[0], title="equal weights, both heads", x="key", y="query"),
         heat_map(independent.maps[0], title="independent weights, head 0", x="key", y="query"),
         heat_map(independent.maps[1], title="independent weights, head 1", x="key"),
         columns=2,
     )
-
-
-def _distances(found: Mapping[str, Trained]) -> Chart:
-    curves = [
-        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
-        for name, one in found.items()
-    ]
-    return chart(*curves, title="two heads", x="steps", y="distance of their maps")
 
 
 def make(std: float, seed: int) -> Any:

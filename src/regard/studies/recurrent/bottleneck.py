@@ -14,7 +14,6 @@ from regard.studies.figure import Chart, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
-    Table,
     at_least,
     at_most,
     informational,
@@ -84,7 +83,17 @@ def bottleneck(
     weights = attention_map(attending, shown[:1])[0]
     yield from judged(measured, cell)
     yield at_most("attention by hand: error of the output", error_by_hand(attending, shown), 1e-4)
-    yield _halfway_and_at_the_end(setups, measured)
+    shares = [f"right, {n} characters" for n in setups[NONE].lengths]
+    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
+    rows = [
+        (
+            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
+            *(found.steps[i], *found.right[i], found.case[i]),
+        )
+        for one, found in zip(setups.values(), measured.values(), strict=True)
+        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
+    ]
+    yield table(columns, rows)
     yield figure(
         *_right_texts(measured, setup.lengths),
         heat_map(weights, x="characters read", y="characters written", unit="weight"),
@@ -159,21 +168,6 @@ def error_by_hand(run: Run, questions: Sequence[Example]) -> float:
     context = scores.softmax(-1) @ body.attention.v_proj(encoded)
     readout = body.attention.o_proj(torch.cat([context, state], -1)).tanh()
     return float((readout - body.extend(rows.ids, memory)[0]).abs().max())
-
-
-def _halfway_and_at_the_end(setups: Mapping[str, Setup], measured: Mapping[str, Measured]) -> Table:
-    """Return the table of all networks."""
-    shares = [f"right, {n} characters" for n in setups[NONE].lengths]
-    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
-    rows = [
-        (
-            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
-            *(found.steps[i], *found.right[i], found.case[i]),
-        )
-        for one, found in zip(setups.values(), measured.values(), strict=True)
-        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
-    ]
-    return table(columns, rows)
 
 
 def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tuple[Chart, Chart]:

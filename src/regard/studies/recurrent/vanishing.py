@@ -1,6 +1,6 @@
 """Conditions under which gradients vanish or explode, and the origin of NaN."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import nan
 from typing import Annotated, TypeAlias
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.studies.figure import Chart, Line, Series, chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
@@ -60,7 +60,22 @@ def vanishing_and_exploding(
         for radius in radii
         for stretch in stretches
     }
-    yield from judged(measured, steps)
+    pairs = [(norm, predicted(*chosen, steps)) for chosen, norm in measured.items()]
+    errors = [abs(norm - expected) / (expected or 1.0) for norm, expected in pairs]
+    name = f"‖∂h_T/∂h₀‖, T = {steps}"
+    yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
+    # A power that underflows is 0, and so is the gradient.
+    shares = [norm / (max(chosen) ** steps or 1.0) for chosen, norm in measured.items()]
+    yield at_most(f"{name}: largest share of σ^T", max(shares), 1 + 1e-9)
+    for radius in dict.fromkeys(radius for radius, _ in measured):
+        found = [norm for (own, _), norm in measured.items() if own == radius]
+        if radius < 1:
+            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(found), 1e-3)
+        elif radius > 1:
+            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(found), 1e3)
+    w, case = transition(0.0, 10.0), "[[0, 10], [0, 0]]"
+    yield equal(f"{case}: ‖∂h₁/∂h₀‖", gradient_norm(w, 1), 10)
+    yield equal(f"{case}: ‖∂h₂/∂h₀‖", gradient_norm(w, 2), 0)
     yield from overflow()
     panels = _over_steps(radii, max(stretches), steps), _over_stretches(radii, stretches, steps)
     yield figure(*panels, high=max(stretches))
@@ -115,28 +130,6 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     c = float(transition(radius, stretch)[0, 1])
     a, b = radius**steps, steps * radius ** (steps - 1) * c
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
-
-
-def judged(measured: Norms, steps: int) -> Iterator[Measurement]:
-    """Yield the measurements that the claim depends on."""
-    pairs = [(found, predicted(*chosen, steps)) for chosen, found in measured.items()]
-    errors = [abs(found - expected) / (expected or 1.0) for found, expected in pairs]
-    name = f"‖∂h_T/∂h₀‖, T = {steps}"
-    yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
-    # A power that underflows is 0, and so is the gradient.
-    shares = [found / (max(chosen) ** steps or 1.0) for chosen, found in measured.items()]
-    yield at_most(f"{name}: largest share of σ^T", max(shares), 1 + 1e-9)
-    for radius in dict.fromkeys(radius for radius, _ in measured):
-        found = [norm for (own, _), norm in measured.items() if own == radius]
-        if radius < 1:
-            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(found), 1e-3)
-        elif radius > 1:
-            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(found), 1e3)
-    w, case = transition(0.0, 10.0), "[[0, 10], [0, 0]]"
-    yield equal(f"{case}: σ", torch.linalg.matrix_norm(w, 2), 10)
-    yield equal(f"{case}: ρ", torch.linalg.eigvals(w).abs().max(), 0)
-    yield equal(f"{case}: ‖∂h₁/∂h₀‖", gradient_norm(w, 1), 10)
-    yield equal(f"{case}: ‖∂h₂/∂h₀‖", gradient_norm(w, 2), 0)
 
 
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:

@@ -1,7 +1,7 @@
 """Cost of a layer of attention."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,22 +77,17 @@ def complexity(
     counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
     past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield from map(counted, parts)
-    yield from _around_the_crossing(h)
-    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
-    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
-    times = {"softmax": soft, "linear kernel": linear}
-    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
-
-
-def _around_the_crossing(h: int) -> Iterator[Measurement]:
-    """Yield the counts at n = 1.5h, where projections and attention cost the same, and around."""
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
     halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
     name = f"exponent of the count from n = {around[0]} to {around[2]}"
     yield equal(name, halfway, 1.5, within=1e-12)
+    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
+    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
+    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
+    times = {"softmax": soft, "linear kernel": linear}
+    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
 
 
 def _predicted_counts(h: int) -> Chart:

@@ -101,7 +101,13 @@ def scale(
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
     yield from moments(products, h * mean**2, draw.variance(h))
-    yield from _at_the_largest_width(draw, n, scaled[-1], plain[-1])
+    most, size = math.log(n), f"h = {WIDTHS[-1]}"
+    among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
+    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
+    yield equal(f"entropy, scaled, {size}", scaled[-1].entropy, entropy, within=0.1 * most)
+    yield equal(f"gradient, scaled, {size}", scaled[-1].gradient, gradient, within=0.1)
+    yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1].entropy / most, 0.1)
+    yield at_most(f"gradient, unscaled, {size}", plain[-1].gradient, 0.2)
     uniform = Line(y=math.log(n), label="ln n")
     yield figure(
         _variances(draw),
@@ -119,19 +125,6 @@ def _by_width(
         for color, spreads in {1: plain, 0: scaled}.items()
     ]
     return chart(*curves, *lines, title=name, y_limits=(0, limit), **_WIDTH_AXIS)
-
-
-def _at_the_largest_width(
-    draw: Draw, n: int, scaled: Spread, plain: Spread
-) -> Iterator[Measurement]:
-    """Yield entropy and gradient with and without the division by √h."""
-    most, size = math.log(n), f"h = {WIDTHS[-1]}"
-    among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
-    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
-    yield equal(f"entropy, scaled, {size}", scaled.entropy, entropy, within=0.1 * most)
-    yield equal(f"gradient, scaled, {size}", scaled.gradient, gradient, within=0.1)
-    yield at_most(f"entropy / ln n, unscaled, {size}", plain.entropy / most, 0.1)
-    yield at_most(f"gradient, unscaled, {size}", plain.gradient, 0.2)
 
 
 def _variances(draw: Draw) -> Chart:

@@ -67,7 +67,9 @@ def designing(
         raise UserError(f"designing: targets: {impossible}") from None
     course = beta * torch.tensor(_INPUTS, dtype=torch.float64)
     yield from _without_matrices(course, beta)
-    yield from _with_matrices(course, beta)
+    c1, c2, _ = course_head(beta)(course)
+    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
     size = max(float(target.norm()) for target in desired.values()) or 1.0
     name = "custom targets: largest error, relative to the largest target"
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
@@ -94,12 +96,6 @@ def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Mea
         yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
         distance = _distance(_PLAIN(changed)[1], _B, beta)
         yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
-
-
-def _with_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Measurement]:
-    c1, c2, _ = course_head(beta)(course)
-    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
-    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
 
 
 def _outputs(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -68,7 +68,9 @@ def random_heads(
     """
     independent, same = random_maps(h, n, seed), equal_maps(h, n, seed)
     beyond = equal_maps(h_beyond, n_beyond, seed)
-    yield from _sums(independent)
+    name = "largest deviation from 1 of a sum over"
+    yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
+    yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
     yield from diagonal_numbers(same, h)
     yield from diagonal_numbers(beyond, h_beyond)
     yield _near_identity(same, h)
@@ -82,20 +84,9 @@ def random_heads(
         _by_length(sorted({n, n_beyond}), seed),
     )
     yield figure(*panels, columns=2, most=SHOWN, **sizes)
-    yield _both_kinds(h, n, seed)
-
-
-def _sums(independent: Float[Tensor, "draws n n"]) -> Iterator[Measurement]:
-    name = "largest deviation from 1 of a sum over"
-    yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
-    yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
-
-
-def _both_kinds(h: int, n: int, seed: int) -> dict[str, Any] | None:
-    """Return the explorer view of a head with random Q and K, and of one with Q = K."""
     (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
     heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
-    return look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
+    yield look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
 
 
 def _first_map(maps: Float[Tensor, "draws n n"], title: str) -> HeatMap:

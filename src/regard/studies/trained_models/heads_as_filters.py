@@ -76,7 +76,16 @@ def heads_as_filters(
     yield at_least("k − 1 heads: least relative error, by the truncated SVD", left, 0.01)
     yield at_least("lookup: variance explained by a head", by_head, 0.999)
     yield equal("lookup: variance explained by a convolution", by_convolution, 1 / n, within=0.02)
-    yield figure(_weaker_feature(), _error_by_bias(weights, x))
+    sharpness = np.arange(0, 37, 2.0)
+    errors = [bank_error(weights, x, float(t)) for t in sharpness]
+    by_bias = chart(
+        series(sharpness, errors, style="dots"),
+        title=f"{len(weights)} heads as a convolution",
+        x="t, bias against other places",
+        y="largest error",
+        y_scale="log",
+    )
+    yield figure(_weaker_feature(), by_bias)
 
 
 def _weaker_feature() -> Chart:
@@ -89,18 +98,6 @@ def _weaker_feature() -> Chart:
         x="Δ, difference of scores",
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
-    )
-
-
-def _error_by_bias(weights: Taps, x: Input) -> Chart:
-    sharpness = np.arange(0, 37, 2.0)
-    errors = [bank_error(weights, x, float(t)) for t in sharpness]
-    return chart(
-        series(sharpness, errors, style="dots"),
-        title=f"{len(weights)} heads as a convolution",
-        x="t, bias against other places",
-        y="largest error",
-        y_scale="log",
     )
 
 
