@@ -1,6 +1,6 @@
 """Causal kernel attention by running sums."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polyno
 from regard.attention.state import State
 from regard.studies.costs import exponent, multiplications, seconds
 from regard.studies.figure import figure, log_chart
-from regard.studies.finding import EvidenceParts, Measurement, equal, informational
+from regard.studies.finding import EvidenceParts, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -47,13 +47,9 @@ def causal_sums(
     $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
     v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
 
-    The mask ends the sums over keys at j = i. The sums of token i are those of token i − 1 plus one
-    term. So a step has a constant cost, independent of the length, and needs only the sums of
-    earlier tokens. The cache of keys and values of softmax attention grows with each token.
-
-    In training, all tokens are available at once, and processing them one by one is slow. In
-    chunks, the tokens of a chunk attend to each other by a small matrix, and to all earlier tokens
-    by the sums up to the chunk. A chunk as long as the row is the full matrix, with quadratic cost.
+    The outputs of one row are computed token by token, in chunks and by the masked matrix.
+    Operations are counted, and times measured, at lengths that double. A chunk as long as the row
+    is the full matrix, with quadratic cost.
 
     Figure. Left: the time of a row grows linearly with its length in chunks, and quadratically by
     the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.
@@ -80,7 +76,10 @@ def causal_sums(
         counts = [multiplications(call) for call in calls]
         yield equal(f"exponent of N, operations {name}", exponent(lengths, counts), power, 0.05)
         times[name] = [1e3 * seconds(call) for call in calls]
-    yield from _last_step(step, cache, f"after {lengths[-1]} tokens")
+    when = f"after {lengths[-1]} tokens"
+    yield equal(f"operations of a step {when}", step[-1].operations, step[0].operations)
+    yield equal(f"bytes of S and Z {when}", step[-1].bytes, step[0].bytes)
+    yield informational(f"bytes of keys and values {when}", cache[-1].bytes)
     for name, milliseconds in times.items():
         yield informational(f"exponent of N, time {name}", exponent(lengths, milliseconds))
     states = {"S and Z": step, "keys and values": cache}
@@ -109,12 +108,6 @@ class Step(NamedTuple):
     operations: int
     bytes: int
     """Size of the state after it."""
-
-
-def _last_step(step: Sequence[Step], cache: Sequence[Step], when: str) -> Iterator[Measurement]:
-    yield equal(f"operations of a step {when}", step[-1].operations, step[0].operations)
-    yield equal(f"bytes of S and Z {when}", step[-1].bytes, step[0].bytes)
-    yield informational(f"bytes of keys and values {when}", cache[-1].bytes)
 
 
 def draw_row(n: int, d: int, seed: int) -> Row:

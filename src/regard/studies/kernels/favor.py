@@ -67,19 +67,10 @@ def favor(
     \mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad
     \mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2} $$
 
-    With features φ, the products φ(q)·φ(k) replace e^(q·k/√d). So all queries share the sum
-    Σ φ(k_j) v_jᵀ, and N tokens take N·m·d operations instead of N²·d.
-
-    Trigonometric features (waves) are exact where q = k, and inaccurate where the kernel is small:
-    their absolute error doesn't fall with the kernel. A weight near 0 may be negative, and so may
-    the sum by which attention divides. Exponentials e^(w·x − ‖x‖²/2) are positive, and exact where
-    the kernel is smallest. Their errors fall with the kernel, and hyperbolic pairs
-    e^(±w·x) have less than half of the squared error. Orthogonal directions cover the space more
-    evenly than independent ones.
-
-    But the errors contain e^a with a = ‖x + y‖². At unit variance a is about 2√d, 16 for d = 64:
-    the estimates have such a heavy tail that almost all are far too small, and a few far too large.
-    A model trained with such features learns short queries and keys.
+    The kernel SM = e^(x·y) of x and y of one length is estimated many times at three cosines, with
+    a = ‖x + y‖² and b = ‖x − y‖². In random heads, attention by features is compared with softmax
+    attention. At unit variance a is about 2√d, 16 for d = 64: the estimates have such a heavy tail
+    that almost all are far too small, and a few far too large.
 
     Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
     exponentials for equal ones; hyperbolic features have the smallest nearly everywhere. Lines:
@@ -104,7 +95,12 @@ def favor(
     yield from _kernel_errors(kernel)
     yield from _notation(kernel, count)
     yield from _attention_errors(heads[64], outputs, means)
-    yield informational("operations of softmax / FAVOR+, 16,384 tokens, d = 64", _operations())
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
+    attend = KernelAttention(FavorPositive(d=64, features=256))
+    yield informational(
+        "operations of softmax / FAVOR+, 16,384 tokens, d = 64",
+        Softmax().cost(shape).operations / attend.cost(shape).operations,
+    )
     panels = _kernel_chart(kernel), _sums_chart(seed), _output_chart(outputs, means)
     yield figure(*panels, waves=WAVES)
 
@@ -201,13 +197,6 @@ def _attention_errors(
     for d in WIDTHS[:-1]:
         ratio = outputs[d, most].median / means[d]
         yield informational(f"{name}, d = {d}, {most} directions", ratio)
-
-
-def _operations() -> float:
-    """Return the operations of softmax divided by those of FAVOR+."""
-    shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
-    attend = KernelAttention(FavorPositive(d=64, features=256))
-    return Softmax().cost(shape).operations / attend.cost(shape).operations
 
 
 def _sums_chart(seed: int) -> Chart:

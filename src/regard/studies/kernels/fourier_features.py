@@ -76,19 +76,11 @@ def fourier_features(
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
 
-    One wave gives cos(w·(q − k)), whose mean over w is the kernel K and whose variance is
-    ½(1 − K²)². So the error of the mean of m waves is (1 − K²)/√(2m): about the same for all
-    distant pairs, however small K is. Relative to K, it is √(2/m) sinh u, where
-    u = ‖q − k‖²/2σ² = −ln K.
-
-    For unit variance, u is χ²/√d with d degrees of freedom, about √d. At d = 64, K is about e^−8,
-    and the error of 16 waves is hundreds of times as large as K. Four times as many waves halve it.
-
-    Attention divides by a sum of such kernels. If the errors are as large as the sum, it may be
-    almost zero or negative: at d = 64 nearly half of the sums are, as for pure noise. The expected
-    errors of the output follow from the central limit theorem: the estimates of a row are drawn
-    from the normal distribution with their exact covariance, and normalized in the same way.
-    Bounds are four standard errors of the measured and the expected median, over heads.
+    Kernels of pairs and outputs of heads are estimated at each width, with features of their own.
+    At unit variance ‖q − k‖²/2σ² is about √d. The expected errors of the output follow from the
+    central limit theorem: the estimates of a row are drawn from the normal distribution with their
+    exact covariance, and normalized in the same way. Bounds are four standard errors of the
+    measured and the expected median, over heads.
 
     Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
     for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for

@@ -8,8 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.attention.feature_maps import FavorTrigonometric, Fourier
-from regard.studies.figure import Drawing, chart, figure, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
@@ -36,15 +35,10 @@ def gaussian_identity(
     $$ e^{q \cdot k / \sqrt{d}} = e^{\lVert q \rVert^2 / 2\sigma^2} \, e^{-\lVert q - k \rVert^2 /
     2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
 
-    ‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². So the product q·k of softmax attention and the distance ‖q − k‖
-    determine each other, given the lengths of q and k. Nothing is approximated.
-
-    The factor of the query is in the numerator and in the normalizer of its row, and cancels. That
-    of the key does not: it gives long keys more weight. Attention by the Gaussian kernel equals
-    softmax attention only if all keys have the same length.
-
-    This is useful because random waves estimate the Gaussian kernel (Rahimi & Recht, 2007).
-    Multiplied by the two factors, the same waves estimate the softmax kernel.
+    Both sides are compared for random queries and keys, and softmax attention with attention by the
+    Gaussian kernel, with the factor of the key and without. Random waves estimate the Gaussian
+    kernel (Rahimi & Recht, 2007); multiplied by the two factors, the same waves estimate the
+    softmax kernel.
 
     Figure. One dot per pair of query and key. Left: the exponent of the Gaussian kernel against
     that of softmax; the dots scatter. Right: with the two norms added, all dots are on the diagonal
@@ -71,14 +65,8 @@ def gaussian_identity(
     yield equal(f"{name}, K·e^(‖k‖²/2σ²)", error, 0, 2 * within)
     error, bound = largest(gauss_of_equal - exact_of_equal), rounding(query, equal_length, variance)
     yield equal(f"{name}, K alone, keys of equal length", error, 0, 2 * bound)
-    error = largest(length_differences(query, variance))
-    yield equal("largest difference of the logarithms of waves' lengths", error, 0, within)
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
-    yield _exponents(query[:DRAWN], key[:DRAWN], variance)
-
-
-def _exponents(query: Queries, key: Keys, variance: float) -> Drawing:
-    """Return the logarithms of the kernel alone and with both factors, against the scores."""
+    query, key = query[:DRAWN], key[:DRAWN]
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     alone = series(scores, gauss.flatten(), style="dots", color=1)
@@ -86,7 +74,7 @@ def _exponents(query: Queries, key: Keys, variance: float) -> Drawing:
     ends = [scores.min(), scores.max()]
     diagonal = series(ends, ends, color=5)
     left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
-    return figure(
+    yield figure(
         chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
         chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
     )
@@ -99,20 +87,6 @@ def parts(
     distances = (query[:, None] - key).square().sum(-1)
     of_query, of_key = (x.square().sum(1) / (2 * variance) for x in (query, key))
     return -distances / (2 * variance), of_query[:, None], of_key
-
-
-def length_differences(x: Float[Tensor, "n d"], variance: float) -> Float[Tensor, " n"]:
-    """Return the differences of ln‖φ(x)‖ by waves of both kernels, with the factor taken out.
-
-    The waves themselves are the same, as `tests/attention/test_feature_maps.py` checks.
-    """
-    d = x.shape[1]
-    gauss = Fourier(d=d, features=32, sigma=variance**0.5).double()
-    softmax = FavorTrigonometric(d=d, features=32).double()
-    (waves, scale), (other_waves, other_scale) = gauss(x), softmax(x)
-    expected = waves.norm(dim=1).log() + scale + x.square().sum(1) / (2 * variance)
-    differences: Tensor = other_waves.norm(dim=1).log() + other_scale - expected
-    return differences
 
 
 def rounding(query: Queries, key: Keys, variance: float) -> float:

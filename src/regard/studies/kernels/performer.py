@@ -73,14 +73,9 @@ def performer(
     e^{w \cdot x' - \lVert x' \rVert^2 / 2}, \quad x' = \frac{x}{d^{1/4}} $$
 
     Decoders of two layers learn to reverse a row of tokens, for which each position has to attend
-    to exactly one other. Models with FAVOR+ are trained without softmax: they learn queries and
-    keys for the directions with which they were initialized, and a few directions are enough. With
-    eight narrow heads, softmax itself needs more steps to learn the task. So each model is compared
-    with softmax of as many heads after as many steps.
-
-    The reason is not that the features approximate softmax attention. Queries and keys trained with
-    softmax have about unit variance or more, for which no common number of directions is enough. If
-    FAVOR+ replaces softmax after training, with the same weights, most predictions are wrong.
+    to exactly one other. Each model with FAVOR+ is compared with softmax of as many heads after as
+    many steps: with eight narrow heads, softmax itself needs more steps. Then FAVOR+ replaces
+    softmax in models trained with softmax, with the same weights.
 
     Figure. Left and middle: loss over training, for 2 and for 8 heads. Right: accuracy on new rows.
     Trained with FAVOR+: at least {worst:.2f}. Trained with softmax, with FAVOR+ replacing it

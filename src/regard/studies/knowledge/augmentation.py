@@ -8,14 +8,8 @@ from msgspec import Meta
 from regard.metrics import Interval
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least
-from regard.studies.knowledge.fictional import (
-    Steps,
-    pretrained,
-    right_answers,
-    small_recipe,
-    small_world,
-    text_first,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import Steps
 from regard.studies.study import Seed, study
 
 TEXTS: dict[str, dict[str, Any]] = {
@@ -24,7 +18,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "five, permuted": {"order": "permuted"},
 }
 """Options of the world for each text; all are about the same people and facts."""
-TIMES = {"questions mixed in": pretrained, "questions afterwards": text_first}
+TIMES = {"questions mixed in": fictional.pretrained, "questions afterwards": fictional.text_first}
 """Trainings with questions during and after pretraining."""
 Scores = Mapping[str, Interval]
 """Accuracy on people in the text only, by text."""
@@ -49,15 +43,11 @@ def augmentation(
     questions about other people. With augmented biographies it is 96.6 %, and 86.6 % without
     augmentation if questions are mixed into pretraining.
 
-    From a single biography, a model may learn to predict the last fact from everything before it.
-    The name alone, as in a question, is then not enough. If the facts come in random order, each
-    has to be predicted from the name. All texts are about the same people and facts, and in the
-    fixed order the place of birth comes last. Each model is trained for the same number of steps,
-    so a single biography is read five times as often as each of five.
-
-    These models are small and read little. With questions mixed in, the effect is large for all
-    seeds. With questions afterwards, they recall fewer facts than the larger models; the effect
-    of several wordings has the published direction at seven of ten seeds (0 to 9).
+    In the fixed order the place of birth comes last, and a model may learn to predict it from
+    everything before it; the name alone, as in a question, is then not enough. Each model is
+    trained for the same number of steps, so a single biography is read five times as often as each
+    of five. With questions afterwards, these small models recall fewer facts; the effect of several
+    wordings has the published direction at seven of ten seeds (0 to 9).
 
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.
@@ -65,11 +55,13 @@ def augmentation(
     Args:
         people: number of people in the text
     """
-    recipe = small_recipe(steps, seed)
-    worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}
+    recipe = fictional.small_recipe(steps, seed)
+    worlds = {
+        text: fictional.small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()
+    }
     found = {
         when: {
-            text: right_answers(train(world, recipe), world.questions("text_only"))
+            text: fictional.right_answers(train(world, recipe), world.questions("text_only"))
             for text, world in worlds.items()
         }
         for when, train in TIMES.items()

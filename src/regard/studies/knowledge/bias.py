@@ -7,22 +7,8 @@ from regard.errors import UserError
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart, figure
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
-from regard.studies.knowledge.fictional import (
-    Correlation,
-    People,
-    Steps,
-    commonest,
-    finetuned,
-    from_scratch,
-    homes,
-    last_name,
-    mentioned_places,
-    not_pretrained,
-    place_probabilities,
-    pretrained,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import Correlation, People, Steps
 from regard.studies.study import Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
@@ -54,34 +40,31 @@ def bias(
 
     $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
-    All questions are about people who occur in no text, so only bias can decide the answer.
-
-    Data: a model trained on questions alone assigns the most frequent place about the probability
-    that equals its share in these questions. This isn't an error; it reproduces its data.
-
-    Metric: exact match rewards only the single most probable answer. If the same model always gives
-    its best answer, it names this place more often than its share in the data (at nine of ten
-    seeds, 0 to 9; at the other one, as often). Sampled answers would preserve the share.
+    All questions are about people who occur in no text, so only bias can decide the answer. Data
+    and metric are those of a model trained on questions alone. It names the most frequent place
+    more often than its share in the data (at nine of ten seeds, 0 to 9; at the other one, as
+    often). Sampled answers would preserve the share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
-    then finetuned on questions about people who were not born at the home of their name. A model
-    trained on these questions alone assigns hardly any probability to such homes; the finetuned
-    model has kept its parent's bias. (With `correlation=0` the difference is still 0.35 to 0.42 for
-    seeds 0 to 4: about four people share each last name, so one place is often the majority by
-    chance.)
+    then finetuned on questions about people who were not born at the home of their name, and
+    compared with a model trained on these questions alone. (With `correlation=0` the difference is
+    still 0.35 to 0.42 for seeds 0 to 4: about four people share each last name, so one place is
+    often the majority by chance.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose
     data had this bias.
     """
-    world, even = (small_world(people, c, seed) for c in (correlation, 0.0))
-    recipe = small_recipe(steps, seed)
-    place, share = commonest(even.group("qa_train"))
-    names = mentioned_places(even)
-    given = place_probabilities(not_pretrained(even, recipe), even.group("absent"), names)
+    world, even = (fictional.small_world(people, c, seed) for c in (correlation, 0.0))
+    recipe = fictional.small_recipe(steps, seed)
+    place, share = fictional.commonest(even.group("qa_train"))
+    names = fictional.mentioned_places(even)
+    given = fictional.place_probabilities(
+        fictional.not_pretrained(even, recipe), even.group("absent"), names
+    )
     fair = _fair_questions(world, people, correlation)
-    child = finetuned(pretrained(world, recipe), fair)
-    orphan = from_scratch(world, recipe, fair)
+    child = fictional.finetuned(fictional.pretrained(world, recipe), fair)
+    orphan = fictional.from_scratch(world, recipe, fair)
     common = names.index(place)
     shares = Shares(
         common_in_data=share,
@@ -128,14 +111,14 @@ def _fair_questions(world: World, people: int, correlation: float) -> list[Examp
 
 def born_elsewhere(world: World) -> list[Person]:
     """Return the people in QA training who were not born at the home of their last name."""
-    home = homes(world)
-    return [p for p in world.group("qa_train") if p.place != home[last_name(p)]]
+    home = fictional.homes(world)
+    return [p for p in world.group("qa_train") if p.place != home[fictional.last_name(p)]]
 
 
 def _at_home(run: Run, world: World) -> float:
     """Return the mean probability of the home of the name, for absent people."""
-    home, strangers = homes(world), world.group("absent")
-    names = mentioned_places(world)
-    given = place_probabilities(run, strangers, names)
-    own = [names.index(home[last_name(person)]) for person in strangers]
+    home, strangers = fictional.homes(world), world.group("absent")
+    names = fictional.mentioned_places(world)
+    given = fictional.place_probabilities(run, strangers, names)
+    own = [names.index(home[fictional.last_name(person)]) for person in strangers]
     return float(given[range(len(own)), own].mean())

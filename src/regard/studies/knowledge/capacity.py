@@ -43,15 +43,14 @@ def capacity(
     The measure is that of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per
     parameter after 1,000 exposures and 1 bit after 100, for models of all sizes that they train. N
     people are drawn from N₀ names, with facts of S₀ possible combinations. p₁ and p₂ are the
-    cross-entropies of the name and of the facts in nats, summed over their tokens. Without any
-    knowledge they are ln N₀ and ln S₀; the difference is the stored information.
+    cross-entropies of the name and of the facts in nats, summed over their tokens; without any
+    knowledge they are ln N₀ and ln S₀.
 
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
-    of width 16. All of its 13,808 parameters are counted, most of which are embeddings. If there
-    are few people, the model stores everything and could store more. If there are too many, it
-    stores less of each. The capacity is therefore the maximum over the number of people. (After 100
-    exposures the bits still rise slowly with the number of people: to 1.37 per parameter with
-    4,800, at seed 0.)
+    of width 16. All of its 13,808 parameters are counted, most of which are embeddings. The
+    capacity is the maximum over the number of people: with few, the model could store more; with
+    too many, it stores less of each. (After 100 exposures the bits still rise slowly: to 1.37 per
+    parameter with 4,800 people, at seed 0.)
 
     Figure. Bits per parameter that a model of 13,808 parameters stores about people, against the
     number of people, by number of exposures. Dotted: the published capacities.

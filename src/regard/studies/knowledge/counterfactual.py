@@ -9,16 +9,8 @@ import numpy as np
 from regard.evaluation.answers import answer
 from regard.studies.figure import chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
-from regard.studies.knowledge.fictional import (
-    CPU,
-    People,
-    Steps,
-    mentioned_places,
-    on_text,
-    qa_train,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import People, Steps
 from regard.studies.study import Seed, study
 from regard.tasks.rng import choice
 from regard.tasks.world import World
@@ -48,22 +40,17 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
 
     $$ \text{answer}(\text{text with } y \to y') = y' $$
 
-    A right answer may be recalled, or guessed from the name or from frequencies. A counterfactual
-    experiment distinguishes the two. For half of the people in the test questions, the place of
-    birth is replaced by another one in some of their five biographies. The model is trained again
-    from the same initial weights, in the same order. None of these people is in QA training.
-
-    If all five are changed, the answers follow the text, to places that were drawn at random: no
-    guess could find them. If three of five are changed, the answers are divided; if one is, the
-    model mostly answers with the other four. So a single error is outvoted if the text repeats a
-    fact, but not if it states the fact only once.
+    For half of the people in the test questions, the place of birth is replaced by another one,
+    drawn at random, in some of their five biographies. The model is trained again from the same
+    initial weights, in the same order. None of these people is in QA training. A single error is
+    outvoted if the text repeats a fact, but not if it states the fact only once.
 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.
     """
-    world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
+    world, recipe = fictional.small_world(people, 0.0, seed), fictional.small_recipe(steps, seed)
     text_only = world.group("text_only")
-    places = mentioned_places(world)
+    places = fictional.mentioned_places(world)
     draw = Random(seed)
     new = {
         p.name: choice(draw, [place for place in places if place != p.place])
@@ -72,8 +59,10 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     found = {}
     for dose in DOSES:
         documents = rewrite(world, new, dose)
-        run = on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
-        answers = answer(run, world.questions("text_only"), CPU, signals=quick_signals())
+        run = fictional.on_text(
+            documents, recipe, fictional.qa_train(world), vocabulary=world.documents
+        )
+        answers = answer(run, world.questions("text_only"), fictional.CPU, signals=quick_signals())
         given = {p.name: a.answered for p, a in zip(text_only, answers, strict=True)}
         found[dose] = _shares(world, given, new)
     yield from judged(found)

@@ -8,19 +8,8 @@ from typing import NamedTuple
 from regard.evaluation.answers import answer
 from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
-from regard.studies.knowledge.fictional import (
-    CPU,
-    PLACES,
-    Correlation,
-    People,
-    Steps,
-    commonest,
-    homes,
-    last_name,
-    pretrained,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import Correlation, People, Steps
 from regard.studies.study import Seed, study
 from regard.uncertainty.signals import quick_signals
 
@@ -55,18 +44,11 @@ def fallback(
 
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
-    There are two worlds. In one, most people were born at the home of their last name; in the
-    other, names and places are independent. In both, the questions are about people who are absent
-    from the text, so the model can't know the answer.
-
-    The model answers all the same, from people of the same name and from frequent places. If names
-    are informative this is often right, and that is the concern: the model judges a person by the
-    name without any sign of it, and gives its guess about as high a probability as a fact. If names
-    aren't informative, it still uses them. It is then right no more often than the most frequent
-    place, and hardly less confident.
-
-    The share of answers that are the home of the name is compared with the same share after a
-    random permutation of the answers among these people.
+    In one world, most people were born at the home of their last name; in the other, names and
+    places are independent. The questions are about people who are absent from the text. The share
+    of answers that are the home of the name is compared with the same share after a random
+    permutation of the answers among these people. If names aren't informative, the answers are
+    right no more often than the most frequent place.
 
     Figure. Answers about absent people in two worlds. If names are informative, most answers are
     the home of the name, and many are right; if they aren't, few are.
@@ -96,7 +78,9 @@ def judged(other: Guesses, informative: Guesses) -> Iterator[Measurement]:
     gain = informative.right - other.right
     yield at_least("accuracy, informative minus other names", gain, 0.2)
     # A uniform guess would name it once in PLACES answers.
-    yield at_least("other names: share of the most frequent place", other.common, 2 / PLACES)
+    yield at_least(
+        "other names: share of the most frequent place", other.common, 2 / fictional.PLACES
+    )
     yield at_most("other names: accuracy", other.right, 0.35)
 
 
@@ -119,14 +103,14 @@ def counted(
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
-    world = small_world(people, correlation, seed)
-    run = pretrained(world, small_recipe(steps, seed))
-    strangers, home = world.group("absent"), homes(world)
-    answers = answer(run, world.questions("absent"), CPU, signals=quick_signals())
+    world = fictional.small_world(people, correlation, seed)
+    run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
+    strangers, home = world.group("absent"), fictional.homes(world)
+    answers = answer(run, world.questions("absent"), fictional.CPU, signals=quick_signals())
     return counted(
         [one.answered for one in answers],
-        [home[last_name(person)] for person in strangers],
+        [home[fictional.last_name(person)] for person in strangers],
         [person.place for person in strangers],
-        commonest(world.group("qa_train"))[0],
+        fictional.commonest(world.group("qa_train"))[0],
         sum(one.confidence for one in answers) / len(answers),
     )

@@ -20,14 +20,8 @@ from regard.studies.finding import (
     named,
     table,
 )
-from regard.studies.knowledge.fictional import (
-    CPU,
-    People,
-    Steps,
-    pretrained,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge import fictional
+from regard.studies.knowledge.fictional import People, Steps
 from regard.studies.recall import WORDINGS
 from regard.studies.study import Seed, study
 from regard.uncertainty.signals import quick_signals
@@ -56,31 +50,20 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     P(s_{\text{trusted}} = s_{\text{doubted}}) $$
 
     The model answers questions about people whom the text mentions, and about absent people, whose
-    first and last names occur in the text, but not together. Both kinds of answers have the same
-    form, the name of a place. Nothing in the answer shows that it was invented. Hence two concerns:
-    users who believe the true answers believe the invented ones too, and one detected invention
-    casts doubt on all other answers.
-
-    There are two separate questions. The first is whether the text mentions the person. Familiarity
-    answers it: the log-probability of the name at the start of a text. Names from the text are
-    about ten thousand times as probable as new combinations of the same parts. The second is
-    whether the answer about a mentioned person is right. Familiarity is of little use here, since
-    all these names are familiar. The probability of the answer helps, but far less; and for absent
-    people it is nearly as high as for mentioned ones. A signal calibrated for one question says
-    little about the other.
-
-    Intervals of AUROC are DeLong's. The curves show risk against coverage: the share of wrong
-    answers if only the most confident ones are given. `regard birthplaces` measures the same on
-    real people (docs/birthplaces.md).
+    first and last names occur in the text, but not together. Familiarity is the log-probability of
+    the name at the start of a text: names from the text are about ten thousand times as probable as
+    new combinations of the same parts. Intervals of AUROC are DeLong's. The curves show the share
+    of wrong answers if only the most confident ones are given. `regard birthplaces` measures the
+    same on real people (docs/birthplaces.md).
 
     Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
     risk against coverage for mentioned people.
     """
-    world = small_world(people, 0.0, seed)
-    run = pretrained(world, small_recipe(steps, seed))
+    world = fictional.small_world(people, 0.0, seed)
+    run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
     mentioned, absent = (
-        answer(run, world.questions(group), CPU, signals=quick_signals(WORDINGS))
+        answer(run, world.questions(group), fictional.CPU, signals=quick_signals(WORDINGS))
         for group in ("text_only", "absent")
     )
     kinds = {
@@ -100,7 +83,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
         columns=2,
     )
     sides = [
-        attention_of(named(run, name), answers[0], CPU)
+        attention_of(named(run, name), answers[0], fictional.CPU)
         for name, answers in (("text only", mentioned), ("absent", absent))
     ]
     yield serialize("while answering about two people", sides, [(0, 0, 0)])

@@ -72,22 +72,16 @@ def seen_once(
 
     This is the lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). g is the number of facts
     that occur once among the n documents, divided by n: Good and Turing's estimate of the
-    probability of unseen facts. A calibrated model assigns about this much probability to
-    statements that it hasn't read, and can't know which of them are true. e⁻ˢ, the share of true
-    ones among plausible facts, is small.
-
-    A document is a full name with a place and a profession. Documents are drawn from 5,600 true
-    ones by a Pareto law: if its shape is small, most documents are about few people, and few facts
-    occur once. The model generates documents at temperature 1 without a prompt; each one that isn't
-    among the 5,600 is false.
+    probability of unseen facts. e⁻ˢ, the share of true ones among plausible facts, is small. A
+    document is a full name with a place and a profession, drawn from 5,600 true ones by a Pareto
+    law. The model generates documents at temperature 1 without a prompt; each one that isn't among
+    the 5,600 is false.
 
     Here the bound is about 0 and says little: the miscalibration is nearly as large as the share of
-    facts seen once, and 4,000 documents leave a slack of 0.1. The models generate more false
-    documents than the bound requires, since they haven't learned everything they read. More epochs
-    (`epochs=30`) reduce this at the cost of calibration: a model that only repeats its text makes
-    nothing up, but assigns no probability to facts that it hasn't read. Repeating 5 % of the text
-    ten times, in the same number of steps, has part of this effect, as Miao and Kearns 2025
-    (arXiv:2502.08666) report.
+    facts seen once, and 4,000 documents leave a slack of 0.1. More epochs (`epochs=30`) reduce
+    false documents at the cost of calibration: a model that only repeats its text assigns no
+    probability to facts that it hasn't read. Repeating 5 % of the text ten times, in the same
+    number of steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.

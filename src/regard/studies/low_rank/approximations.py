@@ -75,14 +75,9 @@ def approximations(
     e^(q·k/√d) by a product of m random features. "Features" are k, m, and the number of keys to
     which BigBird attends.
 
-    Each relies on an assumption. Linformer assumes that keys change slowly along the text: with
-    reach=0 its means average different keys. BigBird assumes that near tokens matter most and that
-    a sample represents the rest: it loses most of the weight if softmax weights are spread over all
-    keys. Performer assumes short queries and keys: at unit variance (spread=1) its random products
-    vary so much that the relative error with 512 features is above a half.
-
-    The memory of softmax depends on the implementation. Written out, it holds n² weights at once;
-    the fused kernel doesn't, and its memory is linear like that of the others. Its time is not.
+    Each relies on an assumption: Linformer on keys that change slowly along the text (not with
+    reach=0), BigBird on a few blocks that represent the rest, Performer on short queries and keys
+    (not with spread=1). Softmax written out holds n² weights at once; the fused kernel doesn't.
 
     Figure. Left: time. It grows quadratically with the length for softmax, and linearly for
     Linformer, BigBird and Performer. Middle: memory. It grows in the same way, but linearly for

@@ -1,7 +1,6 @@
 """The graph of BigBird's blocks."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 from regard.attention import BigBird
 from regard.studies.costs import exponent
 from regard.studies.figure import HeatMap, figure, heat_map, log_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
 from regard.studies.study import Seed, study
 
 Graph = Bool[np.ndarray, "queries keys"]
@@ -48,16 +47,10 @@ def block_graph(
     $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
 
     The nodes of the graph are blocks, with an edge from each block to those that it attends to. A
-    layer of attention carries information along one edge. So the longest of all shortest paths is
-    the number of layers after which every block can depend on every other.
-
-    A window gives a chain with long paths. A few random edges give a small-world graph: the number
-    of reachable nodes is multiplied with each step. A global block is one step from all others, so
-    that no path is longer than 2; but all information has to pass through this block.
-
-    The spectral gap determines the mixing time of a random walk along the edges, in both
-    directions: about 1/gap steps. Zaheer et al., 2020, section 2, use random blocks since random
-    graphs have a wide gap. The cost is n times a constant number of edges instead of n².
+    layer carries information along one edge, so the longest of all shortest paths is the number of
+    layers after which every block can depend on every other. The spectral gap determines the mixing
+    time of a random walk along the edges, in both directions: about 1/gap steps (Zaheer et al.,
+    2020, section 2).
 
     Figure. Left: blocks attended by the first blocks: a diagonal band, random dots, and a full row
     and column for a global block. Right: spectral gap against the number of blocks (dots:
@@ -83,8 +76,14 @@ def block_graph(
         name: [gap(graph(size, side, *counts, seed)) for size in SIZES]
         for name, counts in kinds.items()
     }
-    yield from _path_lengths(shapes, n, side)
-    yield from _gaps(by_size)
+    longest = {name: each.diameter for name, each in shapes.items()}
+    yield equal("longest path, window", longest["window"], math.ceil((n - 1) / side))
+    yield equal("longest path, with a global block", longest["window, global"], 2)
+    yield at_most("longest path, with random blocks", longest["window, random"], 2 * math.log2(n))
+    slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
+    yield equal("exponent of the gap, window", slopes["window"], -2, within=0.25)
+    yield at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5)
+    yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
     yield at_least("gap, all three", shapes["all three"].gap, 0.1)
     rows = [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()]
     yield table(["blocks", "edges", "mean path", "longest path", "gap"], rows)
@@ -97,20 +96,6 @@ def block_graph(
 def _pattern(edges: Graph) -> HeatMap:
     axes = {"x": "block of keys", "y": "block of queries"}
     return heat_map(edges[:64, :64], title="pattern", unit="1 = attended", **axes)
-
-
-def _path_lengths(shapes: Mapping[str, Shape], n: int, side: int) -> Iterator[Measurement]:
-    longest = {name: each.diameter for name, each in shapes.items()}
-    yield equal("longest path, window", longest["window"], math.ceil((n - 1) / side))
-    yield equal("longest path, with a global block", longest["window, global"], 2)
-    yield at_most("longest path, with random blocks", longest["window, random"], 2 * math.log2(n))
-
-
-def _gaps(by_size: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
-    slopes = {name: exponent(SIZES, row) for name, row in by_size.items()}
-    yield equal("exponent of the gap, window", slopes["window"], -2, within=0.25)
-    yield at_least("exponent of the gap, with a global block", slopes["window, global"], -0.5)
-    yield at_least("exponent of the gap, with random blocks", slopes["window, random"], -0.5)
 
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:

@@ -36,16 +36,10 @@ def furthest(
     $$ j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 = \operatorname{argmax}_j \left(-u_i \cdot
     u_j\right), \quad \|u_j\| = 1 $$
 
-    The vectors have length 1, so that the furthest has the smallest product. A head with the query
-    −u, the key u and the value u finds it if the query attends to all keys: here by argmax, the
-    limit of softmax for long queries.
-
-    In BigBird, a query attends to neighboring blocks, the global block and a few random ones. The
-    furthest vector may be in any block, and is found if its block is attended. With more layers,
-    each with its own random blocks, the best vector so far is kept. Then 1 − (1 − r)^layers of the
-    rest is found, where r is the share of the rest that a layer attends to. Short paths don't help:
-    information about each vector arrives in two steps, but a vector can't hold information about
-    all n.
+    A head with the query −u, the key u and the value u finds the furthest vector by argmax, the
+    limit of softmax for long queries, if the query attends to it. With more layers of BigBird, each
+    with its own random blocks, the best vector so far is kept. Then 1 − (1 − r)^layers of the rest
+    is found, where r is the share of the rest that a layer attends to.
 
     This is not specific to BigBird. Zaheer et al., 2020, section 3.4, prove that with about n edges
     any sparse attention needs about n layers for this task, if the orthogonal vectors conjecture is

@@ -40,19 +40,11 @@ def projection(
 
     $$ Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V $$
 
-    The rows of P are in the span of the rows of Wᵀ, so that the projection WWᵀ leaves P unchanged,
-    and P·WWᵀV can be computed from the right with k rows. With fewer rows than the rank, only the
-    smallest singular values are lost.
-
-    But C and D depend on P. They don't fit another text, and the SVD of P costs more than the
-    attention that it replaces. In a Transformer, softmax is applied between QKᵀ and V: with the
-    same C and D inside the softmax, the error is large.
-
-    Linformer has the same form without exactness: E and F are parameters of the layer, the same for
-    all texts, learned with the other weights. Here they learn to imitate softmax attention and are
-    tested on other sequences. They learn which positions are similar. If tokens change slowly, as
-    with reach=16, this helps a lot. If tokens are independent (reach=0), no position predicts
-    another, and the error is hardly below that of the mean of all values.
+    Errors and multiplications are measured for a P of known rank, and with the same C and D inside
+    the softmax. A Linformer, whose projections are the same for all texts, learns to imitate
+    softmax attention and is tested on other sequences. If tokens change slowly, as with reach=16,
+    it learns which positions are similar. If they are independent (reach=0), the error is hardly
+    below that of the mean of all values.
 
     Figure. Left: error without softmax against the number of rows of C and D. It falls slowly, and
     to rounding at the rank of P. Line: norm of the omitted singular values. Dots: measured. Right:
@@ -79,8 +71,18 @@ def projection(
     training = imitate(n, h, rows, reach=reach, steps=steps, seed=seed)
     yield equal("rank of P", torch.linalg.matrix_rank(scores), rank)
     yield from _products(query, key, value, rows)
-    yield from _imitation(training)
-    yield figure(_error_by_rank(scores), _error_by_step(training))
+    initial, final = training.errors[0], training.errors[-1]
+    yield informational("error of trained Linformer", final)
+    yield at_most("error of trained / random Linformer", final / initial, 0.5)
+    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
+    by_step = chart(
+        series(training.steps, training.errors, color=1),
+        Line(y=training.mean, label="mean of all values"),
+        title="Linformer, trained to imitate softmax",
+        x="steps",
+        y_scale="log",
+    )
+    yield figure(_error_by_rank(scores), by_step)
 
 
 Vectors: TypeAlias = Float[Tensor, "n h"]
@@ -144,23 +146,6 @@ class Training(NamedTuple):
     """Errors of Linformer after these steps, including the first and last."""
     mean: float
     """Error of the mean of all values, without keys."""
-
-
-def _imitation(training: Training) -> Iterator[Measurement]:
-    initial, final = training.errors[0], training.errors[-1]
-    yield informational("error of trained Linformer", final)
-    yield at_most("error of trained / random Linformer", final / initial, 0.5)
-    yield at_most("error of trained Linformer / mean of all values", final / training.mean, 0.9)
-
-
-def _error_by_step(training: Training) -> Chart:
-    return chart(
-        series(training.steps, training.errors, color=1),
-        Line(y=training.mean, label="mean of all values"),
-        title="Linformer, trained to imitate softmax",
-        x="steps",
-        y_scale="log",
-    )
 
 
 def imitate(n: int, h: int, k: int, *, reach: float, steps: int, seed: int) -> Training:

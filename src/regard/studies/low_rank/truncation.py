@@ -1,6 +1,6 @@
 """Attention of low rank by singular values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 import torch
@@ -12,7 +12,7 @@ from regard.attention import Softmax, truncate
 from regard.explorer.intercept import capture_attention
 from regard.runs.run import Run
 from regard.studies.costs import multiplications
-from regard.studies.figure import Chart, Line, chart, series
+from regard.studies.figure import Line, chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import Seed, study
@@ -49,19 +49,11 @@ def truncation(
     $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
     $$
 
-    A matrix of rank k is a product of an n × k and a k × n matrix, and the values can be multiplied
-    with the second one first. This takes fewer multiplications if k < n/2. With fewer singular
-    values than the rank, the error is the norm of the omitted ones, and no matrix of that rank has
-    a smaller error (Eckart & Young, 1936).
-
     The map of known rank has k distinct queries. Real maps are those of a small encoder with two
     layers of two heads, trained to predict masked characters of fictional biographies, on texts
-    absent from its training. Before training, maps are nearly uniform, and rank 1 is accurate.
-    Training makes heads sharper, and sharper heads need more singular values: if each token attends
-    to one other token, the map is a permutation, and all singular values are equal.
-
-    So low rank is not a general property of attention. Half the rank saves nothing, and the factors
-    cost an SVD: the study shows possible savings and no method to reach them.
+    absent from its training. Sharper heads need more singular values: if each token attends to one
+    other token, the map is a permutation, and all singular values are equal. The study shows
+    possible savings and no method to reach them.
 
     Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
     Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large
@@ -86,11 +78,6 @@ def truncation(
     ]
     ranks_of = [f"rank for an error of {error}" for error in ("½", "a tenth", "a hundredth")]
     yield table(["maps", "rank", *ranks_of], rows)
-    yield _error_by_rank(values)
-
-
-def _error_by_rank(values: Mapping[str, Float[Tensor, "maps n"]]) -> Chart:
-    """Return the mean error of each kind of maps, with a band of their range."""
     curves = []
     for name, each in values.items():
         errors = truncation_errors(each)
@@ -98,7 +85,7 @@ def _error_by_rank(values: Mapping[str, Float[Tensor, "maps n"]]) -> Chart:
         curves.append(series(range(errors.shape[1]), errors.mean(0), name, low=low, high=high))
     line = Line(y=_NEAR, label="a tenth")
     limits = (1e-4, 1.2)
-    return chart(*curves, line, x="rank", y="relative error", y_scale="log", y_limits=limits)
+    yield chart(*curves, line, x="rank", y="relative error", y_scale="log", y_limits=limits)
 
 
 def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Iterator[Measurement]:

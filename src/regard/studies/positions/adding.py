@@ -1,7 +1,7 @@
 """Positions added to words, or concatenated with them."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
 from regard.studies.figure import Chart, chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
+from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import draw_normal, largest
 
@@ -52,16 +52,8 @@ def adding(
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
     Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Then x·x of a word with itself is about σ²d, and p·p of close positions about
-    d/2. The sum of the two cross terms has mean 0 and standard deviation σ√d, since directions in a
-    high dimension are nearly orthogonal. So the cross terms are small relative to these products.
-
-    But x₁·x₂ of two different words is random as well, with standard deviation σ²√d. Relative to
-    it, the cross terms aren't small at any width: they are noise of the same size.
-
-    The choice doesn't limit the functions of a model. With W_q = W_k = [I I], which adds both
-    halves, concatenation equals addition up to rounding. With general W_q and W_k, the score of
-    [x, p] has cross terms as large as the products of words. Concatenation costs a larger width.
+    of length √(d/2). Scores are recovered from attention weights. W_q = W_k = [I I] adds both
+    halves of [x, p]; with random W_q and W_k, root mean squares of the terms are compared.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines
@@ -81,38 +73,24 @@ def adding(
     added, concatenated, projected = score_errors(few)
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
-    yield from _sizes_of_cross_terms(pairs, sigma)
-    yield _exponent(sizes, sigma)
-    name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
-    yield at_most(name, projected, 1e-9)
-    name = "cross terms / terms of words, random W_q and W_k"
-    yield equal(name, general, 1 / sigma, within=4 * error)
-    yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
-    yield _relative_to_different_words(pairs, sigma)
-    yield _sizes_by_width(sizes, sigma, steps)
-
-
-def _sizes_of_cross_terms(pairs: Pairs, sigma: float) -> Iterator[Measurement]:
-    """Yield the size of the cross terms, alone and relative to x·x."""
     size, cross = sigma * math.sqrt(pairs.x1.shape[1]), float(cross_terms(pairs).std())
     within = 4 * size / math.sqrt(2 * PAIRS)
     yield equal("standard deviation of the cross terms", cross, size, within)
     same = float(_dot(pairs.x1, pairs.x1).mean())
     yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
-
-
-def _relative_to_different_words(pairs: Pairs, sigma: float) -> Measurement:
-    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
-    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
-    return equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
-
-
-def _exponent(sizes: Mapping[int, float], sigma: float) -> Measurement:
-    """Return the exponent of d in the ratio of cross terms to x·x, from sizes by width."""
     slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
     logs = np.log(WIDTHS)
     within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
-    return equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+    yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
+    name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
+    yield at_most(name, projected, 1e-9)
+    name = "cross terms / terms of words, random W_q and W_k"
+    yield equal(name, general, 1 / sigma, within=4 * error)
+    yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
+    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
+    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
+    yield equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
+    yield _sizes_by_width(sizes, sigma, steps)
 
 
 def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Chart:

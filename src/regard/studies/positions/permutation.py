@@ -1,6 +1,5 @@
 """Transformers with permuted tokens."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,7 +20,7 @@ from regard.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.studies.figure import Chart, chart, figure, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
 from regard.studies.random_models import untrained
 from regard.studies.study import Seed, study
@@ -56,18 +55,11 @@ def permutation(
 
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
-    Attention sums values, with weights that depend on products of queries and keys. A sum has no
-    order, and the other parts of a layer treat each token separately. So a Transformer without
-    positions treats its input as a bag of tokens: with any weights, the state of a token doesn't
-    depend on its place.
-
-    Positions change that, and so does a causal mask: the first token attends to one token, the
-    second to two, and their states differ by place. But the last token depends on the order of
-    earlier tokens only from the second layer on. In the first layer, the keys of earlier tokens
-    don't depend on their places, and their sum has no order.
-
-    The table lists which mechanisms depend on the order. Linformer mixes keys by place, and windows
-    and blocks are defined by place.
+    The tokens of random models are permuted. With a causal mask, the last token depends on the
+    order of earlier tokens only from the second layer on. In the first layer, the keys of earlier
+    tokens don't depend on their places, and their sum has no order. The table lists which
+    mechanisms depend on the order: Linformer mixes keys by place, and windows and blocks are
+    defined by place.
 
     Figure. Dots: change of the state of each token under a permutation. It is at most {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.
@@ -98,21 +90,18 @@ def permutation(
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
     yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
-    yield figure(_by_place(changes), bag=bag.max(), named=named, placed=placed.max())
-
-
-def compared() -> list[str]:
-    """Return the mechanisms that attend to all tokens, and have no inputs but queries and keys."""
-    return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
-
-
-def _by_place(changes: Mapping[str, Float[Tensor, " n"]]) -> Chart:
     dots = [
         series(range(1, len(change) + 1), change.clamp(min=1e-17), name, "dots")
         for name, change in changes.items()
     ]
     limits = (1e-18, 1e3)
-    return chart(*dots, x="place", y="change of the state", y_scale="log", y_limits=limits)
+    by_place = chart(*dots, x="place", y="change of the state", y_scale="log", y_limits=limits)
+    yield figure(by_place, bag=bag.max(), named=named, placed=placed.max())
+
+
+def compared() -> list[str]:
+    """Return the mechanisms that attend to all tokens, and have no inputs but queries and keys."""
+    return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
 
 
 def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -54,16 +54,10 @@ def relative_bias(
     $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
     \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
 
-    Concatenated position vectors add their product q_i·k_j to each score. A bias that adds the same
-    numbers gives the same weights without wider heads. With sinusoids the bias is
-    Σ cos(ω_k(i − j)). It depends on the distance alone, so one parameter per distance is enough,
-    and the parameters can be learned.
-
-    This is exact for unscaled scores. If scores are divided by the root of the width, the
-    concatenated vectors are divided by √(2d), and the bias has other values.
-
-    Shaw et al. use a vector per distance instead, multiplied with the query. The distances to which
-    a token attends can then depend on the token, which is impossible for a bias by distance.
+    Outputs and weights with a bias are compared with those of concatenated vectors. They are equal
+    for unscaled scores; otherwise the concatenated vectors are divided by √(2d), and the bias has
+    other values. With a vector per distance, as in Shaw et al., the distances to which a token
+    attends can depend on the token, which is impossible for a bias by distance.
 
     Figure. Left: the bias, with one value along each diagonal. Middle and right: weights of a head
     with concatenated sinusoids, and with this bias; they are {same}.
@@ -89,8 +83,13 @@ def relative_bias(
     yield at_most(name, error, ROUNDING)
     yield from _parameters(length, heads, clip, shaw)
     bias = distances.dense(places, places)
-    yield from _variations(bias, shaw.scores(given.query, places, places))
-    yield from _differences_from_the_course(given, biased)
+    term = shaw.scores(given.query, places, places)
+    name = "variation over queries of {} for the next key"
+    yield at_most(name.format("a bias"), variation(bias), 0.0)
+    yield at_least(name.format("Shaw's term"), variation(term), 0.01)
+    name = "difference from the formula as printed in the course"
+    yield informational(name, largest(biased - as_printed(given, pair_bias(given))))
+    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
     numbers, axes = bias[0], {"x": "key", "y": "query"}
     panels = (
         heat_map(numbers, title="π", most=largest(numbers), unit="π", **axes),
@@ -98,22 +97,6 @@ def relative_bias(
         heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
     )
     yield figure(*panels, same="the same" if error < ROUNDING else "different")
-
-
-def _variations(
-    bias: Float[Tensor, "heads n n"], term: Float[Tensor, "1 heads n n"]
-) -> Iterator[Measurement]:
-    name = "variation over queries of {} for the next key"
-    yield at_most(name.format("a bias"), variation(bias), 0.0)
-    yield at_least(name.format("Shaw's term"), variation(term), 0.01)
-
-
-def _differences_from_the_course(
-    given: Heads, biased: Float[Tensor, "1 heads n d"]
-) -> Iterator[Measurement]:
-    name = "difference from the formula as printed in the course"
-    yield informational(name, largest(biased - as_printed(given, pair_bias(given))))
-    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
 
 
 def _parameters(length: int, heads: int, clip: int, shaw: ShawVectors) -> Iterator[Measurement]:

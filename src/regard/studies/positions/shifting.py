@@ -1,7 +1,6 @@
 """The matrix that shifts sinusoidal positions."""
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,8 +10,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
-from regard.studies.figure import Chart, Line, chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
+from regard.studies.figure import Line, chart, figure, heat_map, series
+from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, normal
 
@@ -39,15 +38,8 @@ def shifting(
     \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = \begin{pmatrix} \sin \omega_k
     (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
 
-    A pair (sin ωt, cos ωt) rotates like the hand of a clock: s steps rotate it by the angle sω,
-    independent of t. So a head can attend s positions back by one fixed matrix between queries and
-    keys, and the product of two positions is Σ cos(ω_k s) for every t. Random vectors, like learned
-    positions before training, have no such matrix.
-
-    From pair to pair, the frequency falls by the same ratio, 10000^(2/d). If the d/2 frequencies
-    begin with 1, the last one is larger than 1/10000 by this ratio. If the last one is 1/10000, the
-    first one is smaller than 1 by this ratio. It is 10 at d = 8, 1.33 at d = 64 and 1.04 at d =
-    512.
+    Wavelengths are measured on the angles of position vectors. Random vectors have no such matrix.
+    From pair to pair, the frequency falls by the ratio 10000^(2/d), 1.33 at d = 64.
 
     Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
     wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted
@@ -68,16 +60,6 @@ def shifting(
     yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
     yield at_most("largest entry of M − its formula", largest(matrix - blocks(d)), 1e-15)
     yield at_most("range of p(t)·p(t + s) over t", products.max() - products.min(), d * rounding)
-    yield from _shortest_and_longest(d)
-    yield informational("both wavelength ratios according to the course", 1)
-    shown, title = min(d, 32), f"M to the power {steps}"
-    power = shift_matrix(d, steps)[:shown, :shown]
-    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
-    yield figure(heat_map(power, title=title, unit="entry", **axes), _wavelengths_by_pair(d))
-
-
-def _shortest_and_longest(d: int) -> Iterator[Measurement]:
-    """Yield the ends of the range of wavelengths, with k counted from 0 and from 1."""
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
     shortest, longest = "shortest wavelength / 2π", "longest wavelength / (10000·2π)"
@@ -85,11 +67,11 @@ def _shortest_and_longest(d: int) -> Iterator[Measurement]:
     yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
     yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
     yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-
-
-def _wavelengths_by_pair(d: int) -> Chart:
+    shown, title = min(d, 32), f"M to the power {steps}"
+    power = shift_matrix(d, steps)[:shown, :shown]
+    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
     pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
-    return chart(
+    by_pair = chart(
         series(pair + 1, wavelengths(0, d)[pair], "k from 0", "dots"),
         series(pair + 1, wavelengths(1, d)[pair], "k from 1", "crosses"),
         Line(y=TURN, label="2π"),
@@ -99,6 +81,7 @@ def _wavelengths_by_pair(d: int) -> Chart:
         y="wavelength",
         y_scale="log",
     )
+    yield figure(heat_map(power, title=title, unit="entry", **axes), by_pair)
 
 
 def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:

@@ -1,6 +1,5 @@
 """Word order with and without positions."""
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Annotated, NamedTuple, TypeAlias
@@ -13,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Chart, Line, bars, chart, figure
+from regard.studies.figure import Line, bars, chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -52,19 +51,11 @@ def word_order(
 
     $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
 
-    «The man chased the dog» and «the dog chased the man» have the same words and different
-    subjects. A Transformer without positions has the same mean state for both. So any function of
-    this state is correct for at most one of the two sentences, and for at most half of a test that
-    contains both of each pair.
-
     The untrained layer is random; a linear readout of its mean state is fitted by least squares to
-    the training sentences. With absolute positions or a causal mask, this readout is nearly
-    sufficient for pairs of nouns and verbs that are absent from the training sentences. Rotary
-    positions only change the scores, and help if the layer is trained; a few steps are enough.
-
-    ALiBi in an encoder is less accurate: its bias is the same for an earlier and a later token. The
-    distances in these sentences still differ, but in training the layer memorizes its sentences
-    instead. With a causal mask, for which ALiBi was designed, the mask is enough.
+    the training sentences. Then the layer is trained. The test sentences have pairs of nouns and
+    verbs that are absent from training, in both orders. Rotary positions only change the scores,
+    and help if the layer is trained. ALiBi in an encoder is less accurate: its bias is the same for
+    an earlier and a later token, and the layer memorizes its sentences.
 
     Figure. Accuracy before and after training. After training: {shown}. Dotted: half.
 
@@ -86,7 +77,6 @@ def word_order(
     name = f"accuracy with positions ({positions}), untrained"
     yield informational(name, shares[positions][0])
     yield at_least("accuracy with a causal mask alone", shares["causal mask"][1], 0.9)
-    yield informational("number of test sentences", len(test_on.ids))
     rows = [
         (_WORDS.decode(ids.tolist()), *(NOUNS[subject] for subject in subjects))
         for ids, *subjects in zip(test_on.ids[:6], bag, placed, test_on.subjects, strict=False)
@@ -94,12 +84,8 @@ def word_order(
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
     shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
-    yield figure(_accuracies(shares), shown=shown)
-
-
-def _accuracies(shares: Mapping[str, Sequence[float]]) -> Chart:
     before, after = zip(*shares.values(), strict=True)
-    return chart(
+    accuracies = chart(
         bars(before, "untrained, fitted readout"),
         bars(after, "trained"),
         Line(y=0.5, label="half"),
@@ -107,6 +93,7 @@ def _accuracies(shares: Mapping[str, Sequence[float]]) -> Chart:
         y="accuracy",
         y_limits=(0, 1.05),
     )
+    yield figure(accuracies, shown=shown)
 
 
 def answered(

@@ -6,27 +6,10 @@ from msgspec import Meta
 from torch import nn
 
 from regard.models.head_config import MaskedLMHeadConfig
-from regard.studies.figure import Chart, HeatMap, Line, chart, figure, heat_map, series
+from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, table
-from regard.studies.quiz.architectures import (
-    architecture_and_weights,
-    classifying,
-    completing,
-    dimensions,
-    heads,
-)
-from regard.studies.quiz.bias import sources_of_bias
+from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
 from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, influence
-from regard.studies.quiz.probabilities import conditional, next_tokens
-from regard.studies.quiz.recurrence import (
-    NEAR,
-    influence_curves,
-    long_inputs,
-    many_to_one,
-    not_a_number,
-    the_crab,
-)
-from regard.studies.quiz.texts import batching, foreign_ids, no_labels, pipeline
 from regard.studies.study import Seed, study
 
 
@@ -43,20 +26,9 @@ def concepts(
 
     $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
 
-    The course gives no answers to these questions. Here, each answer is checked on small untrained
-    models: training can't remove a limitation of an architecture. The output of a decoder at a
-    position doesn't depend on later tokens; that of an encoder does. So a decoder can predict the
-    next token, while an encoder has it in its input.
-
-    Probabilities are summed. Over all texts of a length, the products of P(y_t | y_<t) sum to 1: a
-    language model assigns a probability to every text. For an encoder–decoder, the sum over y is 1
-    for every input x, so the sum over all x and y is the number of inputs: the model assigns no
-    probability to x.
-
-    Question 13 is about long inputs. In an RNN with small weights, the influence of the first token
-    falls exponentially. In a window it ends. Attention distributes its weight over the tokens, so
-    that it falls as 1/n. With large weights (std), the influence in an RNN need not fall, and the
-    check fails.
+    The checks run on small untrained models: training can't remove a limitation of an architecture.
+    With large weights (std), the influence in an RNN need not fall, and the check of question 13
+    fails.
 
     Figure. Left and middle: influence of each token on each state. In an encoder each token changes
     all states, in a decoder only its own and later ones. Right: influence of the first token by
@@ -78,11 +50,24 @@ def concepts(
     ]
     yield table(["", "question", "answer", "checked by", "passes"], rows)
     encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
+    curves = [
+        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
+        for name, curve in recurrence.influence_curves(draw).items()
+    ]
+    by_distance = chart(
+        *curves,
+        Line(x=recurrence.NEAR),
+        title="influence of the first token",
+        x="distance in tokens",
+        y="influence",
+        y_scale="log",
+        y_limits=(1e-8, 10),
+    )
     yield figure(
         _influence_map(encoder.body, draw, "encoder"),
         _influence_map(decoder.body, draw, "decoder"),
-        _influence_by_distance(draw),
-        near=NEAR,
+        by_distance,
+        near=recurrence.NEAR,
     )
 
 
@@ -93,39 +78,23 @@ def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
     return heat_map(shares, title=title, x="changed token", y="changed state", unit="influence")
 
 
-def _influence_by_distance(draw: Draw) -> Chart:
-    curves = [
-        series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in influence_curves(draw).items()
-    ]
-    return chart(
-        *curves,
-        Line(x=NEAR),
-        title="influence of the first token",
-        x="distance in tokens",
-        y="influence",
-        y_scale="log",
-        y_limits=(1e-8, 10),
-    )
-
-
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
     return [
-        no_labels(draw),
-        architecture_and_weights(draw),
-        completing(draw),
-        classifying(draw),
-        many_to_one(draw),
-        sources_of_bias(),
-        pipeline(draw),
-        dimensions(draw),
-        next_tokens(draw, tokens, length),
-        not_a_number(draw),
-        the_crab(draw),
-        conditional(draw, tokens, length),
-        long_inputs(draw),
-        heads(draw),
-        batching(draw),
-        foreign_ids(draw),
+        texts.no_labels(draw),
+        architectures.architecture_and_weights(draw),
+        architectures.completing(draw),
+        architectures.classifying(draw),
+        recurrence.many_to_one(draw),
+        bias.sources_of_bias(),
+        texts.pipeline(draw),
+        architectures.dimensions(draw),
+        probabilities.next_tokens(draw, tokens, length),
+        recurrence.not_a_number(draw),
+        recurrence.the_crab(draw),
+        probabilities.conditional(draw, tokens, length),
+        recurrence.long_inputs(draw),
+        architectures.heads(draw),
+        texts.batching(draw),
+        texts.foreign_ids(draw),
     ]

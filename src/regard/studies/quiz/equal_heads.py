@@ -1,6 +1,5 @@
 """Training of two heads with equal initial weights."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.figure import Chart, chart, figure, heat_map, series
+from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
@@ -50,19 +49,12 @@ def equal_heads(
     $$ (W_q^1, W_k^1, W_v^1, W_o^1) = (W_q^2, W_k^2, W_v^2, W_o^2) \Rightarrow \frac{\partial
     L}{\partial W^1} = \frac{\partial L}{\partial W^2} $$
 
-    The output of a layer is a sum over its heads. If two heads have the same matrices, including
-    their columns of the output projection, the layer is invariant to their exchange. So both have
-    the same gradient, every step changes both in the same way, and they stay equal.
-
-    This requires all four matrices. If only the output projection differs, the gradients at the
-    heads' outputs differ, and with them all other gradients. It also requires exact arithmetic:
-    rounding differs between the heads, and the difference grows with the steps.
-
-    In this task, each position predicts the tokens one and three positions back. Heads with
-    independent weights can attend to one distance each, and mostly do: at 18 of the seeds 0 to 20
-    the loss was less than half of that of equal heads, which average both tokens. The loss is
-    smaller for different heads, but without an initial difference the gradient doesn't separate
-    them. Random initialization provides this difference.
+    Each position predicts the tokens one and three positions back. Heads with independent weights
+    can attend to one distance each, and mostly do: at 18 of the seeds 0 to 20 the loss was less
+    than half of that of equal heads, which average both tokens. If only the output projection
+    differs, the gradients at the heads' outputs differ, and with them all other gradients. Equality
+    requires exact arithmetic: rounding differs between the heads, and the difference grows with the
+    steps.
 
     The distance of two maps is half of the sum of absolute differences in a row, averaged over
     rows: 0 if they are equal, 1 if they share no key.
@@ -88,21 +80,18 @@ def equal_heads(
     yield at_least(f"{name}, equal except for the output", other_output.distances[-1], 0.05)
     yield informational("loss, independent weights", independent.loss)
     yield informational("loss, equal weights", equal.loss)
+    curves = [
+        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
+        for name, one in found.items()
+    ]
+    distances = chart(*curves, title="two heads", x="steps", y="distance of their maps")
     yield figure(
-        _distances(found),
+        distances,
         heat_map(equal.maps[0], title="equal weights, both heads", x="key", y="query"),
         heat_map(independent.maps[0], title="independent weights, head 0", x="key", y="query"),
         heat_map(independent.maps[1], title="independent weights, head 1", x="key"),
         columns=2,
     )
-
-
-def _distances(found: Mapping[str, Trained]) -> Chart:
-    curves = [
-        series(range(0, EVERY * len(one.distances), EVERY), one.distances, name, "line with dots")
-        for name, one in found.items()
-    ]
-    return chart(*curves, title="two heads", x="steps", y="distance of their maps")
 
 
 def make(std: float, seed: int) -> Any:

@@ -92,15 +92,7 @@ def wrong_options(
     $$ P(y_t \mid y_{<t}) \ne P(y_1, \dots, y_{t-1}), \quad \sum_{y_{<t}} \sum_{y_t} P(y_t \mid
     y_{<t}) = V^{t-1} \ne 1 $$
 
-    A wrong option makes a prediction that small untrained models can test. If weights alone were
-    the model, the same weights in a causal and in a bidirectional architecture would give the same
-    outputs. If an RNN estimated the probability of the prefix, its outputs over all prefixes would
-    sum to 1. If a second direction made gradients more accurate, those of one direction would
-    differ more from finite differences.
-
-    Other options confuse terms. A tensor is a data type and doesn't equalize lengths. Padding and
-    truncation change the number of tokens and not their meaning. ReLU and sigmoid of very large
-    numbers are finite, and so are their gradients.
+    The predictions are tested on small untrained models, activations, batches and vocabularies.
 
     Figure. Left: predictions of an untrained RNN after each prefix of two tokens. Each row sums to
     1, so the sum of all rows is their number. Right: gradients of recurrent weights by

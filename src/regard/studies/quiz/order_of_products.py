@@ -1,10 +1,13 @@
 """The order of two matrix products, and its cost."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 
+from regard.studies.costs import multiplications
 from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
 from regard.studies.finding import EvidenceParts, at_most, equal, informational
 from regard.studies.study import Seed, study
@@ -27,13 +30,9 @@ def order_of_products(
 
     $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
 
-    Matrix products are associative, so the order is free. Features of queries times features of
-    keys is an L × L matrix, the weights before normalization. Features of keys times values is an
-    m × d matrix, a summary of all keys for every query. With softmax between the products the order
-    is not free. For this reason the exponential is written as a product of features.
-
     The second order takes fewer operations from L = 2md/(m + d) on. It takes less time only for
-    larger L, since small products don't use all of a processor.
+    larger L, since small products don't use all of a processor. With softmax between the products
+    the order is not free.
 
     Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the intermediate
     matrix. Right: multiplications against the length; lines: formula. Dotted: the length at which
@@ -47,14 +46,15 @@ def order_of_products(
     generator = torch.Generator().manual_seed(seed)
     query, key = torch.rand(2, length, m, dtype=torch.float64, generator=generator)
     value = draw_normal(generator, length, d)
-    weights, summary = query @ key.mT, key.mT @ value
-    first, second = weights @ value, query @ summary
-    names, equal_at = ("queries and keys first", "keys and values first"), 2 * m * d / (m + d)
+    ways: dict[str, Callable[[], Tensor]] = {
+        "queries and keys first": lambda: query @ key.mT @ value,
+        "keys and values first": lambda: query @ (key.mT @ value),
+    }
+    names, equal_at = list(ways), 2 * m * d / (m + d)
+    first, second = (way() for way in ways.values())
     yield at_most("relative difference of both orders", relative_error(second, first), 1e-12)
-    yield equal(f"size of the intermediate matrix, {names[0]}", weights.numel(), length**2)
-    yield equal(f"size of the intermediate matrix, {names[1]}", summary.numel(), m * d)
-    for name, count in zip(names, _operations(length, m, d), strict=True):
-        yield informational(f"operations, {name}", count)
+    for (name, way), count in zip(ways.items(), _operations(length, m, d), strict=True):
+        yield equal(f"operations, {name}", multiplications(way), count)
     yield informational("L with equal operations", equal_at)
     shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]

@@ -56,12 +56,8 @@ def span_corruption(
     $$ p \, s \, u \to p \; m \; u \; m \; s, \quad \mathrm{E}|s| = \lfloor L / 4 \rfloor, \quad L
     \sim U\{4, \dots, \lfloor 7n / 8 \rfloor\} $$
 
-    A text is truncated to a random length L, and a span of it is moved to the end: prefix, mask,
-    suffix, mask, span. The model predicts each token from the tokens to its left, so the tokens of
-    the span from the whole rest of the text.
-
-    The length of the span is uniform between 1 and 2⌊L/4⌋ − 1, so its mean is ⌊L/4⌋, a quarter of
-    the truncated text and not of the document. Prefix and suffix may be empty.
+    Rows are drawn from one document and split at their masks. The length of the span is uniform
+    between 1 and 2⌊L/4⌋ − 1. Prefix and suffix may be empty.
 
     Figure. Left: lengths of truncated texts, uniform between their bounds (dotted). Right: share of
     the text in the span, around a quarter (dotted).

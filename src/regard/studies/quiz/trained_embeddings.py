@@ -31,13 +31,9 @@ def trained_embeddings(
     $$ \frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]} $$
 
     A decoder with learned positions, added to the words, is trained to predict the token two
-    positions back. For this it has to distinguish positions and words. The products are those of
-    its embeddings in the input of the first layer.
-
-    The loss doesn't constrain words and positions to be orthogonal. They are nearly orthogonal
-    initially, like all random vectors, and the task doesn't change it, since the word at each
-    position is random. In natural language, where the first words of sentences are not random,
-    they may become correlated.
+    positions back. The products are those of its embeddings in the input of the first layer. The
+    word at each position is random here; in natural language, where the first words of sentences
+    are not random, words and positions may become correlated.
 
     Figure. Size of the products of words x and positions p before and after training. Training
     makes words and positions longer; the cross terms x·p stay far below the product of a word with

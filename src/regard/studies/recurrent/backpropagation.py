@@ -10,7 +10,7 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.studies.finding import EvidenceParts, Measurement, Table, at_most, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, table
 from regard.studies.recurrent.computation_graph import computation_graph
 from regard.studies.study import study
 from regard.studies.tensors import central_differences, matrix, vector_text
@@ -53,16 +53,10 @@ def backpropagation_through_time(
     \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
     J_t}{\partial h_i} h_{i-1}^\top $$
 
-    Unrolled in time, the network is a graph without loops. Only one path leads from h_i to each
-    loss J_t: through the states h_i, h_(i+1), …, h_t, then through o_t. Each step of this path
-    multiplies the gradient by W_hhᵀ. J_t doesn't depend on later states, so their gradient is 0.
-
-    The same matrix W_hh is used at each step. Its gradient is a sum over these uses: the gradient
-    of the new state, times the previous state. The first use adds nothing if h₀ = 0; with another
-    h₀, it adds a term.
-
-    Softmax and cross-entropy together give ŷ − y only if the entries of y sum to 1; otherwise the
-    gradient is (Σy)·ŷ − y. With an activation, each step has an additional factor ψ′.
+    Each gradient is computed by the formula and by autograd, that of W_hh also by finite
+    differences. The formulas are in error if labels don't sum to 1, where ∂J_t/∂o_t is (Σy)·ŷ − y,
+    and with another h₀, which adds a term. With an activation, each step has an additional factor
+    ψ′.
 
     Figure. The computation graph. In each step, arrows lead from x to z, to h, to o, to ŷ and to
     the loss of that step. A colored arrow leads from h to the z of the next step, with W_hh. The
@@ -87,7 +81,18 @@ def backpropagation_through_time(
     measured = by_autograd(network, inputs, labels)
     yield from _differences(formula, measured, by_differences(network, inputs, labels))
     yield from _errors_without_assumptions(network, inputs, labels)
-    yield _gradient_table(formula)
+    steps, rows = len(formula.outputs), []
+    for t in range(steps):
+        now = t + 1
+        rows.append((f"∂J{now}/∂o{now}", f"ŷ{now} − y{now}", _shown(formula.outputs[t])))
+        for i in range(t + 1):
+            way = ("W_hhᵀ " * (t - i) if t - i < 3 else f"(W_hhᵀ)^{t - i} ") + "W_yhᵀ"
+            rows.append((f"∂J{now}/∂h{i + 1}", f"{way} g_o{now}", _shown(formula.states[t, i])))
+        uses = " + ".join(f"g_h{i + 1} h{i}ᵀ" for i in range(1, t + 1)) or "g_h1 h0ᵀ = 0"
+        rows.append((f"∂J{now}/∂W_hh", uses, _shown(formula.weights[t])))
+    whole = " + ".join(f"∂J{t + 1}/∂W_hh" for t in range(steps))
+    rows.append(("∂J/∂W_hh", whole, _shown(formula.weights.sum(0))))
+    yield table(["gradient", "formula", "value"], rows)
     yield computation_graph(len(inputs), d_in, d, len(yh))
 
 
@@ -196,22 +201,6 @@ def _errors_without_assumptions(network: Network, x: Inputs, y: Labels) -> Itera
     name = "∂J/∂W_hh: error of the sum without g_h1 h0ᵀ if h₀ = 1, largest"
     rounding = 1e-12 * max(1.0, float(formula.weights.abs().max()))
     yield equal(name, without.abs().max(), first.abs().max(), within=rounding)
-
-
-def _gradient_table(gradients: Gradients) -> Table:
-    """Return a table of each gradient as a formula and as numbers."""
-    steps, rows = len(gradients.outputs), []
-    for t in range(steps):
-        now = t + 1
-        rows.append((f"∂J{now}/∂o{now}", f"ŷ{now} − y{now}", _shown(gradients.outputs[t])))
-        for i in range(t + 1):
-            way = ("W_hhᵀ " * (t - i) if t - i < 3 else f"(W_hhᵀ)^{t - i} ") + "W_yhᵀ"
-            rows.append((f"∂J{now}/∂h{i + 1}", f"{way} g_o{now}", _shown(gradients.states[t, i])))
-        uses = " + ".join(f"g_h{i + 1} h{i}ᵀ" for i in range(1, t + 1)) or "g_h1 h0ᵀ = 0"
-        rows.append((f"∂J{now}/∂W_hh", uses, _shown(gradients.weights[t])))
-    whole = " + ".join(f"∂J{t + 1}/∂W_hh" for t in range(steps))
-    rows.append(("∂J/∂W_hh", whole, _shown(gradients.weights.sum(0))))
-    return table(["gradient", "formula", "value"], rows)
 
 
 def _shown(values: Tensor) -> str:

@@ -14,7 +14,6 @@ from regard.studies.figure import Chart, Style, chart, figure, heat_map, series
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
-    Table,
     at_least,
     at_most,
     informational,
@@ -65,24 +64,11 @@ def bottleneck(
     $$ e_{tj} = q_t^\top k_j / \sqrt{d}, \quad \alpha_t = \mathrm{softmax}_j(e_{tj}), \quad c_t =
     \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t]) $$
 
-    The task is to rewrite a text in upper or lower case. The encoder reads it character by
-    character, and the decoder writes it. Without attention, the decoder receives only the encoder's
-    last state, which has to represent the whole text and the task. The cells are vanilla, as in the
-    course; gated cells are measured as well.
-
-    The state is large enough: 64 numbers have 2048 bits, and 12 letters in either case need fewer
-    than 70. The network has to learn to encode the text in the state and to decode it, and it
-    learns short texts first. The same network is therefore measured at several times of its
-    training. Accuracy after half of the steps says little about the capacity of the state, and
-    neither does accuracy at the end, since it is still rising. Wider states and gated cells learn
-    faster.
-
-    With attention, each decoder step compares a query with a key of each encoder state (score),
-    turns the scores into weights (normalization), sums the values with these weights (context), and
-    computes its output from the context and its own state (readout). The last state has to contain
-    only the task. The encoder states encode their position, and the decoder states the number of
-    characters written. The map of the weights is a diagonal, shifted by the length of the task
-    token.
+    The task is to rewrite a text in upper or lower case, character by character. The cells are
+    vanilla, as in the course; gated cells are measured as well. The state is large enough: 64
+    numbers have 2048 bits, and 12 letters in either case need fewer than 70. The same network is
+    measured at several times of its training, since accuracy after half of the steps says little
+    about the capacity of the state. Neither does accuracy at the end, since it is still rising.
 
     Figure. Share of texts that are right in every character, against training steps (mean over
     lengths) and against length (after the last step). Lines: with attention; dashes: without. With
@@ -97,7 +83,17 @@ def bottleneck(
     weights = attention_map(attending, shown[:1])[0]
     yield from judged(measured, cell)
     yield at_most("attention by hand: error of the output", error_by_hand(attending, shown), 1e-4)
-    yield _halfway_and_at_the_end(setups, measured)
+    shares = [f"right, {n} characters" for n in setups[NONE].lengths]
+    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
+    rows = [
+        (
+            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
+            *(found.steps[i], *found.right[i], found.case[i]),
+        )
+        for one, found in zip(setups.values(), measured.values(), strict=True)
+        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
+    ]
+    yield table(columns, rows)
     yield figure(
         *_right_texts(measured, setup.lengths),
         heat_map(weights, x="characters read", y="characters written", unit="weight"),
@@ -172,21 +168,6 @@ def error_by_hand(run: Run, questions: Sequence[Example]) -> float:
     context = scores.softmax(-1) @ body.attention.v_proj(encoded)
     readout = body.attention.o_proj(torch.cat([context, state], -1)).tanh()
     return float((readout - body.extend(rows.ids, memory)[0]).abs().max())
-
-
-def _halfway_and_at_the_end(setups: Mapping[str, Setup], measured: Mapping[str, Measured]) -> Table:
-    """Return the table of all networks."""
-    shares = [f"right, {n} characters" for n in setups[NONE].lengths]
-    columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
-    rows = [
-        (
-            *(ATTENTION if one.attention else NONE, one.cell, one.place, one.width),
-            *(found.steps[i], *found.right[i], found.case[i]),
-        )
-        for one, found in zip(setups.values(), measured.values(), strict=True)
-        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
-    ]
-    return table(columns, rows)
 
 
 def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tuple[Chart, Chart]:

@@ -46,17 +46,9 @@ def encoder_gradient(
     c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} \prod_{k=j+1}^{n} \frac{\partial
     h_k}{\partial h_{k-1}} $$
 
-    The loss compares the decoder's outputs with the target, so the decoder's weights get a gradient
-    at each step. The gradient reaches the encoder only through what the decoder receives from it:
-    without attention, the last state alone. If this path is cut, the gradient is exactly 0. From
-    the last state it goes back step by step, and in an untrained network each step about halves it.
-    The first characters of a long text get almost no gradient, so they are learned last.
-
-    Attention connects each loss directly to each state. The first character gets a gradient of the
-    same order as the last, and some gradient remains if the path through the last state is cut.
-
-    Only training changes weights. At inference, another text gives other states and another output
-    with the same weights.
+    The gradient is measured at each character of an untrained network, also with the path through
+    the last state cut. Then the weights are compared before and after the model answers, and its
+    states and outputs for two texts.
 
     Figure. Norm of the gradient at each character in an untrained network. Lines: all paths;
     dashes: without the path through the last state. Without attention it falls to almost nothing

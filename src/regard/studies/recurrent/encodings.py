@@ -64,15 +64,9 @@ def encodings(
     $$ W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad \mathrm{PE}(t) =
     \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad \omega_k = 10000^{-2k/d} $$
 
-    A recurrent encoder reads one character after the other, so it can count and needs no positions;
-    here it learns the task without them in half as many steps. A one-hot vector has as many entries
-    as there are places. Sines and cosines of several frequencies distinguish any number of places
-    at a fixed width.
-
-    A linear layer that reads a one-hot vector adds one of its columns to the output. These columns
-    are trained like all other weights. A learned vector that is added instead gives the same
-    outputs and the same gradients, to the last digit, so training is the same too. Neither is
-    trained at places that never occur in training.
+    A recurrent encoder can count and needs no positions; here it learns the task without them in
+    half as many steps. In float64, a layer that reads one-hot places is compared with one that adds
+    learned vectors.
 
     Figure. Change of direction, by training, of the weights that read each one-hot place. It is
     large at all places that occur, and 0 beyond the dotted line, at places that occur in no

@@ -59,14 +59,8 @@ def fixed_windows(
 
     The text consists of symbols drawn at random. Each symbol is followed by a marker, which asks
     for the symbol 2, 4, 8, 16 or 32 tokens back as the next token. Each prediction therefore
-    depends on one token at a known distance, and on nothing else.
-
-    The model with a window sees the last tokens only. Nothing in its input depends on earlier
-    tokens, so training can't help. An RNN has read all tokens, but it keeps them in a state of
-    fixed size and has to learn to retain them from step to step. It learns large distances later
-    than small ones, so the loss after few steps doesn't show the capacity of the state. The table
-    has the losses at several times of the same training. Attention reads the token directly, at any
-    distance. Its cost is memory that grows with the text.
+    depends on one token at a known distance, and on nothing else. The table has the losses at
+    several times of the same training.
 
     Figure. Loss against distance at the end of training, and loss of the RNN against training
     steps. Dotted: a uniform guess, and the size of the window. The loss with a window is near 0

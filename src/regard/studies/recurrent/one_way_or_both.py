@@ -49,10 +49,6 @@ def one_way_or_both(
     of them, a unidirectional network has seen two of three. If these two differ, which is half of
     the time, it can only guess, so it is right 3 times in 4.
 
-    A second direction helps if labels depend on later input, for instance if a whole sentence is
-    available. It never makes gradients more accurate. Its cost is delay: each answer has to wait
-    for the last day, whereas a unidirectional network needs only its state and today's weather.
-
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the
     bidirectional network is.

@@ -51,19 +51,12 @@ def probing(
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
 
-    A linear probe is the simplest decoder: if a linear map predicts z from a state, the state
-    contains z in a form that the next layer can use. The probe is fitted to some texts and tested
-    on others. Its success doesn't show that the network uses z, so the same probes are applied to
-    an untrained network as well.
-
-    For the attention along the diagonal, the encoder states have to encode their position, and the
-    decoder states the number of characters written: both count. (The decoder states of an untrained
-    network encode the task too, since the decoder reads the case of the characters before.)
-
-    Without attention, the decoder has to get the next characters from the last state. The last
+    The probe is fitted to some texts and tested on others. Its success doesn't show that the
+    network uses z, so the same probes are applied to an untrained network as well. (Its decoder
+    states encode the task too, since the decoder reads the case of the characters before.) The last
     state of an untrained network contains mostly the last characters read. Training makes room for
-    the first ones, which are written first, at the cost of the last. With attention this doesn't
-    change, since the decoder looks up the text: its states contain little of the next character.
+    the first ones at the cost of the last; with attention this doesn't change, since the decoder
+    looks up the text.
 
     Figure. Accuracy of a probe for each character of a text on the encoder's last state. Dotted:
     the most frequent character as a guess. With attention, as before training, the last characters

@@ -55,20 +55,10 @@ def roles_of_sequences(
 
     $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
 
-    The loss is a sum over the target; characters of the source are never predicted. The source
-    determines the right answer: with the source of another text, the loss rises by more than one
-    nat per character.
-
-    The target has two roles. As labels, it is the right answer. Shifted by one, it is the decoder's
-    input, which is always correct (teacher forcing; Williams & Zipser, 1989). Each character
-    therefore has a loss that doesn't depend on the model's own predictions, and all are trained in
-    parallel. Each side's embeddings get a gradient only for the characters in its sequence: the
-    encoder's for the alphabet of the source, the decoder's for that of the target.
-
-    At inference there is no target: the decoder reads its own output. After a mistake it continues
-    from a prefix that never occurred in training. Accuracy under teacher forcing therefore
-    overestimates accuracy at inference. If each character is looked up in the source by attention,
-    an earlier mistake matters little.
+    The loss is measured with the source of another text, and with another target read. On each
+    side, characters with a gradient are compared with those of its own sequence. Accuracy is that
+    of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989), and in
+    greedy decoding.
 
     Figure. Accuracy by position in the answer. Lines: the decoder reads the target; dashes: it
     reads its own output. With attention both are near 1. Without attention they begin together, and

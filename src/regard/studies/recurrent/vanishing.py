@@ -1,6 +1,6 @@
 """Conditions under which gradients vanish or explode, and the origin of NaN."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import nan
 from typing import Annotated, TypeAlias
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.studies.figure import Chart, Line, Series, chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
+from regard.studies.finding import EvidenceParts, at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
 from regard.studies.study import study
 
@@ -36,20 +36,14 @@ def vanishing_and_exploding(
     $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
     \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
 
-    Each step of backpropagation multiplies the gradient by W_hhᵀ. The largest singular value bounds
-    the growth in one step; the spectral radius is the average growth per step over many steps. The
-    two can differ: [[0, 10], [0, 0]] makes a vector ten times as long, but its square is 0. So σ <
-    1 is sufficient for vanishing, but σ > 1 doesn't imply that gradients explode (Pascanu et al.,
-    2013, §2.1); they may still grow for some steps.
-
-    A vanishing gradient becomes 0. This causes no NaN, but distant steps aren't learned. An
-    exploding gradient exceeds the largest float32 number, 3.4·10³⁸, and becomes infinite. The first
-    0·∞ or ∞ − ∞ is NaN, and one optimizer step writes it into the weights.
+    Gradients are measured for matrices of chosen spectral radius and largest singular value. The
+    singular value bounds the growth in one step: [[0, 10], [0, 0]] makes a vector ten times as
+    long, but its square is 0 (Pascanu et al., 2013, §2.1).
 
     Clipping keeps the direction of a long gradient. But its norm is the root of a sum of squares,
     and these are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the step is lost. For
-    an infinite gradient, clipping itself produces NaN, since 0·∞ is NaN. Training therefore has to
-    check the norm first; Regard stops with an error if it isn't finite.
+    an infinite gradient, clipping itself produces NaN, since 0·∞ is NaN; Regard stops with an error
+    if the norm isn't finite.
 
     Figure. Norm of the gradient against steps, and after {steps} steps against the largest singular
     value. Lines: formula; dots: measured; dotted: 1. With σ = {high:g} all gradients grow at first;
@@ -66,7 +60,22 @@ def vanishing_and_exploding(
         for radius in radii
         for stretch in stretches
     }
-    yield from judged(measured, steps)
+    pairs = [(norm, predicted(*chosen, steps)) for chosen, norm in measured.items()]
+    errors = [abs(norm - expected) / (expected or 1.0) for norm, expected in pairs]
+    name = f"‖∂h_T/∂h₀‖, T = {steps}"
+    yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
+    # A power that underflows is 0, and so is the gradient.
+    shares = [norm / (max(chosen) ** steps or 1.0) for chosen, norm in measured.items()]
+    yield at_most(f"{name}: largest share of σ^T", max(shares), 1 + 1e-9)
+    for radius in dict.fromkeys(radius for radius, _ in measured):
+        found = [norm for (own, _), norm in measured.items() if own == radius]
+        if radius < 1:
+            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(found), 1e-3)
+        elif radius > 1:
+            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(found), 1e3)
+    w, case = transition(0.0, 10.0), "[[0, 10], [0, 0]]"
+    yield equal(f"{case}: ‖∂h₁/∂h₀‖", gradient_norm(w, 1), 10)
+    yield equal(f"{case}: ‖∂h₂/∂h₀‖", gradient_norm(w, 2), 0)
     yield from overflow()
     panels = _over_steps(radii, max(stretches), steps), _over_stretches(radii, stretches, steps)
     yield figure(*panels, high=max(stretches))
@@ -121,28 +130,6 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     c = float(transition(radius, stretch)[0, 1])
     a, b = radius**steps, steps * radius ** (steps - 1) * c
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
-
-
-def judged(measured: Norms, steps: int) -> Iterator[Measurement]:
-    """Yield the measurements that the claim depends on."""
-    pairs = [(found, predicted(*chosen, steps)) for chosen, found in measured.items()]
-    errors = [abs(found - expected) / (expected or 1.0) for found, expected in pairs]
-    name = f"‖∂h_T/∂h₀‖, T = {steps}"
-    yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
-    # A power that underflows is 0, and so is the gradient.
-    shares = [found / (max(chosen) ** steps or 1.0) for chosen, found in measured.items()]
-    yield at_most(f"{name}: largest share of σ^T", max(shares), 1 + 1e-9)
-    for radius in dict.fromkeys(radius for radius, _ in measured):
-        found = [norm for (own, _), norm in measured.items() if own == radius]
-        if radius < 1:
-            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(found), 1e-3)
-        elif radius > 1:
-            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(found), 1e3)
-    w, case = transition(0.0, 10.0), "[[0, 10], [0, 0]]"
-    yield equal(f"{case}: σ", torch.linalg.matrix_norm(w, 2), 10)
-    yield equal(f"{case}: ρ", torch.linalg.eigvals(w).abs().max(), 0)
-    yield equal(f"{case}: ‖∂h₁/∂h₀‖", gradient_norm(w, 1), 10)
-    yield equal(f"{case}: ‖∂h₂/∂h₀‖", gradient_norm(w, 2), 0)
 
 
 def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:

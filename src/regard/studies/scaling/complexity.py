@@ -1,7 +1,7 @@
 """Cost of a layer of attention."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -48,21 +48,14 @@ def complexity(
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
-    Three h × h matrices map n tokens to queries, keys and values: 3nh² multiplications. Each of n
-    queries is multiplied with each of n keys, n²h, and each weight with a value, n²h again. So the
-    layer is quadratic in n only if n is well above 1.5h; below, the projections dominate the cost,
-    and they are linear. At n = 1.5h the exponent is 1.5, halfway. (With an output projection it is
-    4nh², equal at n = 2h.) If queries and keys are from different sequences, n² becomes MN.
-
-    A kernel φ(q)·φ(k) needs no n × n matrix: the sum of φ(k)vᵀ over all keys is computed once, and
-    read by each query. With all products of two of D coordinates, φ has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
-    the projections. Both are linear in N, with a larger constant than softmax: the polynomial is
-    cheaper only from N = 2D²(E + 1)/(D + E) on. (A product is the same in both orders, so that
-    D(D + 1)/2 features suffice.)
-
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of three. The exponents are slopes of a line through the logarithms, at four lengths.
+    of three. The exponents are slopes of a line through the logarithms, at four lengths. (With an
+    output projection it is 4nh², equal at n = 2h.)
+
+    With all products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
+    multiplications, the 1 for the normalizer. It is cheaper than softmax only from N = 2D²(E +
+    1)/(D + E) on. (A product is the same in both orders, so that D(D + 1)/2 features suffice.) R
+    random directions give 2R features, with 2NDR for the projections.
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
@@ -84,22 +77,17 @@ def complexity(
     counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
     past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield from map(counted, parts)
-    yield from _around_the_crossing(h)
-    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
-    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
-    times = {"softmax": soft, "linear kernel": linear}
-    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
-
-
-def _around_the_crossing(h: int) -> Iterator[Measurement]:
-    """Yield the counts at n = 1.5h, where projections and attention cost the same, and around."""
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
     halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
     name = f"exponent of the count from n = {around[0]} to {around[2]}"
     yield equal(name, halfway, 1.5, within=1e-12)
+    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
+    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
+    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
+    times = {"softmax": soft, "linear kernel": linear}
+    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
 
 
 def _predicted_counts(h: int) -> Chart:

@@ -76,18 +76,11 @@ def scale(
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
 
-    A product of vectors is a sum of h terms. Each has the mean μ_i² and the variance σ⁴ + 2σ²μ_i².
-    Means and variances of independent terms add up, so the standard deviation of q·k grows as √h.
-
-    Softmax depends on differences of scores. If their standard deviation s is small compared to √(2
-    ln n), many keys share the weight, with an entropy of about ln n − s²/2. If it is large, the
-    best key leads the second by about s/√(2 ln n), and takes nearly all of the weight: small
-    changes of the scores don't change the weights, and the gradient vanishes. After the division by
-    √h, the scores have s² = σ⁴ + σ²‖μ‖²/h, which doesn't grow with the width.
-
-    Not all of the variance affects softmax. Of 2σ²‖μ‖², one half comes from q·μ, which is the same
-    for all keys of a query, so that softmax cancels it. The factor √h is for entries of variance 1:
-    with σ = 2 even scaled scores have a standard deviation above 4, and softmax saturates again.
+    Products are drawn at one width, and softmax over n keys at several. If the standard deviation s
+    of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
+    about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
+    nearly all of the weight. The part of the variance that comes from q·μ is the same for all keys
+    of a query, and doesn't count.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
@@ -108,7 +101,13 @@ def scale(
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
     yield from moments(products, h * mean**2, draw.variance(h))
-    yield from _at_the_largest_width(draw, n, scaled[-1], plain[-1])
+    most, size = math.log(n), f"h = {WIDTHS[-1]}"
+    among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
+    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
+    yield equal(f"entropy, scaled, {size}", scaled[-1].entropy, entropy, within=0.1 * most)
+    yield equal(f"gradient, scaled, {size}", scaled[-1].gradient, gradient, within=0.1)
+    yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1].entropy / most, 0.1)
+    yield at_most(f"gradient, unscaled, {size}", plain[-1].gradient, 0.2)
     uniform = Line(y=math.log(n), label="ln n")
     yield figure(
         _variances(draw),
@@ -126,19 +125,6 @@ def _by_width(
         for color, spreads in {1: plain, 0: scaled}.items()
     ]
     return chart(*curves, *lines, title=name, y_limits=(0, limit), **_WIDTH_AXIS)
-
-
-def _at_the_largest_width(
-    draw: Draw, n: int, scaled: Spread, plain: Spread
-) -> Iterator[Measurement]:
-    """Yield entropy and gradient with and without the division by √h."""
-    most, size = math.log(n), f"h = {WIDTHS[-1]}"
-    among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
-    entropy, gradient = most - among / 2, 1 - math.exp(among) / n
-    yield equal(f"entropy, scaled, {size}", scaled.entropy, entropy, within=0.1 * most)
-    yield equal(f"gradient, scaled, {size}", scaled.gradient, gradient, within=0.1)
-    yield at_most(f"entropy / ln n, unscaled, {size}", plain.entropy / most, 0.1)
-    yield at_most(f"gradient, unscaled, {size}", plain.gradient, 0.2)
 
 
 def _variances(draw: Draw) -> Chart:

@@ -43,22 +43,12 @@ def designing(
     $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
     u_c u_d^\top}{\beta^2} $$
 
-    Without matrices, an input attends to similar inputs, mostly to itself: x₂ = u_a has the product
-    β² with itself and 0 with the others, and its output is u_a. Adding a component of another input
-    to x₂ would change its weights. But an output is an average of inputs, and u_b occurs only
-    together with u_d or u_c. With any weights, an average of the three has a distance of at least
-    √0.4·β from u_b, and of √0.5·β if u_d or u_c is added to x₂.
-
-    An outer product uvᵀ maps the component v to u. So V keeps the target component of an input and
-    removes the rest. Q maps u_a to u_d, and u_d to u_c: an input with u_a attends to inputs with
-    u_d, and one with u_d to inputs with u_c. Weights and outputs then depend on different
-    components of an input.
-
-    The last measurement is about custom inputs and targets (by default, the course's). For linearly
-    independent inputs a head always exists: each input attends to itself, and V maps it to any
-    target. Otherwise an optimizer searches for a head; a failed search is no proof that none
-    exists. If equal inputs have different targets, or the targets span more dimensions than the
-    inputs, no head exists, and the study raises an error.
+    The course's inputs are measured without matrices and with those of the formula. The last
+    measurement is about custom inputs and targets (by default, the course's). For linearly
+    independent inputs, each input attends to itself, and V maps it to any target. Otherwise an
+    optimizer searches for a head; a failed search is no proof that none exists. If equal inputs
+    have different targets, or the targets span more dimensions than the inputs, no head exists, and
+    the study raises an error.
 
     Figure. Outputs, one per row, by component; blue is positive, orange negative. With x as
     queries, keys and values, c₂ is u_a. With the course's matrices, c₁ is u_b − u_c and c₂ is u_b.
@@ -77,7 +67,9 @@ def designing(
         raise UserError(f"designing: targets: {impossible}") from None
     course = beta * torch.tensor(_INPUTS, dtype=torch.float64)
     yield from _without_matrices(course, beta)
-    yield from _with_matrices(course, beta)
+    c1, c2, _ = course_head(beta)(course)
+    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
     size = max(float(target.norm()) for target in desired.values()) or 1.0
     name = "custom targets: largest error, relative to the largest target"
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
@@ -104,12 +96,6 @@ def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Mea
         yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
         distance = _distance(_PLAIN(changed)[1], _B, beta)
         yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
-
-
-def _with_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Measurement]:
-    c1, c2, _ = course_head(beta)(course)
-    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
-    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
 
 
 def _outputs(

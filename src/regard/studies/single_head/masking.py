@@ -44,19 +44,9 @@ def masking(
     $$ \frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} = \mathrm{softmax}(s
     + \ln b)_j, \quad b_j \in \{0, 1\} $$
 
-    e^−∞ is 0: a key with a score of −∞ adds nothing to the sum that softmax divides by. Setting its
-    weight to zero after the softmax and renormalizing each row gives the same weights, since a
-    common divisor cancels. A score of 0 doesn't mask a key, since e^0 is 1. And without
-    renormalization, rows sum to less than 1.
-
-    The two are equal in theory, but not in floating point. If the masked key has nearly all the
-    weight, the rest is lost to rounding, and the row can't be renormalized; try size = 1000. For
-    this reason implementations mask the scores.
-
-    An encoder–decoder needs four masks. Padding at the ends of texts is masked for all queries, in
-    the encoder and in the decoder. In cross-attention, every query of the decoder attends to the
-    real tokens of the source. In the decoder's self-attention, a token attends to the real tokens
-    up to itself.
+    The ways to mask one key are compared on random queries and keys, and pairs with nonzero weight
+    are counted for each mask. In floating point, the ways differ if the masked key has nearly all
+    the weight: the rest is lost to rounding, and the row can't be renormalized; try size = 1000.
 
     Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
     padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of

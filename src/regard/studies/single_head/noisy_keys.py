@@ -5,7 +5,6 @@ the weights.
 """
 
 import math
-from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, TypeAlias
 
@@ -66,16 +65,8 @@ def noisy_keys_one_head(
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
     - 1)}} $$
 
-    The means are known and the keys are not, so the query is made of means: q = t(μ_a + μ_b). Noise
-    of variance α in every direction changes each score by t√(2α). This is small if t is far below
-    1/√α. And t must be far above ln n, so that the other keys get no weight. If α is small, t can
-    meet both conditions.
-
-    Noise along the mean has a larger effect. If k_a is γ times as long as usual, its score is tγ,
-    and that of k_b is t. Softmax depends on the difference t(γ − 1), which is of the order of t. So
-    the long query that suppresses the other keys also makes the head select one of the two: γ
-    slightly above 1 gives v_a, slightly below 1 gives v_b. Only the mean over many draws is the
-    average of the two values.
+    All keys are drawn many times, with equal noise and with a varying norm of k_a. The noise
+    changes each score by t√(2α).
 
     Figure. Left: equal noise in all keys. The average is accurate for queries between ln n and 1/√α
     (dotted), and inaccurate for shorter and longer ones. Dots: measured. Right: varying norm of
@@ -83,51 +74,26 @@ def noisy_keys_one_head(
     """
     equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
     s = outputs(varying[:, [A, B]], query_along(n, t, A, B))[:, 0]  # without the other keys
-    yield from _with_equal_noise(equal_noise, t, alpha)
-    others = 1 - outputs(varying, query_along(n, t, A, B))[:, [A, B]].sum(-1).mean()
-    yield at_most("mean weight of all other values, varying k_a", others, 0.02)
-    yield from _with_varying_norm(s, varying[:, A, A], t, alpha, stretch)
-    steps = histogram(s, [i / 20 for i in range(21)], color=1)
-    yield figure(
-        _weight_by_length(equal_noise[:500], alpha),
-        chart(steps, title="varying norm of k_a", x="s, the share of v_a", y="draws"),
-    )
-
-
-def _with_equal_noise(keys: NoisyKeys, t: float, alpha: float) -> Iterator[Measurement]:
-    """Yield the spread of the scores, and the weight outside the average."""
-    draws, n, _ = keys.shape
     query, deviation = query_along(n, t, A, B), t * math.sqrt(2 * alpha)
-    noise, error = (keys @ query - query).std(), deviation / math.sqrt(2 * draws * n)
-    outside = weight_outside(outputs(keys, query)).mean()
+    noise, error = (equal_noise @ query - query).std(), deviation / math.sqrt(2 * draws * n)
+    outside = weight_outside(outputs(equal_noise, query)).mean()
     name = "standard deviation of the scores, equal noise"
     yield equal(name, noise, deviation, within=4 * error)
     yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
-
-
-def _with_varying_norm(
-    s: Float[Tensor, " draws"],
-    gamma: Float[Tensor, " draws"],
-    t: float,
-    alpha: float,
-    stretch: float,
-) -> Iterator[Measurement]:
-    """Compare the share s of v_a with the formula."""
+    others = 1 - outputs(varying, query)[:, [A, B]].sum(-1).mean()
+    yield at_most("mean weight of all other values, varying k_a", others, 0.02)
     # γ is taken from k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
     # the slope of the sigmoid is at most ¼.
     within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
-    limit, chosen = torch.sigmoid(t * (gamma - 1)), (s - 0.5).abs() > 0.4
+    limit, chosen = torch.sigmoid(t * (varying[:, A, A] - 1)), (s - 0.5).abs() > 0.4
     yield at_most("largest |s − sigmoid(t(γ − 1))|", (s - limit).abs().max(), within)
     name = "share of draws with s below 0.1 or above 0.9"
     yield share(name, chosen, chosen_share(t, alpha, stretch))
     yield at_least(f"{name}, required for “most”", chosen.double().mean(), 0.5)
-
-
-def _weight_by_length(keys: NoisyKeys, alpha: float) -> Chart:
-    """Return the weight outside the average, for queries of different lengths."""
-    n, lengths = keys.shape[-1], np.geomspace(0.5, 10_000, 30)
-    errors = [weight_outside(outputs(keys, query_along(n, x, A, B))).mean() for x in lengths]
-    return chart(
+    steps = histogram(s, [i / 20 for i in range(21)], color=1)
+    few, lengths = equal_noise[:500], np.geomspace(0.5, 10_000, 30)
+    errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
+    by_length = chart(
         series(lengths, errors, style="line with dots"),
         Line(x=math.log(n), label="ln n"),
         Line(x=1 / math.sqrt(alpha), label="1/√α"),
@@ -137,6 +103,8 @@ def _weight_by_length(keys: NoisyKeys, alpha: float) -> Chart:
         x_scale="log",
         y_scale="log",
     )
+    shares = chart(steps, title="varying norm of k_a", x="s, the share of v_a", y="draws")
+    yield figure(by_length, shares)
 
 
 def chosen_share(t: float, alpha: float, stretch: float) -> float:
@@ -164,15 +132,10 @@ def noisy_keys_two_heads(
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    Each head attends to one key, and the output is the mean of both heads. k_a and k_b no longer
-    compete in one softmax. The first head gives v_a if tγ exceeds ln(n − 1), however long k_a is.
-    The second head is independent of γ, since its query is orthogonal to k_a.
-
-    The first head fails in two cases. If γ < 0, the key points in the opposite direction, and a
-    longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course excludes. If
-    γ lies between 0 and ln(n − 1)/t, the key is too short for this query, and a longer query helps;
-    the course doesn't mention this case. When the first head fails, it returns the average of the
-    other values, and the second head still returns v_b: half of the output is right.
+    The same draws are given to one head and to two. The first of the two fails in two cases. If γ <
+    0, a longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course
+    excludes. If γ lies between 0 and ln(n − 1)/t, a longer query helps; the course doesn't mention
+    this case.
 
     Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
     with two heads nearly all are near 0. Right: share of draws in which the first head gives v_a,
@@ -183,12 +146,24 @@ def noisy_keys_two_heads(
     one, two = outputs(varying, query_along(n, t, A, B)), two_heads(varying, t)
     outside = weight_outside(two_heads(equal_noise, t)).mean()
     yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
-    yield from _first_head(varying, t, stretch)
+    n, gamma = varying.shape[-1], varying[:, A, A]
+    finds = outputs(varying, query_along(n, t, A))[:, A] > 0.5
+    limit, positive = found_share(n, math.inf, stretch), finds[gamma > 0].double().mean()
+    yield share("share of draws with α_a > ½", finds, found_share(n, t, stretch))
+    yield share("share of draws with α_a > ½ as t → ∞ (γ > 0)", gamma > 0, limit)
+    yield informational("share of draws with α_a > ½ among those with γ > 0", positive)
     near_one, near_two = ((weight_outside(c) < 0.25).double().mean() for c in (one, two))
     name = "share of draws with less than a quarter of the weight outside"
     yield at_least(f"{name}, two heads", near_two, 0.8)
     yield informational(f"{name}, one head", near_one)
-    yield from _variances(one, two, t, stretch)
+    first, second, both = (
+        without_noise(gamma_quantiles(stretch), query_along(one.shape[-1], t, *keys))
+        for keys in ((A,), (B,), (A, B))
+    )
+    yield variance("variance of c, one head", one, both)
+    yield variance("variance of c, two heads", two, (first + second) / 2)
+    ratio = distances(two).mean() / distances(one).mean()
+    yield at_most("variance of two heads / variance of one", ratio, 0.25)
     bins = [i / 20 for i in range(13)]
     yield figure(
         chart(
@@ -199,28 +174,6 @@ def noisy_keys_two_heads(
         ),
         _share_by_length(varying[:1000], t, stretch),
     )
-
-
-def _first_head(keys: NoisyKeys, t: float, stretch: float) -> Iterator[Measurement]:
-    """Yield the share of draws in which the first head gives v_a."""
-    n, gamma = keys.shape[-1], keys[:, A, A]
-    finds = outputs(keys, query_along(n, t, A))[:, A] > 0.5
-    limit, positive = found_share(n, math.inf, stretch), finds[gamma > 0].double().mean()
-    yield share("share of draws with α_a > ½", finds, found_share(n, t, stretch))
-    yield share("share of draws with α_a > ½ as t → ∞ (γ > 0)", gamma > 0, limit)
-    yield informational("share of draws with α_a > ½ among those with γ > 0", positive)
-
-
-def _variances(one: Outputs, two: Outputs, t: float, stretch: float) -> Iterator[Measurement]:
-    """Yield the variance of c with one head and with two."""
-    first, second, both = (
-        without_noise(gamma_quantiles(stretch), query_along(one.shape[-1], t, *keys))
-        for keys in ((A,), (B,), (A, B))
-    )
-    yield variance("variance of c, one head", one, both)
-    yield variance("variance of c, two heads", two, (first + second) / 2)
-    ratio = distances(two).mean() / distances(one).mean()
-    yield at_most("variance of two heads / variance of one", ratio, 0.25)
 
 
 def _share_by_length(keys: NoisyKeys, t: float, stretch: float) -> Chart:

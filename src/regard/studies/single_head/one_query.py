@@ -43,14 +43,9 @@ def copying(
     $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
     $$
 
-    Softmax turns differences of scores into ratios of weights: each other key has a weight at least
-    e^m times smaller than that of k_j. Only the margin of the largest product matters, neither the
-    size of the products nor the values.
-
-    The other keys together get at most (n − 1)e^−m of the weight. The bound of the formula is
-    reached if their products are equal. The distance of the output from v_j is at most this share
-    of the distance to the farthest other value. So the margin has to grow with the logarithm of the
-    number of keys: m = ln n + 5 is enough.
+    The bound of the formula is reached if all other products are equal. With random keys and
+    values, the error is the distance of the output from v_j, relative to the farthest other value;
+    it is at most the weight of the other keys.
 
     Figure. Error of the copy against the margin. It falls exponentially; more keys need a larger
     margin. Lines: bound of the formula. Dots, all below their line: largest error in {draws} draws
@@ -120,11 +115,7 @@ def averaging(
 
     $$ \alpha_a = \alpha_b = \frac{e^t}{2 e^t + n - 2} $$
 
-    The query has the product t with both keys and 0 with all others. So both get the same weight,
-    and each other key e^t times less.
-
-    A positive t is not enough: the n − 2 other keys together get (n − 2)/(2e^t + n − 2) of the
-    weight. More keys need a longer query, but only by the logarithm of n: t = ln n + 4 is enough.
+    Weights of orthonormal keys are compared with the formula.
 
     Figure. Weight of all other values against t. It falls exponentially; more keys need a larger t.
     Lines: formula. Dots: measured. Dotted: a hundredth, and t.

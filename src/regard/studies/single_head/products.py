@@ -1,6 +1,5 @@
 """Queries, keys and values of one head, computed step by step."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -9,7 +8,7 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
 from regard.studies.figure import bars, chart, figure
-from regard.studies.finding import EvidenceParts, Table, at_least, equal, look_inside, table
+from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
 from regard.studies.study import study
 from regard.studies.tensors import Rows, matrix, vector_text
 
@@ -35,12 +34,8 @@ def products(
     $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
     h_j\right) $$
 
-    Each state h_j has a key W_k h_j and a value W_v h_j, and state i has the query W_q h_i. The
-    score of j is the product of query and key. Softmax turns scores into weights, and the output is
-    the average of the values with these weights.
-
-    If scores differ by hundreds, all other weights vanish: e^−202 is practically 0, and so is its
-    gradient. For this reason products are divided by √d, and initial weights are small.
+    Scores and output are compared with products computed without tensors. Here e^−202 is
+    practically 0, and so is its gradient.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
 
@@ -63,7 +58,13 @@ def products(
     for e, entry in enumerate(_times(w_v, h[best])):
         yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
-    yield _step_by_step((states, queries, keys, values), scores, weights)
+    rows: list[tuple[Any, ...]] = []
+    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
+        texts = (vector_text(each[j]) for each in (states, queries, keys, values))
+        rows.append((j + 1, *texts, score, weight, vector_text(weight * values[j])))
+    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(weights @ values)))
+    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
+    yield table(columns, rows)
     labels = [f"state {j}" for j in range(1, len(h) + 1)]
     yield figure(
         chart(bars(scores), names=labels, title="scores"),
@@ -74,18 +75,6 @@ def products(
     heads = (x[None, None] for x in (queries, keys, values))
     title = "attention of each state to all states"
     yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
-
-
-def _step_by_step(vectors: Sequence[Tensor], scores: Tensor, weights: Tensor) -> Table:
-    """Return the table of `vectors` (states, queries, keys, values), scores and weights."""
-    *_, values = vectors
-    rows: list[tuple[Any, ...]] = []
-    for j, (score, weight) in enumerate(zip(scores.tolist(), weights.tolist(), strict=True)):
-        texts = (vector_text(each[j]) for each in vectors)
-        rows.append((j + 1, *texts, score, weight, vector_text(weight * values[j])))
-    rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(weights @ values)))
-    columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
-    return table(columns, rows)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:

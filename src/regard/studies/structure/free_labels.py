@@ -47,16 +47,10 @@ def free_labels(
     $$ \text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad \text{masked token: } \tilde{x} \to
     x_i $$
 
-    A novel has no annotations, but any hidden part of it is known. For a model that reads from left
-    to right, the labels are the text shifted by one: n tokens give n − 1 labels. For a model that
-    reads in both directions, some tokens are chosen. Of these, four fifths are hidden, a tenth
-    becomes a random token (possibly the right one), and a tenth stays, so that the model can't rely
-    on any token (Devlin et al., 2019).
-
-    A very simple model shows that the labels are useful: it counts which character follows which in
-    three quarters of the text, and predicts the last quarter. A text of random letters has labels
-    too, but they can't be predicted. `linear-probe` shows what a Transformer learns from such
-    labels.
+    Of the masked tokens, four fifths are hidden, a tenth becomes a random token (possibly the right
+    one), and a tenth stays (Devlin et al., 2019). A very simple model counts which character
+    follows which in three quarters of the text, and predicts the last quarter. `linear-probe` shows
+    what a Transformer learns from such labels.
 
     Figure. Loss on the last quarter of the text, which is held out, of predictions by the frequency
     of single characters and by the frequency of pairs. Dotted: all characters are equally likely.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
@@ -51,16 +51,9 @@ def masked_autoencoder(
 
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
-    A masked autoencoder predicts the token of each mask from the tokens on both sides. All masks
-    have the same embedding, so that only their position distinguishes them. Without it, all masks
-    have the same query, get the same weighted values from all other tokens, and end as the same
-    vector.
-
-    The best single prediction for all masks is the distribution of the hidden words: its loss is
-    never below their entropy, after any training.
-
-    Rotary positions can't be masked in this way. They aren't part of a token's vector but of the
-    products of queries and keys, so a mask keeps its position.
+    The outputs of a random encoder at its masks are compared, with their positions and without.
+    Without them, the least loss of any single prediction is the entropy of the hidden words. Rotary
+    positions are no part of a token's vector and can't be dropped, so a mask keeps its position.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.
@@ -80,7 +73,9 @@ def masked_autoencoder(
     behind = [tokenizer.decode([label]) for label in labels if label != IGNORE]
     yield at_most("gap between masks, positions dropped too", gap(dropped), ROUNDING)
     yield at_least("gap between masks, positions kept", gap(kept), SEEN)
-    change = change_by_last_word(model, row)
+    other = row.clone()
+    other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
+    change = float((model(other) - model(row))[0, 0].abs().max())
     yield at_least("change of the first output by the last word", change, SEEN)
     yield informational("least loss per mask, positions dropped too, nats", entropy(behind))
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
@@ -114,13 +109,6 @@ def without_positions(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) ->
 def gap(scores: Scores) -> float:
     """Return the largest difference between masks in the score of one token."""
     return float((scores.amax(0) - scores.amin(0)).max())
-
-
-def change_by_last_word(model: MaskedLanguageModel, row: Int[Tensor, "1 n"]) -> float:
-    """Return the change of the first output when the last word changes."""
-    other = row.clone()
-    other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
-    return float((model(other) - model(row))[0, 0].abs().max())
 
 
 def entropy(words: list[str]) -> float:

@@ -44,17 +44,11 @@ def receptive_field(
 
     $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
 
-    A head with argmax returns the value of one key. With the residual, a node then depends on its
-    own inputs and on those of k others: at most k + 1 times as many as before. Here each input is
-    marked by its own coordinate, so that the last state counts the paths from each input.
-
-    If the heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead, the offsets are the
-    digits of a number in base k + 1, and no two paths begin at the same input. Random pointers
-    coincide: given m inputs, mk draws from N add only new ones, and the expected number after n
-    layers follows by recursion.
-
-    The bound is on the values. The choice of a key can depend on all inputs: the key of any input
-    wins if it changes enough.
+    Each input is marked by its own coordinate, so that the last state counts the paths from each
+    input. Planted heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead. Given m
+    inputs, mk random draws from N add only new ones, and the expected number after n layers follows
+    by recursion. The choice of a key can depend on all inputs: the key of any input wins if it
+    changes enough.
 
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
     dots: planted pointers, which reach the number of paths if there are as many inputs (dotted);

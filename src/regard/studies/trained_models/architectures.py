@@ -60,20 +60,10 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
 
     Each family is trained for each task that it supports, with the same number of steps, and tested
     on 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
-    generating the label. A decoder that summarizes or translates reads the text first and continues
-    with the answer.
-
-    The architecture determines the possible tasks. An encoder has states but generates no text: the
-    library raises an error if it is to be trained on such tasks. An encoder–decoder has no vector
-    for retrieval. It can classify, but it has to learn to generate first. At one seed of ten it
-    still classifies better (0.96), since the encoder isn't better than a guess after this number of
-    steps.
-
-    The course leaves out decoders, which can perform all four tasks. Here they are at least as good
-    at each, and learn to summarize and to translate in fewer steps than encoder–decoders, so the
-    advice holds for the two families that it compares. Models, data and number of steps are small:
-    the scores show what is learned first, not the best result after long training (docs/tasks.md
-    has longer trainings).
+    generating the label. At one seed of ten an encoder–decoder still classifies better (0.96),
+    since the encoder isn't better than a guess after this number of steps. Models, data and number
+    of steps are small: the scores show what is learned first, not the best result after long
+    training (docs/tasks.md has longer trainings).
 
     Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
     best baseline without a trained model.

@@ -36,15 +36,8 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
 
     Three encoder–decoders learn to summarize articles: one with equal widths, one with an encoder
     of half the width, and one with such a decoder. All are tested on 200 new articles. After the
-    same number of steps, the smaller models may be slightly worse, because of their size.
-
-    Queries and keys must have the same number of features, since they are multiplied. Values can
-    have any number, since the output projection maps them to the decoder's width. Queries are
-    computed from the decoder's states, keys and values from the encoder's, with separate
-    projections. The encoder's width is the number of rows of W_K and W_V in the cross-attention of
-    each decoder layer; nothing else in the decoder depends on it. All other properties of the
-    encoder can differ as well: depth, heads, positions, context length. But a trained decoder can't
-    read an encoder of another width than that of its training.
+    same number of steps, the smaller models may be slightly worse, because of their size. A trained
+    decoder can't read an encoder of another width than that of its training.
 
     Figure. ROUGE-L of summaries by encoder–decoders of equal and of different widths, with 95 %
     intervals. Dotted: the first two sentences of the article.

@@ -51,19 +51,11 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
 
     $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
 
-    A decoder learns to predict the next word of generated texts, an encoder of the same size to
-    predict masked words. On new texts, each head is scored by the share of its weight on the
-    previous token, the next token, the token itself, the first token, punctuation, and other
-    occurrences of the same token. Entropy is relative to that of uniform weights over the keys that
-    a query sees; distance is in tokens.
-
-    The decoder's mask hides later tokens, so all its weight goes backward. The encoder's goes both
-    ways, since words on both sides help to predict a masked word. Both are nearly uniform before
-    training.
-
-    Layers differ, and the differences depend on model, data and seed. In large decoders many heads
-    of the middle layers give most of their weight to the first token; in small models like these
-    this need not be the case.
+    Both models are small and our own: a decoder learns to predict the next word of generated texts,
+    an encoder of the same size to predict masked words. On new texts, each head is scored by the
+    share of its weight on the previous token, the next token, the token itself, the first token,
+    punctuation, and other occurrences of the same token. Entropy is relative to that of uniform
+    weights over the keys that a query sees; distance is in tokens.
 
     Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.

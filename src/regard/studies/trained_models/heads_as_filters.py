@@ -45,23 +45,15 @@ def heads_as_filters(
     x)_i, \quad \operatorname{rank}\left[\operatorname{vec} W_1, \dots, \operatorname{vec}
     W_k\right] \le \text{heads} $$
 
-    A filter of a ConvNet detects one feature, so a layer has many filters. A head has one softmax,
-    which turns differences of scores into ratios of weights: the larger score suppresses the
-    smaller. A single head could gather several features only if their scores differed by less than
-    about 1. Heads have separate queries and keys, so that each feature has its own softmax.
+    Head h attends to the place at offset o_h, by a bias of 0 there and −t elsewhere, and its part
+    of the output projection is the matrix of that tap (Cordonnier et al., 2020). Heads that attend
+    by position alone compute a sum of matrices times distributions over offsets. The taps, as rows
+    of a matrix, therefore have at most the rank of the number of heads, and the error is at least
+    that of the truncated SVD of this matrix.
 
-    The analogy can be made exact (Cordonnier et al., 2020). Let head h attend to the place at
-    offset o_h, by a bias of 0 there and −t elsewhere, and let its part of the output projection be
-    the matrix of that tap. The sum over heads is the convolution, up to e^−t. With fewer heads than
-    taps it isn't: heads that attend by position alone compute a sum of matrices times distributions
-    over offsets. The taps, as rows of a matrix, therefore have at most the rank of the number of
-    heads, and the error is at least that of the truncated SVD of this matrix.
-
-    The analogy ends if weights depend on content. If each place refers to another one, at random, a
-    single head with matching queries and keys copies from there. A convolution has the same weights
-    at all places; even with a tap for every offset, its best prediction explains 1/n of the
-    variance. A filter, in turn, has as many output channels as needed in one pass, and signed
-    weights, which a softmax doesn't have: the output projection has to provide both.
+    In the lookup task, each place refers to another one, at random. A head with matching queries
+    and keys copies from there; a convolution, even with a tap for every offset, explains 1/n of the
+    variance.
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
     difference between the sum of heads and the convolution, which falls as e^−t.
@@ -84,7 +76,16 @@ def heads_as_filters(
     yield at_least("k − 1 heads: least relative error, by the truncated SVD", left, 0.01)
     yield at_least("lookup: variance explained by a head", by_head, 0.999)
     yield equal("lookup: variance explained by a convolution", by_convolution, 1 / n, within=0.02)
-    yield figure(_weaker_feature(), _error_by_bias(weights, x))
+    sharpness = np.arange(0, 37, 2.0)
+    errors = [bank_error(weights, x, float(t)) for t in sharpness]
+    by_bias = chart(
+        series(sharpness, errors, style="dots"),
+        title=f"{len(weights)} heads as a convolution",
+        x="t, bias against other places",
+        y="largest error",
+        y_scale="log",
+    )
+    yield figure(_weaker_feature(), by_bias)
 
 
 def _weaker_feature() -> Chart:
@@ -97,18 +98,6 @@ def _weaker_feature() -> Chart:
         x="Δ, difference of scores",
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
-    )
-
-
-def _error_by_bias(weights: Taps, x: Input) -> Chart:
-    sharpness = np.arange(0, 37, 2.0)
-    errors = [bank_error(weights, x, float(t)) for t in sharpness]
-    return chart(
-        series(sharpness, errors, style="dots"),
-        title=f"{len(weights)} heads as a convolution",
-        x="t, bias against other places",
-        y="largest error",
-        y_scale="log",
     )
 
 

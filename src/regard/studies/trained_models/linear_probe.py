@@ -48,21 +48,12 @@ def linear_probe(
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
 
-    The encoder is that of the study `structures`: it predicts masked words of generated texts, and
-    never sees a word class. A linear probe is then fitted to the states of its last layer, to
-    distinguish nouns, verbs, adjectives, adverbs, prepositions, names and the words that open a
-    sentence.
-
-    Even random vectors distinguish words, so a probe can memorize the class of each word. The test
-    is generalization: the probe is fitted to three quarters of the words of each class, and tested
-    on the others (cross-validation in four folds, all forms of a word in the same fold). It can
-    succeed only if words of one class have similar states. Training produces this similarity: words
-    that occur in the same contexts get similar vectors.
-
-    Classes have equal weight, whatever their frequency: accuracy is the mean over classes, and
-    chance is one in seven. The probe on embeddings alone shows the information in the word without
-    its context. These texts have few words and clear contexts; in natural text, classes are less
-    distinct.
+    The encoder is that of the study `structures`. The classes are nouns, verbs, adjectives,
+    adverbs, prepositions, names and the words that open a sentence. The probe is fitted to three
+    quarters of the words of each class, and tested on the others (cross-validation in four folds,
+    all forms of a word in the same fold). Accuracy is the mean over classes, and chance is one in
+    seven. The probe on embeddings alone shows the information in the word without its context.
+    These texts have few words and clear contexts; in natural text, classes are less distinct.
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.

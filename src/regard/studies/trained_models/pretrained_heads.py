@@ -69,21 +69,13 @@ def pretrained_heads(
 
     The model was trained by others on real English. It reads pairs of related sentences, and each
     head is scored by the share of its weight on the previous or the next token, on [CLS], [SEP] or
-    punctuation. For the same token, it reads random tokens that occur twice.
-
-    A weight matters little if the value is small. The output of a head that attends to one token
-    alone has the norm of v W_O. For words this norm is many times that of [CLS], which gets most of
-    the weight, so a head that attends to [CLS] adds nearly nothing.
-
-    With random weights in place of the trained ones, each head gives nearly the same weight to each
-    token. The distance of two heads of a layer, half of the sum of absolute differences in a row,
-    shows how much they differ: 0 if their maps are equal, 1 if they share no key.
+    punctuation. For the same token, it reads random tokens that occur twice. The output of a head
+    that attends to one token alone has the norm of v W_O. The distance of two heads is half of the
+    sum of absolute differences in a row: 0 if their maps are equal, 1 if they share no key.
 
     Then the same pairs are read with the words of each sentence reversed, and with the sentences
-    exchanged. The heads of neighbors stay the same: they depend on positions, whatever the words
-    are, and after the reversal the previous token is the word that followed before. A relation of
-    words depends on both content and distance. The head that attends from the verb to its object is
-    chosen on half of the pairs, and measured on the others in each order.
+    exchanged. The head that attends from the verb to its object is chosen on half of the pairs, and
+    measured on the others in each order.
 
     Figure. Share of each head's weight by pattern, averaged over pairs of sentences; for the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose

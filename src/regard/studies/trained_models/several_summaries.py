@@ -9,7 +9,7 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, Table, at_least, equal, table
+from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
@@ -54,16 +54,8 @@ def several_summaries(
     \text{the most probable tokens only} $$
 
     An encoder–decoder trained to summarize generates n summaries of each new article by each
-    method. The model is the same; only the choice of the next token differs.
-
-    Beam search keeps the n most probable prefixes and returns all of them. They are different by
-    construction, but often in one word only. Sampling draws each token from the model's
-    distribution. A temperature below 1 sharpens the distribution, so that samples come closer to
-    greedy decoding. Top-k and top-p remove its tail: many improbable tokens, most of them wrong.
-
-    Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them, another
-    number matters: whether one of the n is right. By this measure, different summaries can be worth
-    more than a good average.
+    method. Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them,
+    another number matters: whether one of the n is right.
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
     one of the {n} equal to the reference; share of distinct summaries.
@@ -83,7 +75,12 @@ def several_summaries(
         found[name] = samples(run, texts, n, seed, **sampling)
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     yield from judged(scores, n)
-    yield _scores_and_examples(scores, found, n)
+    columns = ("mean ROUGE-L", "one is right", f"different of {n}", "of the first article")
+    rows = [
+        (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+        for name, s in scores.items()
+    ]
+    yield table(["method", *columns], rows)
     bars = {
         "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
         f"one of {n} is right": {name: score.best for name, score in scores.items()},
@@ -101,17 +98,6 @@ def samplings(temperature: float, k: int, p: float) -> dict[str, dict[str, float
         TOP_K: {"temperature": 1.0, "top_k": k},
         TOP_P: {"temperature": 1.0, "top_p": p},
     }
-
-
-def _scores_and_examples(
-    scores: Mapping[str, Score], found: Mapping[str, Sequence[Sequence[str]]], n: int
-) -> Table:
-    columns = ("mean ROUGE-L", "one is right", f"different of {n}", "of the first article")
-    rows = [
-        (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
-        for name, s in scores.items()
-    ]
-    return table(["method", *columns], rows)
 
 
 def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:

@@ -67,20 +67,12 @@ def structures(
     with the right word. This is labeled-relation accuracy, as Clark et al. (2019, §4) measure it
     for BERT. A head is chosen on one half of the texts and measured on the other.
 
-    The model gets no labels. Heads that find subjects come from the loss alone, so they depend on
-    the data: if a word can be predicted otherwise, no head needs to find it. In an earlier form of
-    these texts verbs had only two forms, singular and plural. Then a head attended to singular
-    subjects only; the absence of one meant plural.
-
-    The training determines which head finds what. Of eight trainings (seeds 0 to 7), all have a
-    head for each structure but the pronoun, and six have one for the pronoun. With four wider heads
-    per layer (`heads=4`), fewer structures have their own head. Of ten such trainings on another
-    processor, all had a head for the previous word and the verb of an object, nine for the start of
-    the sentence, eight for the subject, and six for the antecedent of a pronoun. Another order of
-    additions gives another training, so other processors give other heads.
-
-    A fixed distance is the simplest alternative explanation: the previous word is always at
-    distance 1, but the distance of subjects, verbs and names varies.
+    Of eight trainings (seeds 0 to 7), all have a head for each structure but the pronoun, and six
+    have one for the pronoun. With four wider heads per layer (`heads=4`), fewer structures have
+    their own head. Of ten such trainings on another processor, all had a head for the previous word
+    and the verb of an object, nine for the start of the sentence, eight for the subject, and six
+    for the antecedent of a pronoun. Another order of additions gives another training, so other
+    processors give other heads.
 
     Figure. Labeled-relation accuracy: for each structure and head, the share of texts in which the
     head's largest weight is on the right word.

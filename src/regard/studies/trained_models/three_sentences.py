@@ -61,23 +61,15 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
 
     $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is computed at position } t $$
 
-    A small decoder learns to predict the next word of generated texts, such as "surely the old dogs
-    near the house bark with Ada . perhaps she looked …". On new texts, the weight of each head from
-    one word to another is measured. A head is chosen on one half of the texts and measured on the
-    other.
+    A small decoder of our own learns to predict the next word of generated texts, such as "surely
+    the old dogs near the house bark with Ada . perhaps she looked …". On new texts, the weight of
+    each head from one word to another is measured. A head is chosen on one half of the texts and
+    measured on the other.
 
-    In the short sentence ("the dogs bark") the query is the verb and the key its subject. In the
-    course, the verb attends to its subject. But at the verb, a decoder predicts the next word,
-    which doesn't depend on the subject: whether a head attends to the subject varies with the seed.
-    The verb is predicted at the word before it, which needs the subject. In the second sentence
-    that word is another noun ("the dogs near the house"), and a head still attends to the subject
-    across it. In the third sentence the next word is a pronoun, and a head attends to the name in
-    the sentence before.
-
-    The first word attends only to itself. Its keys and values in two texts that begin with it are
-    the same, so a head that attends to it gets no information about the rest of the text.
-
-    The view shows queries, keys and values of each head, step by step.
+    In the short sentence ("the dogs bark") the query is the verb and the key its subject; whether a
+    head attends to it varies with the seed. In the second sentence the query is the noun before the
+    verb ("the dogs near the house"), in the third the word before the pronoun. The view shows
+    queries, keys and values of each head, step by step.
 
     Figure. Weight of the best head on the right word, in new texts: at the verb of a short sentence
     to its subject; before the verb, across another noun, to the subject; before a pronoun to the

@@ -38,17 +38,14 @@ def two_heads(
     $$ P(\text{right}) \le \frac{2k}{k^2} = \frac{2}{k} \text{ for one head} $$
 
     At each place of a row of random tokens, one layer has to name the two tokens before it, in
-    order: k² possible answers. With argmax attention a head returns the value of one place. One
-    head therefore gives the layers above a place and the token there, at most 2k cases. In each
-    case they have to choose one of k answers, so 2k of k² can be right. This follows from counting,
-    and training can't change it. (One might expect 1/k. But a head that attends to, say, the larger
-    of two tokens also gives information about the other one, and training finds such solutions.)
-    Two heads of half the width, with the same number of weights in all, attend to one token each.
+    order: k² possible answers. One head of argmax attention gives the layers above a place and the
+    token there, at most 2k cases, and in each case they have to choose one of k answers. (One might
+    expect 1/k. But a head that attends to, say, the larger of two tokens also gives information
+    about the other one, and training finds such solutions.) Two heads have half the width, with the
+    same number of weights in all.
 
-    The bound doesn't apply to softmax. A single head can give the two places different weights, and
-    the layers above can separate the parts by their size. The claim therefore holds under a
-    condition, and the measurements outside it are those of softmax. `noisy-keys-one-head` shows the
-    cost of such a mixture if keys are noisy.
+    The bound doesn't apply to softmax, which is measured outside of the condition.
+    `noisy-keys-one-head` shows the cost of a mixture of two values if keys are noisy.
 
     Figure. Accuracy by mechanism and number of heads. Dotted: the bound 2/k on one head of argmax
     attention.
