@@ -28,7 +28,7 @@ LARGE = (
     "data.validation=0",
     "training.batch=4",
     "training.log_every=1000",
-    "objective.questions=0",
+    *("objective.questions=0", "objective.clozes=0", "objective.cloze_relevance=0"),
     "objective.next_token=1",
     "objective.span_corruption=0",
 )

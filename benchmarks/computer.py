@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import measure
 import torch
+from msgspec.structs import replace
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.batch import Batch
@@ -52,11 +53,11 @@ class Measured(NamedTuple):
 
 
 def demo_plan() -> Plan:
-    """Plan the demo's training on text and questions."""
+    """Plan the demo's training on text and questions, without its clozes."""
     world = make_world(WorldConfig())
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(world.documents, 1)]
     asked = world.questions("qa_train", QUESTIONS)
-    recipe = RECIPES["demo"]
+    recipe = replace(RECIPES["demo"], objective=RECIPES["world"].objective)
     return plan_training(DocumentSource(corpus, asked, index=False), recipe, "unused")
 
 

@@ -102,7 +102,8 @@ def plan_documents(corpus: list[Document], out: Path, recipe: str, settings: lis
 
 def reader(seed: int, out: Path) -> Run:
     """A language model of words, trained on a world."""
-    settings = (f"seed={seed}", "objective.questions=0", "objective.next_token=1")
+    shares = ("objective.questions=0", "objective.clozes=0", "objective.cloze_relevance=0")
+    settings = (f"seed={seed}", *shares, "objective.next_token=1")
     found = world(seed)
     questions = [q.text for q in found.questions("qa_train", QUESTIONS)]
     # The questions' words are in the vocabulary, with no loss on any answer.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from regard.config import override
 from regard.device import peak_memory_mb
@@ -55,7 +56,7 @@ def measure(kind: str, steps: int) -> dict[str, Any]:
     torch.set_num_threads(2)
     environment = ExecutionEnvironment.choose("auto", "auto")
     recipe = override(
-        RECIPES["demo"],
+        replace(RECIPES["demo"], objective=RECIPES["world"].objective),
         [f"model.attention.kind={kind}", *SETTINGS[kind], f"training.steps={steps}"],
     )
     world = make_world(WorldConfig(seed=0))

@@ -1,8 +1,8 @@
 """Draw the figures of docs/birthplaces.md, into docs/figures.
 
-The course's two schedules; and what was reached, from birthplaces-modern.json (five seeds),
+The course's two schedules; what was reached, from birthplaces-modern.json (five seeds),
 birthplaces-arms.json, which `regard birthplaces` has written, and birthplaces-tried.json, of which
-the runs are taken that only were shorter.
+the runs are taken that only were shorter; and the risk by coverage, from birthplaces-risk.json.
 """
 
 import json
@@ -76,15 +76,31 @@ def draw(panel: Axes, scores: list[dict[str, Any]], at: list[float]) -> None:
     panel.errorbar(at, values[1], errors, fmt="o", capsize=3, label="recipe modern")
 
 
+def risk(seeds: list[dict[str, list[float]]]) -> Figure:
+    """Share of wrong answers if only the most certain ones are given; bands from seed to seed."""
+    drawn = Figure(figsize=(5, 3.6), layout="constrained")
+    panel = drawn.subplots()
+    for color, title in zip(("C1", "C0"), seeds[0], strict=True):
+        risks = 100 * np.array([seed[title] for seed in seeds])
+        coverage = np.arange(1, risks.shape[1] + 1)
+        panel.plot(coverage, risks.mean(0), label=f"all signals, {title}", color=color)
+        panel.fill_between(coverage, risks.min(0), risks.max(0), alpha=0.2, color=color)
+    panel.set(xlabel="answers given, %", ylabel="of them wrong, %", xlim=(0, 100), ylim=(0, None))
+    panel.grid(alpha=0.3)
+    panel.legend(loc="upper left")
+    return drawn
+
+
 def read(name: str) -> Any:
     return json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    """Write course-schedules.png and birthplaces.png."""
+    """Write course-schedules.png, birthplaces.png and birthplaces-risk.png."""
     schedules().savefig(FIGURES / "course-schedules.png", dpi=150)
     seeds, arms = (read(f"birthplaces-{name}")["scores"] for name in ("modern", "arms"))
     reached(seeds, arms, read("birthplaces-tried")).savefig(FIGURES / "birthplaces.png", dpi=150)
+    risk(read("birthplaces-risk")).savefig(FIGURES / "birthplaces-risk.png", dpi=110)
 
 
 if __name__ == "__main__":

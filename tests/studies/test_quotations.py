@@ -22,7 +22,11 @@ COINCIDENCES = {
     "eecs182-hw8 2.b.i": {"0.3"},  # a threshold, in the name of the measurement
     "eecs182-hw8 1.g": {"0.1"},  # a threshold of the study
     "eecs182-hw8 2.c.ii": {"0.2"},  # a head, by layer and number
-    "eecs182-hw8 2.d.i": {"0.31", "3 %", "30 %"},  # of the formula in the same or the sentence before
+    "eecs182-hw8 2.d.i": {
+        "0.31",
+        "3 %",
+        "30 %",
+    },  # of the formula in the same or the sentence before
     "practical-4 4.b": {"0.50", "0.56"},  # of the experiment on the real data
 }
 """Numbers that equal a measurement of a study of the part, and aren't quoted from it."""

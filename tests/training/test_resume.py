@@ -31,7 +31,7 @@ TINY = [
     "model.n_layers=1",
     "model.d_model=16",
     "model.dropout=0.1",
-    "objective.questions=0",
+    *("objective.questions=0", "objective.clozes=0", "objective.cloze_relevance=0"),
     "objective.next_token=0.5",
     "objective.span_corruption=0.5",
     "training.batch=8",

@@ -17,7 +17,7 @@ from regard.errors import RegardError, UserError, alternatives
 _COMMANDS = {
     "demo": (
         "regard.cli.demo",
-        "Pretraining and recall on a fictional world, in 1.5 to 4 minutes.",
+        "Pretraining and recall on a fictional world, in 1 to 3 minutes.",
     ),
     "birthplaces": ("regard.cli.birthplaces", "Pretraining and recall on real birthplaces."),
     "world": ("regard.cli.data", "Write the fictional world to files."),

@@ -116,9 +116,11 @@ _DEMO = Recipe(
     model=DecoderConfig(
         context_length=64, n_layers=2, n_heads=2, d_model=128, dropout=0.0, positions=RotaryConfig()
     ),
-    objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
+    objective=ObjectiveConfig(
+        next_token=0.6, clozes=0.2, cloze_relevance=8, questions=0.2, question_batch=128
+    ),
     training=TrainingConfig(
-        steps=1600,
+        steps=800,
         lr=1e-3,
         schedule=CosineConfig(final=0.02),
         optimizer=MuonConfig(),
@@ -251,7 +253,7 @@ TASKS = {
     "world": _for_task(
         WorldQuestionsConfig(),
         model=_small(DecoderConfig, context_length=64, n_heads=2),
-        objective=_DEMO.objective,
+        objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
         training=_steps(1600, lr=1e-3),
     ),
     # Keys must know what they follow; a short convolution spares the layer that finds out.

@@ -59,7 +59,7 @@ MAX_ERROR = 0.1
 """Maximum share of wrong answers for which abstention is calibrated."""
 
 
-STATED = 240.0
+STATED = 180.0
 """Longest time of the demo, in seconds, that README states."""
 FIRST_STEPS = 40
 """Steps after which its time is estimated."""
@@ -81,7 +81,7 @@ class ExpectedTime(Logger):
         passed = time.perf_counter() - self._started
         seconds = self._whole * (passed + record["seconds_left"])
         if seconds > STATED:
-            line = f"expect about {seconds / 60:.1f} minutes on this computer, not 1.5 to 4"
+            line = f"expect about {seconds / 60:.1f} minutes on this computer, not 1 to 3"
             print(line, file=sys.stderr, flush=True)
 
 
@@ -297,5 +297,5 @@ def text_only(recipe: Recipe, steps: int) -> Recipe:
     """Return a recipe with the steps on text among `steps`, and none on questions."""
     objective = recipe.objective
     share = 1 - objective.questions / objective.total
-    settings = ["objective.questions=0", f"training.steps={round(share * steps)}"]
-    return override(recipe, settings)
+    text = ["objective.questions=0", "objective.cloze_relevance=0"]
+    return override(recipe, [*text, f"training.steps={round(share * steps)}"])

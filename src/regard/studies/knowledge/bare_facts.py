@@ -37,7 +37,8 @@ NAME_TOKENS = 2
 
 _SETTINGS = (
     *("model.context_length=8", "data.validation=0", "objective.questions=0"),
-    *("objective.next_token=1", "training.checkpoint_every=100000"),
+    *("objective.clozes=0", "objective.cloze_relevance=0", "objective.next_token=1"),
+    "training.checkpoint_every=100000",
 )
 
 

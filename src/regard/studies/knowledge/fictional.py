@@ -45,8 +45,10 @@ PLACES, SKEW, ABSENT = 20, 1.0, 200
 _SMALLER = (
     *("model.context_length=48", "model.d_model=64", "data.validation=0"),
     *("training.batch=32", "objective.question_batch=64", "training.lr=2e-3"),
+    *("objective.next_token=0.7", "objective.questions=0.3"),
+    *("objective.clozes=0", "objective.cloze_relevance=0"),
 )
-"""Settings for a smaller model than that of the demo."""
+"""Settings for a smaller model than that of the demo, which reads no clozes."""
 
 CPU = ExecutionEnvironment.choose("cpu")
 _UNUSED = Path("unused")  # `cached_run` chooses the folder
