@@ -75,6 +75,15 @@ def color_bar(
     _frame(scale.ax)
 
 
+def color_scale(axes: Axes, *, strongest: float, signed: bool, label: str) -> None:
+    """Draw the color scale of heat maps from left to right."""
+    low = -strongest if signed else 0.0
+    values = np.linspace(low, strongest, 64)[None]
+    axes.imshow(_colors(values / strongest), extent=(low, strongest, 0, 1), aspect="auto")
+    axes.set(xlabel=label, yticks=[])
+    _frame(axes)
+
+
 def _colors(matrix: Float[np.ndarray, "queries keys"]) -> Float[np.ndarray, "queries keys 4"]:
     image = np.zeros((*matrix.shape, 4))
     image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLORS[1]), to_rgb(COLORS[0]))
