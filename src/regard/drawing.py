@@ -119,11 +119,12 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
 
 
 def _compact(svg: str) -> str:
-    """Remove what draws nothing: unused ids, repeated fonts, line ends and far decimals."""
+    """Remove what draws nothing: unused ids, repeated fonts, line ends, spaces, far decimals."""
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
     svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", svg)
     svg = re.sub(r"(?<=[\" ])font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
+    svg = re.sub(r' style="[^"]*"', lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
     svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: _round(found[0]), svg)
     return re.sub(r"\s*\n\s*", " ", re.sub(r">\s*\n\s*<", "><", svg)).strip()
 

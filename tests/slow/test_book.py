@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from browser import axe, driven, violations, watched
+from browser import SMALL_TEXT, axe, driven, violations, watched
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
 
@@ -47,26 +47,29 @@ def test_it_is_small(book: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark"), (1920, "light")])
-def test_no_question_is_wider_than_the_window(
+def test_no_question_is_wider_than_the_window_and_text_of_figures_is_readable(
     book: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     """Nothing is fetched, and the console stays empty."""
     with driven() as browser, watched(browser, book / "index.html", width=width) as tab:
         tab.emulate_media(color_scheme=scheme)
-        wide = tab.evaluate(
+        tab.evaluate(f"() => {{ window.smallText = {SMALL_TEXT}; }}")
+        wide, small = tab.evaluate(
             """async () => {
-              const wide = [];
+              const wide = [], small = [];
               for (const details of document.querySelectorAll("details:not(.explorer-view)"))
                 details.open = true;
               for (const page of document.querySelectorAll(".page")) {
                 location.hash = page.id;
                 await new Promise((done) => addEventListener("hashchange", done, { once: true }));
                 if (document.documentElement.scrollWidth > innerWidth) wide.push(page.id);
+                small.push(...smallText());
               }
-              return wide;
+              return [wide, small];
             }"""
         )
         assert wide == []
+        assert small == []
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", COLOR_RULES)])

@@ -11,11 +11,11 @@ from markupsafe import Markup
 from regard import __version__
 from regard.book.contents import Book
 from regard.book.documentation import section_html, section_id, section_title
-from regard.book.figures import first_figure, is_wide, same_figure, with_clips_apart
 from regard.book.formula_text import formula_text, with_formulas
 from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
+from regard.book.panels import first_figure, is_wide, same_figure, with_clips_apart
 from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -111,7 +111,9 @@ def slides_html(book: Book) -> str:
 def finding_html(finding: Finding) -> str:
     """Return one finding, styled for a notebook."""
     template = _environment().get_template("notebook.html")
-    return template.render(finding=finding, panels=finding.panels(), corrections=corrections_of(finding))
+    return template.render(
+        finding=finding, panels=finding.panels(), corrections=corrections_of(finding)
+    )
 
 
 def _policy(*scripts: str) -> str:

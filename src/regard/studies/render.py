@@ -43,14 +43,12 @@ _FORMATS: dict[Style, str] = {
 """Matplotlib's formats."""
 _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
 """Width of a figure by panels per row, in inches."""
-_PANEL_WIDTHS = {1: 4.4, 2: 3.8, 3: 3.2}
+_PANEL_WIDTHS = {1: 4.4, 2: 3.8, 3: 3.2, 4: 2.3}
 """Width of a panel that is drawn alone, by panels per row, in inches."""
 _KEY_WIDTH = 4.4
 """Width of a legend or color scale that is drawn alone, in inches: that of a phone."""
 _LETTERS = 12
 """Number of letters per inch."""
-_HANDLE_LETTERS = 6
-"""Letters that fit where a legend has a line and the space around it."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SEPARATED = 32
 """Maximum number of rows or columns for which lines separate the cells."""
@@ -73,7 +71,7 @@ def to_panels(figure: Figure, name: str) -> list[str]:
 
     A page puts them side by side, or below each other if it is narrow.
     """
-    width = _PANEL_WIDTHS.get(_columns(figure), 2.5)
+    width = _PANEL_WIDTHS[min(_columns(figure), 4)]
     height = max(map(_height, figure.panels))
     own_legends = not _share_legend(figure.panels)
     own_scales = not _share_scale(figure.panels)
@@ -84,7 +82,7 @@ def to_panels(figure: Figure, name: str) -> list[str]:
             if own_scales:
                 _add_color_bars(made, axes, alone.panels)
             if own_legends:
-                _add_legends(made, axes, alone.panels)
+                _add_own_legends(axes)
             panels.append(drawing.to_svg(made, alone.caption, name=f"{name}-{number}"))
     if not own_legends:
         panels.append(_legend(figure.panels, f"{name}-legend"))
@@ -98,12 +96,15 @@ def _legend(panels: Sequence[Panel], name: str) -> str:
     first = next(panel for panel in panels if _labels(panel))
     with _panels(Figure(panels=[first], caption=""), 1, 1) as (_, axes):
         handles, labels = axes[0].get_legend_handles_labels()
-    letters = _HANDLE_LETTERS + max(map(len, labels))
-    columns = max(1, min(4, len(labels), int(_LETTERS * _KEY_WIDTH / letters)))
-    height = 0.1 + 0.2 * ceil(len(labels) / columns)
-    with drawing.panels(width=_KEY_WIDTH, height=height) as (made, (place,)):
+    with drawing.panels(width=_KEY_WIDTH) as (made, (place,)):
         place.set_axis_off()
-        made.legend(handles, labels, loc="center", ncols=columns)
+        for columns in range(min(4, len(labels)), 0, -1):
+            legend = made.legend(handles, labels, loc="center", ncols=columns)
+            box = legend.get_window_extent()
+            if box.width <= made.bbox.width or columns == 1:
+                break
+            legend.remove()
+        made.set_size_inches(_KEY_WIDTH, box.height / made.dpi)
         return drawing.to_svg(made, "legend", name=name)
 
 
@@ -194,11 +195,16 @@ def _name_places(names: Sequence[str], axes: Axes) -> None:
     ]
     axes.set_xticks(range(len(names)), wrapped)
     letters = sum(2 + max(map(len, name.splitlines()), default=0) for name in wrapped)
+    if letters > _letters_across(axes):
+        axes.tick_params(axis="x", labelrotation=60)
+
+
+def _letters_across(axes: Axes) -> float:
+    """Return the number of letters as wide as a panel."""
     figure, place = axes.get_figure(root=True), axes.get_subplotspec()
     assert figure is not None
     assert place is not None
-    if letters > _LETTERS * figure.get_figwidth() / place.get_gridspec().ncols:
-        axes.tick_params(axis="x", labelrotation=60)
+    return _LETTERS * figure.get_figwidth() / place.get_gridspec().ncols
 
 
 def _color(index: int | None) -> str:
@@ -268,7 +274,7 @@ def _label_decades(axes: Axes) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _power_of_ten(value: float, _: int) -> str:
+def _power_of_ten(value: float, _: float) -> str:
     """Return a power of ten with a superscript of the font, as large as other text."""
     return "10" + str(round(log10(value))).translate(_SUPERSCRIPTS)
 
@@ -283,9 +289,14 @@ def _draw_heat_map(heat_map: HeatMap, axes: Axes) -> None:
     axes.set(xlabel=heat_map.x, ylabel=heat_map.y)
     axes.set_xticks(range(len(heat_map.columns)), heat_map.columns)
     axes.set_yticks(range(len(heat_map.rows)), heat_map.rows)
+    beside = max(map(len, heat_map.rows), default=0)
+    if beside + sum(1 + len(name) for name in heat_map.columns) > _letters_across(axes):
+        axes.tick_params(axis="x", labelrotation=90)
     if heat_map.written:
+        narrow = beside + 5 * columns > _letters_across(axes)  # a value has four letters
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
         for (row, column), value in np.ndenumerate(values):
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=9)
+            axes.text(column, row, f"{value:.2f}", rotation=90 * narrow, **style)
 
 
 def _draw_graph(graph: Graph, axes: Axes) -> None:
@@ -334,13 +345,17 @@ def _add_legends(
     made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
 ) -> None:
     """Add a legend below all charts if they share one, or if bars take the space; else in each."""
-    legends = [(each, *each.get_legend_handles_labels()) for each in axes]
-    legends = [legend for legend in legends if legend[2]]
-    if _share_legend(panels):
-        _, handles, labels = legends[0]
-        made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
-    else:
-        for each, *_ in legends:
+    if not _share_legend(panels):
+        _add_own_legends(axes)
+        return
+    found = (each.get_legend_handles_labels() for each in axes)
+    handles, labels = next(legend for legend in found if legend[1])
+    made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+
+
+def _add_own_legends(axes: Sequence[Axes]) -> None:
+    for each in axes:
+        if each.get_legend_handles_labels()[1]:
             each.legend(fontsize=9)
 
 
