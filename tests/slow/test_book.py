@@ -126,13 +126,13 @@ def test_slides_fit_a_projector(book: Path) -> None:
 
 
 def test_no_slide_is_a_lone_sentence(book: Path) -> None:
-    """Each has several paragraphs, lines or sentences, or a figure."""
+    """Below its heading and the question repeated, each has several sentences, or a figure."""
     with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
         lone = tab.evaluate(
-            """[...document.querySelectorAll(".slide")].filter((one) => {
-              const parts = [...one.querySelectorAll(":is(p, li, h2):not(.where)")];
-              const ends = parts.map((part) => part.textContent.split(/[.?!:](?:\\s|$)/).length);
-              return !one.querySelector("figure") && ends.reduce((a, b) => a + b, 0) < 4;
+            """[...document.querySelectorAll(".slide:not(.title)")].filter((one) => {
+              const parts = [...one.querySelectorAll(":is(p, li):not(.where, .soft, li p)")];
+              const sentences = parts.flatMap((part) => part.textContent.trim().split(/[.?!:]\\s+/));
+              return !one.querySelector("figure") && sentences.length < 2;
             }).map((one) => one.id)"""
         )
         assert lone == []
