@@ -131,7 +131,8 @@ def test_no_slide_is_a_lone_sentence(book: Path) -> None:
         lone = tab.evaluate(
             """[...document.querySelectorAll(".slide:not(.title)")].filter((one) => {
               const parts = [...one.querySelectorAll(":is(p, li):not(.where, .soft, li p)")];
-              const sentences = parts.flatMap((part) => part.textContent.trim().split(/[.?!:]\\s+/));
+              const texts = parts.map((part) => part.textContent.trim());
+              const sentences = texts.flatMap((text) => text.split(/[.?!:]\\s+/));
               return !one.querySelector("figure") && sentences.length < 2;
             }).map((one) => one.id)"""
         )
