@@ -75,6 +75,15 @@ def color_bar(
     _frame(scale.ax)
 
 
+def color_scale(axes: Axes, *, strongest: float, signed: bool, label: str) -> None:
+    """Draw the color scale of heat maps from left to right."""
+    low = -strongest if signed else 0.0
+    values = np.linspace(low, strongest, 64)[None]
+    axes.imshow(_colors(values / strongest), extent=(low, strongest, 0, 1), aspect="auto")
+    axes.set(xlabel=label, yticks=[])
+    _frame(axes)
+
+
 def _colors(matrix: Float[np.ndarray, "queries keys"]) -> Float[np.ndarray, "queries keys 4"]:
     image = np.zeros((*matrix.shape, 4))
     image[..., :3] = np.where(matrix[..., None] < 0, to_rgb(COLORS[1]), to_rgb(COLORS[0]))
@@ -110,11 +119,12 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
 
 
 def _compact(svg: str) -> str:
-    """Remove what draws nothing: unused ids, repeated fonts, line ends and far decimals."""
+    """Remove what draws nothing: unused ids, repeated fonts, line ends, spaces, far decimals."""
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
     svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", svg)
     svg = re.sub(r"(?<=[\" ])font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
+    svg = re.sub(r' style="[^"]*"', lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
     svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: _round(found[0]), svg)
     return re.sub(r"\s*\n\s*", " ", re.sub(r">\s*\n\s*<", "><", svg)).strip()
 

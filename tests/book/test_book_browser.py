@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from tiny_book import tiny_book
 
-from browser import axe, driven, violations, watched
+from browser import SMALL_TEXT, axe, driven, violations, watched
 from regard.book.page import write_book
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ def test_no_page_is_wider_than_the_window(browser: "Browser", folder: Path, widt
         for details in tab.locator("details").all():
             details.evaluate("(one) => { one.open = true; }")
         assert overflow(tab, width) == []
+        for name in ("study-averaging", "study-fourier-features"):
+            open_part(tab, name)
+            assert tab.evaluate(SMALL_TEXT) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

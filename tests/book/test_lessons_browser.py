@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stored = tiny_results().findings
     studies = [study for study in all_studies() if study.name in shown]
     findings = {one.name: stored[one.name] if one.trains else one() for one in studies}
-    figures = {name: finding.svg() for name, finding in findings.items()}
+    figures = {name: finding.panels() for name, finding in findings.items()}
     out = tmp_path_factory.mktemp("lessons")
     write_book(out, arrange((), Results(findings, figures, {}), all_lessons()), slides=False)
     return out

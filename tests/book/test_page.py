@@ -93,8 +93,8 @@ def test_everything_shown_has_an_element() -> None:
 
 def test_a_figure_is_drawn_once() -> None:
     page = book_html(tiny_book())
-    assert page.count('id="figure-averaging"') == 1
-    assert page.count('href="#figure-averaging"') == 1
+    assert page.count('id="figure-averaging-1"') == 1
+    assert page.count('href="#figure-averaging-1"') == 1
     assert page.count(averaging().caption.split(".")[0]) >= 4, "visible, and as text alternative"
 
 

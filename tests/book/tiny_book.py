@@ -75,7 +75,7 @@ def tiny_results() -> Results:
     studies = (averaging, products, masking)
     findings = {study.name: study() for study in studies}
     findings["fourier-features"] = fourier_features.stored_result()
-    figures = {name: finding.svg() for name, finding in findings.items()}
+    figures = {name: finding.panels() for name, finding in findings.items()}
     return Results(findings, figures, {"square": Proof(SQUARE, SQUARE.check(seed=0))})
 
 

@@ -109,3 +109,16 @@ def violations(tab: "Page", rules: Sequence[str] = ()) -> list[str]:
     found: dict[str, Any] = tab.evaluate("options => axe.run(options)", options)
     assert found["passes"], "it looked"
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+
+
+SMALL_TEXT = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+  if (!svg.checkVisibility()) return [];
+  const again = svg.querySelector(":scope > use")?.getAttribute("href");
+  const drawn = again ? document.querySelector(again) : svg;
+  const scale = svg.getScreenCTM().a;
+  const sizes = [...drawn.querySelectorAll("text, tspan")].map(
+    (text) => scale * parseFloat(getComputedStyle(text).fontSize));
+  const least = Math.min(...sizes);
+  return least < 9 ? [`${drawn.id || svg.ariaLabel}: ${least.toFixed(1)}`] : [];
+})"""
+"""A script that returns the figures of the page shown with text below 9 pixels, and its size."""

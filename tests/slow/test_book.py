@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from browser import axe, driven, violations, watched
+from browser import SMALL_TEXT, axe, driven, violations, watched
 from regard.courses import all_parts
 from regard.studies.registry import all_studies
 
@@ -47,26 +47,29 @@ def test_it_is_small(book: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark"), (1920, "light")])
-def test_no_question_is_wider_than_the_window(
+def test_no_question_is_wider_than_the_window_and_text_of_figures_is_readable(
     book: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     """Nothing is fetched, and the console stays empty."""
     with driven() as browser, watched(browser, book / "index.html", width=width) as tab:
         tab.emulate_media(color_scheme=scheme)
-        wide = tab.evaluate(
+        tab.evaluate(f"() => {{ window.smallText = {SMALL_TEXT}; }}")
+        wide, small = tab.evaluate(
             """async () => {
-              const wide = [];
+              const wide = [], small = [];
               for (const details of document.querySelectorAll("details:not(.explorer-view)"))
                 details.open = true;
               for (const page of document.querySelectorAll(".page")) {
                 location.hash = page.id;
                 await new Promise((done) => addEventListener("hashchange", done, { once: true }));
                 if (document.documentElement.scrollWidth > innerWidth) wide.push(page.id);
+                small.push(...smallText());
               }
-              return wide;
+              return [wide, small];
             }"""
         )
         assert wide == []
+        assert small == []
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", COLOR_RULES)])
@@ -123,13 +126,14 @@ def test_slides_fit_a_projector(book: Path) -> None:
 
 
 def test_no_slide_is_a_lone_sentence(book: Path) -> None:
-    """Each has several paragraphs, lines or sentences, or a figure."""
+    """Below its heading and the question repeated, each has several sentences, or a figure."""
     with driven() as browser, watched(browser, book / "slides.html", width=1280) as tab:
         lone = tab.evaluate(
-            """[...document.querySelectorAll(".slide")].filter((one) => {
-              const parts = [...one.querySelectorAll(":is(p, li, h2):not(.where)")];
-              const ends = parts.map((part) => part.textContent.split(/[.?!:](?:\\s|$)/).length);
-              return !one.querySelector("figure") && ends.reduce((a, b) => a + b, 0) < 4;
+            """[...document.querySelectorAll(".slide:not(.title)")].filter((one) => {
+              const parts = [...one.querySelectorAll(":is(p, li):not(.where, .soft, li p)")];
+              const texts = parts.map((part) => part.textContent.trim());
+              const sentences = texts.flatMap((text) => text.split(/[.?!:]\\s+/));
+              return !one.querySelector("figure") && sentences.length < 2;
             }).map((one) => one.id)"""
         )
         assert lone == []

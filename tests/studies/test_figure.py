@@ -27,7 +27,7 @@ from regard.studies.figure import (
     log_chart,
     series,
 )
-from regard.studies.render import to_png, to_svg
+from regard.studies.render import to_panels, to_png, to_svg
 
 CHART = Chart(
     series=[
@@ -127,6 +127,36 @@ def test_a_legend_that_charts_share_is_shown_once() -> None:
     other = Chart(series=[series([0, 1], [0, 1], "formula")])
     assert shown(CHART, CHART).count("formula") == 1
     assert shown(CHART, other).count("formula") == 2
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_text_of_a_panel_is_readable_as_wide_as_a_phone(columns: int) -> None:
+    """At 9 pixels or more, on the 318 pixels that a page of 390 leaves to a figure."""
+    panels: list[Panel] = [CHART, MAP, GRAPH, BARS]
+    figure = Figure(panels=panels[:columns], caption="narrow")
+    for svg in to_panels(figure, "narrow"):
+        width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
+        assert width is not None
+        sizes = [float(size) for size in re.findall(r"font-size:([\d.]+)px", svg)]
+        assert min(sizes) * 318 / float(width[1]) >= 9
+
+
+def test_panels_share_a_legend_or_a_scale_which_comes_last() -> None:
+    def texts(*panels: Panel) -> list[list[str]]:
+        several = to_panels(Figure(panels=list(panels), caption="shared"), "shared")
+        return [re.findall(r"<text[^>]*>([^<]*)</text>", svg) for svg in several]
+
+    first, second, legend = texts(BARS, BARS)
+    assert legend == ["first", "second"]
+    assert "first" not in [*first, *second]
+    first, second, scale = texts(MAP, MAP)
+    assert "weight" in scale
+    assert "weight" not in [*first, *second]
+    apart = texts(MAP, CHART, BARS)
+    assert len(apart) == 3
+    assert "weight" in apart[0]
+    assert "formula" in apart[1]
+    assert "second" in apart[2]
 
 
 def test_missing_values_and_log_scales_are_drawn() -> None:

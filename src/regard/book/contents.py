@@ -36,8 +36,8 @@ class Results:
     """Everything that ran for the book."""
 
     findings: Mapping[str, Finding]
-    figures: Mapping[str, str]
-    """SVG of each finding."""
+    figures: Mapping[str, Sequence[str]]
+    """SVG elements of each finding's figure: panels, and the legend that they share."""
     proofs: Mapping[str, Proof]
 
 
@@ -162,7 +162,7 @@ def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = i
         for name in DERIVATIONS
         if not only or any(name in derivations_of(part) for part in parts)
     }
-    figures = {name: finding.svg() for name, finding in findings.items()}
+    figures = {name: finding.panels() for name, finding in findings.items()}
     lessons = () if only else all_lessons()
     return arrange(parts, Results(findings, figures, proofs), lessons)
 

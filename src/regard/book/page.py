@@ -1,9 +1,7 @@
 """The book as HTML: a page, slides, and one finding for a notebook."""
 
-import re
 from base64 import b64encode
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from regard.book.formula_text import formula_text, with_formulas
 from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
+from regard.book.panels import first_figure, is_wide, same_figure, with_clips_apart
 from regard.book.predictions import PREDICTIONS
 from regard.book.sliders import SLIDERS, Slider
 from regard.book.slides import make_slides
@@ -44,12 +43,8 @@ _KINDS = {
     "look": "Observation",
     "program": "Programming",
 }
-_VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
-_CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
 GENERATOR = b'<meta name="generator" content="regard book">'
 """Part of each page, by which it is recognized."""
-WIDE = 2.7
-"""A figure of this width, in heights, is below its text on a slide."""
 BESIDE = 560
 """Most letters beside or above a figure on a slide; a longer caption is left out."""
 
@@ -95,7 +90,7 @@ def book_html(book: Book) -> str:
         script=script,
         policy=_policy(script, page_script()),
     )  # fmt: skip
-    return _with_clips_apart(page)
+    return with_clips_apart(page)
 
 
 def slides_html(book: Book) -> str:
@@ -116,7 +111,9 @@ def slides_html(book: Book) -> str:
 def finding_html(finding: Finding) -> str:
     """Return one finding, styled for a notebook."""
     template = _environment().get_template("notebook.html")
-    return template.render(finding=finding, svg=finding.svg(), corrections=corrections_of(finding))
+    return template.render(
+        finding=finding, panels=finding.panels(), corrections=corrections_of(finding)
+    )
 
 
 def _policy(*scripts: str) -> str:
@@ -131,38 +128,6 @@ def _static(name: str) -> str:
 def _font() -> str:
     """STIX Two Math as base64; its license is beside it."""
     return b64encode((files("regard.book") / "static" / "STIXTwoMath.woff").read_bytes()).decode()
-
-
-def _first_figure(finding: Finding, svg: str) -> Markup:
-    """Label a finding's figure, so that others on the page may refer to it."""
-    return Markup(svg.replace("<svg ", f'<svg id="figure-{finding.study.name}" ', 1))
-
-
-def _same_figure(finding: Finding, svg: str) -> Markup:
-    """Return the figure once more, by reference."""
-    box = _VIEW_BOX.search(svg)
-    assert box is not None
-    return Markup(
-        f'<svg role="img" aria-label="{escape(finding.caption, quote=True)}" {box[0]}>'
-        f'<use href="#figure-{finding.study.name}" width="100%" height="100%"/></svg>'
-    )
-
-
-def _with_clips_apart(page: str) -> str:
-    """Move the clip paths of all figures to an element that is never hidden.
-
-    A browser ignores those of a hidden figure where it draws the figure once more.
-    """
-    clips = "".join(_CLIP.findall(page))
-    apart = f'<svg class="clips" width="0" height="0" aria-hidden="true">{clips}</svg>\n</body>'
-    return _CLIP.sub("", page).replace("</body>", apart)
-
-
-def _is_wide(svg: str) -> bool:
-    """Whether a figure is too wide to stand beside text."""
-    box = _VIEW_BOX.search(svg)
-    assert box is not None
-    return float(box[1]) > WIDE * float(box[2])
 
 
 def _counted(n: int, name: str) -> str:
@@ -213,12 +178,12 @@ def _environment() -> jinja2.Environment:
         "find_exercise": find_exercise,
         "framed": lambda view: Markup(in_notebook(view)),
         "inert": lambda data: Markup(inert(data)),
-        "first_figure": _first_figure,
-        "same_figure": _same_figure,
+        "first_figure": first_figure,
+        "same_figure": same_figure,
         "fits": _fits,
         "formula_text": formula_text,
         "with_formulas": with_formulas,
-        "is_wide": _is_wide,
+        "is_wide": is_wide,
         "start": _start,
     }
     environment.globals |= {

@@ -334,6 +334,12 @@ class Finding(_Stored, frozen=True, kw_only=True):
 
         return to_svg(self.figure, self.study.name)
 
+    def panels(self) -> list[str]:
+        """Draw the panels of the figure as SVG elements, and the legend that they share last."""
+        from regard.studies.render import to_panels
+
+        return to_panels(self.figure, self.study.name)
+
     def png(self) -> bytes:
         """Draw the figure as PNG on a white background."""
         from regard.studies.render import to_png

@@ -43,8 +43,13 @@ _FORMATS: dict[Style, str] = {
 """Matplotlib's formats."""
 _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
 """Width of a figure by panels per row, in inches."""
+_PANEL_WIDTHS = {1: 4.4, 2: 3.8, 3: 3.2, 4: 2.3}
+"""Width of a panel that is drawn alone, by panels per row, in inches."""
+_KEY_WIDTH = 4.4
+"""Width of a legend or color scale that is drawn alone, in inches: that of a phone."""
 _LETTERS = 12
 """Number of letters per inch."""
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SEPARATED = 32
 """Maximum number of rows or columns for which lines separate the cells."""
 
@@ -61,21 +66,85 @@ def to_png(figure: Figure) -> bytes:
         return drawing.to_png(made)
 
 
+def to_panels(figure: Figure, name: str) -> list[str]:
+    """Return an SVG element for each panel, and one for a legend or color scale that they share.
+
+    A page puts them side by side, or below each other if it is narrow.
+    """
+    width = _PANEL_WIDTHS[min(_columns(figure), 4)]
+    height = max(map(_height, figure.panels))
+    own_legends = not _share_legend(figure.panels)
+    own_scales = not _share_scale(figure.panels)
+    panels = []
+    for number, panel in enumerate(figure.panels, 1):
+        alone = Figure(panels=[panel], caption=panel.title or figure.caption)
+        with _panels(alone, width, height) as (made, axes):
+            if own_scales:
+                _add_color_bars(made, axes, alone.panels)
+            if own_legends:
+                _add_own_legends(axes)
+            panels.append(drawing.to_svg(made, alone.caption, name=f"{name}-{number}"))
+    if not own_legends:
+        panels.append(_legend(figure.panels, f"{name}-legend"))
+    if not own_scales:
+        panels.append(_color_scale(figure.panels, f"{name}-scale"))
+    return panels
+
+
+def _legend(panels: Sequence[Panel], name: str) -> str:
+    """Return the legend that panels share as an SVG element."""
+    first = next(panel for panel in panels if _labels(panel))
+    with _panels(Figure(panels=[first], caption=""), 1, 1) as (_, axes):
+        handles, labels = axes[0].get_legend_handles_labels()
+    with drawing.panels(width=_KEY_WIDTH) as (made, (place,)):
+        place.set_axis_off()
+        for columns in range(min(4, len(labels)), 0, -1):
+            legend = made.legend(handles, labels, loc="center", ncols=columns)
+            box = legend.get_window_extent()
+            if box.width <= made.bbox.width or columns == 1:
+                break
+            legend.remove()
+        made.set_size_inches(_KEY_WIDTH, box.height / made.dpi)
+        return drawing.to_svg(made, "legend", name=name)
+
+
+def _color_scale(panels: Sequence[Panel], name: str) -> str:
+    """Return the color scale that heat maps share as an SVG element."""
+    strongest, signed, unit = next(_scale(one) for one in panels if isinstance(one, HeatMap))
+    height = 0.6 if unit else 0.4
+    with drawing.panels(width=_KEY_WIDTH, height=height) as (made, (axes,)):
+        drawing.color_scale(axes, strongest=strongest, signed=signed, label=unit)
+        return drawing.to_svg(made, "color scale", name=name)
+
+
 @contextmanager
 def _drawn(figure: Figure) -> Iterator[matplotlib.figure.Figure]:
-    columns = figure.columns or len(figure.panels)
+    columns = _columns(figure)
+    height = ceil(len(figure.panels) / columns) * max(map(_height, figure.panels))
+    with _panels(figure, _WIDTHS.get(columns, 10.4), height) as (made, axes):
+        _add_color_bars(made, axes, figure.panels)
+        _add_legends(made, axes, figure.panels)
+        yield made
+
+
+@contextmanager
+def _panels(
+    figure: Figure, width: float, height: float
+) -> Iterator[tuple[matplotlib.figure.Figure, list[Axes]]]:
+    """Yield the figure without legends and color bars, and its axes; sizes in inches."""
+    columns = _columns(figure)
     rows = ceil(len(figure.panels) / columns)
-    height = rows * max(map(_height, figure.panels))
-    width = _WIDTHS.get(columns, 10.4)
     with drawing.panels(columns, rows, width=width, height=height) as (made, axes):
         for panel, each in zip(_escaped(figure).panels, axes, strict=False):
             each.set_title(panel.title)
             _draw(panel, each)
         for empty in axes[len(figure.panels) :]:
             empty.set_axis_off()
-        _add_color_bars(made, axes, figure.panels)
-        _add_legends(made, axes, figure.panels)
-        yield made
+        yield made, axes
+
+
+def _columns(figure: Figure) -> int:
+    return figure.columns or len(figure.panels)
 
 
 def _escaped(figure: Figure) -> Figure:
@@ -126,11 +195,16 @@ def _name_places(names: Sequence[str], axes: Axes) -> None:
     ]
     axes.set_xticks(range(len(names)), wrapped)
     letters = sum(2 + max(map(len, name.splitlines()), default=0) for name in wrapped)
+    if letters > _letters_across(axes):
+        axes.tick_params(axis="x", labelrotation=60)
+
+
+def _letters_across(axes: Axes) -> float:
+    """Return the number of letters as wide as a panel."""
     figure, place = axes.get_figure(root=True), axes.get_subplotspec()
     assert figure is not None
     assert place is not None
-    if letters > _LETTERS * figure.get_figwidth() / place.get_gridspec().ncols:
-        axes.tick_params(axis="x", labelrotation=60)
+    return _LETTERS * figure.get_figwidth() / place.get_gridspec().ncols
 
 
 def _color(index: int | None) -> str:
@@ -188,11 +262,21 @@ def _draw_line(line: Line, axes: Axes) -> None:
 
 
 def _label_decades(axes: Axes) -> None:
-    """Label more ticks of a logarithmic y axis that spans few powers of ten."""
-    low, high = axes.get_ylim()
-    if axes.get_yscale() == "log" and log10(high / low) < 2:
-        axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    """Label powers of ten; more ticks of a logarithmic axis that spans few of them."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() != "log" or not isinstance(axis.get_major_locator(), LogLocator):
+            continue
+        low, high = sorted(axis.get_view_interval())
+        if log10(high / low) < 2:
+            axis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
+        else:
+            axis.set_major_formatter(_power_of_ten)
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _power_of_ten(value: float, _: float) -> str:
+    """Return a power of ten with a superscript of the font, as large as other text."""
+    return "10" + str(round(log10(value))).translate(_SUPERSCRIPTS)
 
 
 def _draw_heat_map(heat_map: HeatMap, axes: Axes) -> None:
@@ -205,9 +289,14 @@ def _draw_heat_map(heat_map: HeatMap, axes: Axes) -> None:
     axes.set(xlabel=heat_map.x, ylabel=heat_map.y)
     axes.set_xticks(range(len(heat_map.columns)), heat_map.columns)
     axes.set_yticks(range(len(heat_map.rows)), heat_map.rows)
+    beside = max(map(len, heat_map.rows), default=0)
+    if beside + sum(1 + len(name) for name in heat_map.columns) > _letters_across(axes):
+        axes.tick_params(axis="x", labelrotation=90)
     if heat_map.written:
+        narrow = beside + 5 * columns > _letters_across(axes)  # a value has four letters
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
         for (row, column), value in np.ndenumerate(values):
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=9)
+            axes.text(column, row, f"{value:.2f}", rotation=90 * narrow, **style)
 
 
 def _draw_graph(graph: Graph, axes: Axes) -> None:
@@ -235,10 +324,16 @@ def _add_color_bars(
         for panel, each in zip(panels, axes, strict=False)
         if isinstance(panel, HeatMap)
     ]
-    if len({scale for scale, _ in groups}) == 1 and len(groups) == len(panels):
+    if _share_scale(panels):
         groups = [(groups[0][0], list(axes[: len(panels)]))]
     for (most, signed, unit), beside in groups:
         drawing.color_bar(made, beside, strongest=most, signed=signed, label=unit)
+
+
+def _share_scale(panels: Sequence[Panel]) -> bool:
+    """Whether several panels are heat maps with the same scale."""
+    scales = {_scale(panel) if isinstance(panel, HeatMap) else None for panel in panels}
+    return len(panels) > 1 and len(scales) == 1 and None not in scales
 
 
 def _scale(heat_map: HeatMap) -> tuple[float, bool, str]:
@@ -250,14 +345,28 @@ def _add_legends(
     made: matplotlib.figure.Figure, axes: Sequence[Axes], panels: Sequence[Panel]
 ) -> None:
     """Add a legend below all charts if they share one, or if bars take the space; else in each."""
-    legends = [(each, *each.get_legend_handles_labels()) for each in axes]
-    legends = [legend for legend in legends if legend[2]]
-    names = {tuple(labels) for _, _, labels in legends}
-    charts = sum(isinstance(panel, Chart) for panel in panels)
-    crowded = any(isinstance(panel, Chart) and len(panel.bars) > 1 for panel in panels)
-    if len(names) == 1 and (crowded or charts > 1):
-        _, handles, labels = legends[0]
-        made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
-    else:
-        for each, *_ in legends:
-            each.legend(fontsize=8)
+    if not _share_legend(panels):
+        _add_own_legends(axes)
+        return
+    found = (each.get_legend_handles_labels() for each in axes)
+    handles, labels = next(legend for legend in found if legend[1])
+    made.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+
+
+def _add_own_legends(axes: Sequence[Axes]) -> None:
+    for each in axes:
+        if each.get_legend_handles_labels()[1]:
+            each.legend(fontsize=9)
+
+
+def _share_legend(panels: Sequence[Panel]) -> bool:
+    """Whether one legend stands below all: charts share it, or bars take the space."""
+    charts = [panel for panel in panels if isinstance(panel, Chart)]
+    crowded = any(len(chart.bars) > 1 for chart in charts)
+    return len({_labels(panel) for panel in panels} - {()}) == 1 and (crowded or len(charts) > 1)
+
+
+def _labels(panel: Panel) -> tuple[str, ...]:
+    """Return the entries of a panel's legend."""
+    marks = (*panel.series, *panel.bars) if isinstance(panel, Chart) else ()
+    return tuple(mark.label for mark in marks if mark.label)
