@@ -146,8 +146,8 @@ def test_panels_share_a_legend_or_a_scale_which_comes_last() -> None:
         several = to_panels(Figure(panels=list(panels), caption="shared"), "shared")
         return [re.findall(r"<text[^>]*>([^<]*)</text>", svg) for svg in several]
 
-    first, second, legend = texts(BARS, BARS)
-    assert legend == ["first", "second"]
+    first, second, *legend = texts(BARS, BARS)
+    assert legend == [["first"], ["second"]]
     assert "first" not in [*first, *second]
     first, second, scale = texts(MAP, MAP)
     assert "weight" in scale

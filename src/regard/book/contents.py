@@ -37,7 +37,7 @@ class Results:
 
     findings: Mapping[str, Finding]
     figures: Mapping[str, Sequence[str]]
-    """SVG elements of each finding's figure: panels, and the legend that they share."""
+    """SVG elements of each finding's figure: panels, then the legend or scale they share."""
     proofs: Mapping[str, Proof]
 
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from regard.studies.finding import Finding
 
 _BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_SIZE = re.compile(r'width="[^"]*" height="[^"]*" viewBox="[^"]*"')
 _LABEL = re.compile(r'aria-label="[^"]*"')
 _CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
 WIDE = 2.7
@@ -27,7 +28,7 @@ def first_figure(finding: Finding, panels: Sequence[str]) -> Markup:
 def same_figure(finding: Finding, panels: Sequence[str]) -> Markup:
     """Return the figure once more, by reference."""
     again = [
-        f'<svg role="img" {_found(_LABEL, svg)[0]} {_found(_BOX, svg)[0]}>'
+        f'<svg role="img" {_found(_LABEL, svg)[0]} {_found(_SIZE, svg)[0]}>'
         f'<use href="#{_id(finding, place)}" width="100%" height="100%"/></svg>'
         for place, svg in enumerate(panels)
     ]
@@ -56,9 +57,9 @@ def _arranged(finding: Finding, panels: Sequence[str]) -> Markup:
     columns, rows = _grid(finding)
     least = float(_found(_BOX, panels[0])[1])
     n = len(finding.figure.panels)
-    keys = (svg.replace("<svg ", '<svg class="legend" ', 1) for svg in panels[n:])
     style = f"--columns: {columns}; --rows: {rows}; --least: {least:.0f}px"
-    return Markup(f'<div class="panels" style="{style}">{"".join([*panels[:n], *keys])}</div>')
+    legend = f'<div class="legend">{"".join(panels[n:])}</div>' if panels[n:] else ""
+    return Markup(f'<div class="panels" style="{style}">{"".join(panels[:n])}{legend}</div>')
 
 
 def _grid(finding: Finding) -> tuple[int, int]:

@@ -335,7 +335,7 @@ class Finding(_Stored, frozen=True, kw_only=True):
         return to_svg(self.figure, self.study.name)
 
     def panels(self) -> list[str]:
-        """Draw the panels of the figure as SVG elements, and the legend that they share last."""
+        """Draw the panels of the figure as SVG elements, then the legend or scale they share."""
         from regard.studies.render import to_panels
 
         return to_panels(self.figure, self.study.name)

@@ -45,8 +45,8 @@ _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
 """Width of a figure by panels per row, in inches."""
 _PANEL_WIDTHS = {1: 4.4, 2: 3.8, 3: 3.2, 4: 2.3}
 """Width of a panel that is drawn alone, by panels per row, in inches."""
-_KEY_WIDTH = 4.4
-"""Width of a legend or color scale that is drawn alone, in inches: that of a phone."""
+_SCALE_WIDTH = 4.4
+"""Width of a color scale that is drawn alone, in inches: that of a phone."""
 _LETTERS = 12
 """Number of letters per inch."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -67,7 +67,7 @@ def to_png(figure: Figure) -> bytes:
 
 
 def to_panels(figure: Figure, name: str) -> list[str]:
-    """Return an SVG element for each panel, and one for a legend or color scale that they share.
+    """Return an SVG element for each panel, then of what they share: legend entries, or a scale.
 
     A page puts them side by side, or below each other if it is narrow.
     """
@@ -85,34 +85,32 @@ def to_panels(figure: Figure, name: str) -> list[str]:
                 _add_own_legends(axes)
             panels.append(drawing.to_svg(made, alone.caption, name=f"{name}-{number}"))
     if not own_legends:
-        panels.append(_legend(figure.panels, f"{name}-legend"))
+        panels += _legend(figure.panels, f"{name}-legend")
     if not own_scales:
         panels.append(_color_scale(figure.panels, f"{name}-scale"))
     return panels
 
 
-def _legend(panels: Sequence[Panel], name: str) -> str:
-    """Return the legend that panels share as an SVG element."""
+def _legend(panels: Sequence[Panel], name: str) -> list[str]:
+    """Return the entries of the legend that panels share as SVG elements."""
     first = next(panel for panel in panels if _labels(panel))
     with _panels(Figure(panels=[first], caption=""), 1, 1) as (_, axes):
         handles, labels = axes[0].get_legend_handles_labels()
-    with drawing.panels(width=_KEY_WIDTH) as (made, (place,)):
-        place.set_axis_off()
-        for columns in range(min(4, len(labels)), 0, -1):
-            legend = made.legend(handles, labels, loc="center", ncols=columns)
-            box = legend.get_window_extent()
-            if box.width <= made.bbox.width or columns == 1:
-                break
-            legend.remove()
-        made.set_size_inches(_KEY_WIDTH, box.height / made.dpi)
-        return drawing.to_svg(made, "legend", name=name)
+    entries = []
+    for number, (handle, label) in enumerate(zip(handles, labels, strict=True), 1):
+        with drawing.panels() as (made, (place,)):
+            place.set_axis_off()
+            box = made.legend([handle], [label], loc="center", borderpad=0.2).get_window_extent()
+            made.set_size_inches(box.width / made.dpi, box.height / made.dpi)
+            entries.append(drawing.to_svg(made, label, name=f"{name}-{number}"))
+    return entries
 
 
 def _color_scale(panels: Sequence[Panel], name: str) -> str:
     """Return the color scale that heat maps share as an SVG element."""
     strongest, signed, unit = next(_scale(one) for one in panels if isinstance(one, HeatMap))
     height = 0.6 if unit else 0.4
-    with drawing.panels(width=_KEY_WIDTH, height=height) as (made, (axes,)):
+    with drawing.panels(width=_SCALE_WIDTH, height=height) as (made, (axes,)):
         drawing.color_scale(axes, strongest=strongest, signed=signed, label=unit)
         return drawing.to_svg(made, "color scale", name=name)
 
