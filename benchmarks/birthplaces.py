@@ -95,7 +95,7 @@ def main() -> None:
         found[name] = sorted([*others, score], key=itemgetter("seed"))
         ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
         write_file(place, (json.dumps(ordered, indent=1) + "\n").encode())
-    print("| | accuracy | by seed | steps | training |\n|---|---|---|---|---|")
+    print("| variant | accuracy | by seed | steps | training |\n|---|---|---|---|---|")
     for name in VARIANTS:
         if name in found:
             print(row(name, found[name]))

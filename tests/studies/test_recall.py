@@ -210,7 +210,7 @@ def test_all_models_know_the_same_words(found: Recall) -> None:
 
 def test_text_alone_is_read_as_often_as_text_among_questions(found: Recall) -> None:
     text_only = Run.load(found.arms[PRETRAINED].path.parent / "text-only")
-    assert text_only.origin["steps"] == round(0.7 * 6)
+    assert text_only.origin["steps"] == round(0.8 * 6)
     assert text_only.origin["questions"] == 0
 
 
