@@ -15,10 +15,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 import regard
 from regard import edits
 from regard.evaluation.answers import Answer, answer
 from regard.metrics import auroc
+from regard.runs.recipes import RECIPES
 from regard.runs.run import Run, load
 from regard.tasks.examples import Example
 from regard.tasks.world import World, WorldConfig, make_world
@@ -51,11 +54,8 @@ class Answered(NamedTuple):
         return f"{self.accuracy:.2f} | {sure[0]:.2f} | {sure[1]:.2f} | {self.auroc:.2f}"
 
 
-WITHOUT_CLOZES = (
-    *("objective.next_token=0.7", "objective.clozes=0", "objective.cloze_relevance=0"),
-    *("objective.questions=0.3", "training.steps=1600"),
-)
-"""The text is read from left to right alone, so that places are learned from whole sentences."""
+WITHOUT_CLOZES = replace(RECIPES["demo"], objective=RECIPES["world"].objective)
+"""Places are learned from whole sentences."""
 
 
 def trained(pattern: str, seed: int, world: World, out: Path) -> Run:
@@ -67,8 +67,8 @@ def trained(pattern: str, seed: int, world: World, out: Path) -> Run:
         world.documents,
         out=folder,
         questions=world.questions("qa_train"),
-        recipe="demo",
-        settings=[f"seed={seed}", f"model.pattern={pattern}", *WITHOUT_CLOZES],
+        recipe=WITHOUT_CLOZES,
+        settings=[f"seed={seed}", f"model.pattern={pattern}", "training.steps=1600"],
         index=False,
     )
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from math import ceil
 
 from markupsafe import Markup
 
@@ -37,7 +36,7 @@ def same_figure(finding: Finding, panels: Sequence[str]) -> Markup:
 
 def is_wide(finding: Finding, panels: Sequence[str]) -> bool:
     """Return whether a figure is too wide to stand beside text."""
-    columns, rows = _grid(finding)
+    columns, rows = finding.figure.grid
     box = _found(_BOX, panels[0])
     return columns * float(box[1]) > WIDE * rows * float(box[2])
 
@@ -54,19 +53,12 @@ def with_clips_apart(page: str) -> str:
 
 def _arranged(finding: Finding, panels: Sequence[str]) -> Markup:
     """Return panels in a grid; a legend that they share spans all columns."""
-    columns, rows = _grid(finding)
+    columns, rows = finding.figure.grid
     least = float(_found(_BOX, panels[0])[1])
     n = len(finding.figure.panels)
     style = f"--columns: {columns}; --rows: {rows}; --least: {least:.0f}px"
     legend = f'<div class="legend">{"".join(panels[n:])}</div>' if panels[n:] else ""
     return Markup(f'<div class="panels" style="{style}">{"".join(panels[:n])}{legend}</div>')
-
-
-def _grid(finding: Finding) -> tuple[int, int]:
-    """Return the numbers of columns and rows."""
-    n = len(finding.figure.panels)
-    columns = finding.figure.columns or n
-    return columns, ceil(n / columns)
 
 
 def _id(finding: Finding, place: int) -> str:

@@ -148,6 +148,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     columns: int | None = None
     """Panels per row; by default all."""
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Number of columns and rows of panels."""
+        columns = self.columns or len(self.panels)
+        return columns, math.ceil(len(self.panels) / columns)
+
 
 class Drawing(NamedTuple):
     """A figure without its caption, which is a paragraph of the study's docstring."""

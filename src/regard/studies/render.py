@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from math import ceil, log10, nan
+from math import log10, nan
 from typing import Any, TypeAlias
 
 import matplotlib.figure
@@ -71,7 +71,7 @@ def to_panels(figure: Figure, name: str) -> list[str]:
 
     A page puts them side by side, or below each other if it is narrow.
     """
-    width = _PANEL_WIDTHS[min(_columns(figure), 4)]
+    width = _PANEL_WIDTHS[min(figure.grid[0], 4)]
     height = max(map(_height, figure.panels))
     own_legends = not _share_legend(figure.panels)
     own_scales = not _share_scale(figure.panels)
@@ -117,8 +117,8 @@ def _color_scale(panels: Sequence[Panel], name: str) -> str:
 
 @contextmanager
 def _drawn(figure: Figure) -> Iterator[matplotlib.figure.Figure]:
-    columns = _columns(figure)
-    height = ceil(len(figure.panels) / columns) * max(map(_height, figure.panels))
+    columns, rows = figure.grid
+    height = rows * max(map(_height, figure.panels))
     with _panels(figure, _WIDTHS.get(columns, 10.4), height) as (made, axes):
         _add_color_bars(made, axes, figure.panels)
         _add_legends(made, axes, figure.panels)
@@ -130,8 +130,7 @@ def _panels(
     figure: Figure, width: float, height: float
 ) -> Iterator[tuple[matplotlib.figure.Figure, list[Axes]]]:
     """Yield the figure without legends and color bars, and its axes; sizes in inches."""
-    columns = _columns(figure)
-    rows = ceil(len(figure.panels) / columns)
+    columns, rows = figure.grid
     with drawing.panels(columns, rows, width=width, height=height) as (made, axes):
         for panel, each in zip(_escaped(figure).panels, axes, strict=False):
             each.set_title(panel.title)
@@ -139,10 +138,6 @@ def _panels(
         for empty in axes[len(figure.panels) :]:
             empty.set_axis_off()
         yield made, axes
-
-
-def _columns(figure: Figure) -> int:
-    return figure.columns or len(figure.panels)
 
 
 def _escaped(figure: Figure) -> Figure:
