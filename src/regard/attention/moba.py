@@ -6,12 +6,11 @@ from math import inf
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import chosen_blocks, reference
-from regard.attention.backends import is_plain_causal, masked, repeat_kv
+from regard.attention.backends import is_plain_causal, repeat_kv
 from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.mask import Mask
@@ -212,9 +211,9 @@ class MoBA(Softmax):
         number = sums.shape[2] if compiling else -(-cache.longest // self.block_size)
         if number <= self.blocks:
             return self._attend_cache(query, cache, before, bias)
-        means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
         if query.shape[2] == 1 and cache.is_even and bias is None and not compiling:
-            return self._attend_from_last(query, cache, means[:, :, :-1])
+            return self._attend_from_last(query, cache, sums[:, :, : number - 1])
+        means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
         positions = before.positions(query.shape[2])
         own = positions[:, None, :, None] // self.block_size
         each = torch.arange(number, device=query.device)
@@ -225,22 +224,29 @@ class MoBA(Softmax):
         seen = seen & blocks[..., slots // self.block_size]
         return self._attend_seen(query, cache, before, seen, bias)
 
-    def _attend_from_last(self, query: Tensor, cache: KeyValueCache, means: Keys) -> Tensor:
-        """Return attention of the last tokens of rows of one length; `means` of earlier blocks."""
-        long = self.blocks == 1 or cache.longest >= LONG * self.blocks * self.block_size
-        slots = self._chosen_slots(query, means, cache.longest) if long else None
-        if slots is not None:
-            return self._attend_slots(query, cache, slots)
+    def _attend_from_last(self, query: Tensor, cache: KeyValueCache, sums: Keys) -> Tensor:
+        """Return attention of the last tokens of rows of one length; `sums` of earlier blocks."""
+        if self.blocks == 1 or cache.longest >= LONG * self.blocks * self.block_size:
+            means = repeat_kv(sums / self.block_size, query.shape[1])
+            slots = self._chosen_slots(query, means, cache.longest)
+            if slots is not None:
+                return self._attend_slots(query, cache, slots)
+        return self._attend_all_scores(query, cache, sums.shape[2])
+
+    def _attend_all_scores(self, query: Tensor, cache: KeyValueCache, earlier: int) -> Tensor:
+        """Return attention of the last tokens, from the scores of all keys.
+
+        Of few keys, this takes less time than means of blocks: q·k̄ is the mean of the q·k.
+        """
+        keys, values = (at_least_float32(repeat_kv(x, query.shape[1])) for x in cache.filled())
         with without_autocast(query):
-            scores = at_least_float32(query) @ means.mT
-        least = just_below(scores.topk(self.blocks - 1).values[..., -1:])
-        barred = torch.where(scores < least, -inf, 0.0)
-        added = F.pad(barred, (0, 1)).unsqueeze(-1).expand(-1, -1, -1, -1, self.block_size)
-        keys, values = cache.filled()
-        added = added.flatten(3)[..., : cache.longest].to(keys.dtype)
-        scale = self.scale(query.shape[-1])
-        out = masked(query.to(keys.dtype), keys, values, None, added, scale=scale)
-        return out.to(query.dtype)
+            scores = query.to(keys.dtype) @ keys.mT
+            blocks = scores[..., : earlier * self.block_size].unflatten(-1, (earlier, -1))
+            means = blocks.mean(-1, keepdim=True)
+            least = just_below(means.topk(self.blocks - 1, dim=-2).values[..., -1:, :])
+            blocks.masked_fill_(means < least, -inf)
+            weights = scores.mul_(self.scale(query.shape[-1])).softmax(-1)
+            return (weights @ values).to(query.dtype)
 
     def _chosen_slots(
         self, query: Queries, means: Keys, length: int
