@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from regard.environment import ExecutionEnvironment
+from regard.errors import RegardError
 from regard.files import write_file
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
 from regard.studies.stages import choose_stages
@@ -90,7 +91,11 @@ def main() -> None:
     found = json.loads(place.read_text()) if place.exists() else {}
     environment = ExecutionEnvironment.choose("auto", "auto")
     for name, seed in itertools.product(given.only or VARIANTS, given.seed or [0]):
-        score = tried(name, seed, given.runs, environment)
+        try:
+            score = tried(name, seed, given.runs, environment)
+        except RegardError as error:
+            print(error, file=sys.stderr)
+            sys.exit(error.exit_code)
         others = [other for other in found.get(name, []) if other["seed"] != seed]
         found[name] = sorted([*others, score], key=itemgetter("seed"))
         ordered = {variant: found[variant] for variant in VARIANTS if variant in found}
