@@ -76,7 +76,7 @@ def test_edits_and_effects_are_those_of_the_imported_run(regard: Command, folder
     assert "decoder.1.feedforward" in found.out
     file.write_text(edits.zero("decoder.9.heads.0").to_toml())
     refused(regard("look", f"hf:{model}", TEXT, "--edit", file), "decoder.9.heads.0")
-    refused(regard("effects", "hf:nowhere", "pairs.tsv"), "hf:nowhere: is neither a folder")
+    refused(regard("effects", "hf:nowhere", "pairs.tsv"), "hf:nowhere: is no folder")
 
 
 def test_patterns_are_listed_of_the_model_and_of_its_like_untrained(
@@ -124,7 +124,7 @@ def test_gradients_are_listed_where_there_is_a_head(
 def test_what_cannot_be_opened_is_refused_in_one_line(
     command: str, regard: Command, folder: Path
 ) -> None:
-    refused(regard(command, "hf:nowhere", TEXT), "hf:nowhere: is neither a folder", "--download")
+    refused(regard(command, "hf:nowhere", TEXT), "hf:nowhere: is no folder", "--download")
     refused(regard(command, f"hf:{folder}", TEXT), "no config.json")
     refused(regard(command, "hf:", TEXT), "hf:: ")
     refused(regard("look", "nowhere", TEXT), "is not a run folder")

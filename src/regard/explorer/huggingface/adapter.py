@@ -23,6 +23,8 @@ from regard.explorer.attention_maps import AttentionMap, Prediction, most_probab
 from regard.explorer.gradients import Gradient
 from regard.explorer.huggingface.loading import (
     cached_folder,
+    gguf_file,
+    load_gguf,
     load_model,
     load_tokenizer,
     local_folder,
@@ -56,12 +58,16 @@ class HuggingFaceModel:
     def load(
         name: str | Path, *, device: torch.device | str = "cpu", download: bool = False
     ) -> "HuggingFaceModel":
-        """Load the model from a folder, or by name from the local cache, which `download` may fill.
+        """Load the model from a folder or a GGUF file, or by name from the local cache.
+
+        `download` may fill the cache.
 
         Raises:
             UserError: it doesn't exist or can't be loaded.
         """
         require_transformers()
+        if file := gguf_file(name):
+            return HuggingFaceModel(file.stem, *load_gguf(file, device=torch.device(device)))
         local = local_folder(name)
         folder = local or cached_folder(str(name), download=download)
         model = load_model(folder, device=torch.device(device))

@@ -1,7 +1,9 @@
 """Load Hugging Face models and tokenizers from folders, without pickles and custom code."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
+from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +70,7 @@ def cached_folder(name: str, *, download: bool) -> Path:
         reason = (
             f"can't be downloaded: {str(error).splitlines()[0]}"
             if download
-            else "is neither a folder nor in Hugging Face's cache; name a folder, or add --download"
+            else "is no folder, no GGUF file and not in Hugging Face's cache; see --download"
         )
         raise UserError(f"hf:{name}: {reason}") from None
     return Path(found)
@@ -99,6 +101,33 @@ def load_model(folder: Path, *, device: torch.device) -> "PreTrainedModel":
         )
     loaded: PreTrainedModel = model.to(device).eval()
     return loaded
+
+
+def gguf_file(name: str | Path) -> Path | None:
+    """Return the GGUF file of that name, if there is one."""
+    place = Path(name)
+    return place if place.suffix == ".gguf" and place.is_file() else None
+
+
+def load_gguf(
+    file: Path, *, device: torch.device
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """Load the decoder and the tokenizer of a GGUF file; its weights are dequantized to float32.
+
+    Raises:
+        UserError: a package isn't installed, or the file can't be loaded.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for package in ("gguf", "accelerate"):
+        if find_spec(package) is None:
+            raise UserError(f"{file}: needs {package}; install it: pip install 'regard[gguf]'")
+    given: dict[str, Any] = {"gguf_file": file.name, **_OFFLINE}
+    # Its progress bar has no switch.
+    with quiet(), redirect_stderr(StringIO()), _errors_in_one_line(file, "model"):
+        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
+    return model.to(device).eval(), tokenizer
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":

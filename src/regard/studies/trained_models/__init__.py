@@ -10,6 +10,7 @@ from regard.studies.trained_models.heads_as_filters import heads_as_filters
 from regard.studies.trained_models.three_sentences import three_sentences
 from regard.studies.trained_models.head_patterns import head_patterns
 from regard.studies.trained_models.pretrained_heads import pretrained_heads
+from regard.studies.trained_models.pretrained_decoder import pretrained_decoder
 from regard.studies.trained_models.two_meanings import two_meanings
 from regard.studies.trained_models.structures import structures
 from regard.studies.trained_models.linear_probe import linear_probe

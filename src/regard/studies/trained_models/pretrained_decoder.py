@@ -1,0 +1,184 @@
+"""Attention patterns of the heads and layers of a pretrained decoder."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from msgspec import Meta
+from torch import Tensor
+
+from regard.explorer.attention_maps import AttentionMap
+from regard.explorer.head_scores import SINK, Head, head_scores
+from regard.explorer.huggingface.adapter import HuggingFaceModel
+from regard.explorer.induction import attend_repeated_sequence, induction_scores
+from regard.studies.figure import Drawing, chart, figure, series
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    informational,
+    table,
+)
+from regard.studies.study import Seed, study
+from regard.studies.trained_models.pretrained import Decoder, spans_of_words
+from regard.studies.trained_models.pretrained import pretrained_decoder as load_decoder
+from regard.studies.trained_models.sentences import Labeled, labeled_texts
+from regard.studies.trained_models.three_sentences import ACROSS, PRONOUN, SHORT, places_of
+
+QUANTITIES = {
+    "first": "weight on the first token",
+    "entropy": "entropy / ln i",
+    "distance": "mean distance in tokens",
+}
+Layers = Mapping[str, Float[Tensor, " layers"]]
+"""Each quantity by layer, averaged over its heads."""
+
+
+@study(trains=True)
+def pretrained_decoder(
+    decoder: Decoder = "",
+    texts: Annotated[int, Meta(ge=8, le=200)] = 48,
+    seed: Seed = 0,
+) -> EvidenceParts:
+    r"""What do the heads of a pretrained decoder attend to, and how do its layers differ?
+
+    No head attends to a later token. One head attends to the previous token, and another, where a
+    sequence repeats, to the token that followed last time. Before the verb, a head attends to the
+    subject across another noun. At least half of the heads give the first token a weight above 0.3;
+    its value adds little. With random weights, all heads are nearly uniform.
+
+    $$ \mathrm{induction}(h) = \frac{1}{m} \sum_{i = m + 1}^{2m} A^h_{i, i - m + 1} $$
+
+    The model was trained by others on text of the web, and its weights are quantized. It reads
+    generated texts of two sentences, such as "surely the old dogs near the house bark with Ada .
+    perhaps she looked …". A head for a word is chosen on one half of the texts and measured on the
+    other. For induction, m random tokens are read twice. The weight of a head on a token times the
+    norm of v W_O says how much the token adds.
+
+    Figure. Weight on the first token, entropy and distance by layer, averaged over heads and texts.
+    The first two layers attend broadly, two inner ones to near tokens, and most of the others to
+    the first token.
+
+    Args:
+        texts: number of texts
+    """
+    model = load_decoder(decoder)
+    read = labeled_texts(seed, "pretrained", texts)
+    maps = [_attention(model, text) for text in read]
+    heads = head_scores(maps)
+    later = max(float(layer.record.weights.triu(1).max()) for one in maps for layer in one.layers)
+    yield at_most("largest weight on a later token", later, 0)
+    yield from _first_token(heads, maps)
+    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
+    best = {
+        "previous token": torch.tensor([head.scores["previous"] for head in heads]),
+        "token after the last occurrence, in a repeated sequence": repeated["induction twice"],
+        "same token, in a repeated sequence": repeated["duplicate twice"],
+    }
+    for name, share in best.items():
+        yield at_least(f"{name}, best head", share.max(), 0.4)
+    yield from _words(read, maps)
+    layers = means_by_layer(heads)
+    yield from _layers(layers)
+    new = model.untrained()
+    fresh = head_scores([_attention(new, text) for text in read[:4]])
+    least = min(head.scores["entropy"] for head in fresh)
+    yield at_least("random weights: entropy of a head / ln i, least", least, 0.9)
+    columns = dict(layers) | {
+        f"{name}, best head": _by_layer(x, heads).amax(1) for name, x in best.items()
+    }
+    rows = zip(*(x.tolist() for x in columns.values()), strict=True)
+    yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
+    yield _drawn(layers)
+
+
+def _attention(model: HuggingFaceModel, text: Labeled) -> AttentionMap:
+    """Return the attention to a text."""
+    return model.attention_maps(text.text)[0]
+
+
+def _by_layer(each: Float[Tensor, " all"], heads: Sequence[Head]) -> Float[Tensor, "layers heads"]:
+    """Return the values of all heads, a row per layer."""
+    return each.view(len({head.layer for head in heads}), -1)
+
+
+def means_by_layer(heads: Sequence[Head]) -> Layers:
+    """Return each quantity, averaged over the heads of a layer."""
+    return {
+        name: _by_layer(torch.tensor([head.scores[score] for head in heads]), heads).mean(1)
+        for score, name in QUANTITIES.items()
+    }
+
+
+def _first_token(heads: Sequence[Head], maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+    """Yield how many heads attend to the first token, and how little its value adds."""
+    sinks = torch.tensor([head.scores["first"] > SINK for head in heads])
+    share = sinks.double().mean()
+    yield at_least(f"first token: share of heads with a weight above {SINK}", share, 0.5)
+    ratios = torch.stack([_norms_over_first(one) for one in maps]).mean(0)
+    name = "‖v W_O‖ of other tokens over the first's, median of these heads"
+    yield at_least(name, ratios[sinks].median(), 2)
+
+
+def _norms_over_first(one: AttentionMap) -> Float[Tensor, " heads"]:
+    """Return, for each head, the mean norm of v W_O of later tokens over that of the first."""
+    norms = torch.cat(
+        [layer.value_lengths for layer in one.layers if layer.value_lengths is not None]
+    )
+    return norms[:, 1:].mean(1) / norms[:, 0]
+
+
+def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+    """Yield the weight of the best head from one word to another, by form of the sentence."""
+    of_text = {id(text): _words_of(one) for text, one in zip(read, maps, strict=True)}
+    names = {
+        SHORT: "verb → subject",
+        ACROSS: "word before the verb → subject",
+        PRONOUN: "word before it → the name",
+    }
+    for form, places in places_of(read).items():
+        found = [(of_text[id(place.text)][:, place.query], place) for place in places]
+        shares = torch.stack([weights[:, place.key] for weights, place in found])
+        head = int(shares[::2].mean(0).argmax())
+        measured = shares[1::2, head].mean()
+        if form == ACROSS:
+            yield at_least(f"{form}: {names[form]}, best head", measured, 0.4)
+            own = torch.stack([weights[head, place.query] for weights, place in found])[1::2].mean()
+            yield informational(f"{form}: the same head → the noun between", own)
+        else:
+            yield informational(f"{form}: {names[form]}, best head", measured)
+
+
+def _words_of(one: AttentionMap) -> Float[Tensor, "heads words words"]:
+    """Return the weights of all heads between the words of a text."""
+    weights = torch.cat([layer.record.weights[0] for layer in one.layers])
+    return between_words(weights, one.keys)
+
+
+def between_words(
+    weights: Float[Tensor, "heads n n"], tokens: Sequence[str]
+) -> Float[Tensor, "heads words words"]:
+    """Return the weight from the last token of each word to all tokens of another."""
+    spans = spans_of_words(tokens)
+    last = [span.stop - 1 for span in spans]
+    return torch.stack([weights[:, last, span].sum(-1) for span in spans], -1)
+
+
+def _layers(layers: Layers) -> Iterator[Measurement]:
+    """Yield each quantity of the first layer, and the mean and the most of the others."""
+    for name, means in layers.items():
+        yield informational(f"{name}: first layer", means[0])
+        yield informational(f"{name}: mean of the others", means[1:].mean())
+        yield informational(f"{name}: most of the others", means[1:].max())
+
+
+def _drawn(layers: Layers) -> Drawing:
+    """Return a chart of each quantity by layer."""
+    return figure(
+        *(
+            chart(series(range(len(means)), means, style="line with dots"), x="layer", y=name)
+            for name, means in layers.items()
+        )
+    )
