@@ -92,7 +92,7 @@ def _singular(q: Tensor, k: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     problem=r"""Without softmax, $P = QK^\top / \sqrt h$ has rank $k \le h$. Find
 $C, D \in \mathbb{R}^{k \times n}$ with $PV = Q (CK)^\top D V$ for every $V$. Many pairs
 are right; yours is graded by the product $Q (CK)^\top D$.""",
-    explanation=r"With $P = U \Sigma W^\top$: $C = W^\top$ and $D = W^\top / \sqrt h$, because"
+    explanation=r"With $P = U \Sigma W^\top$: $C = W^\top / \sqrt h$ and $D = W^\top$, because"
     r" $P W W^\top = P$.",
     draw=_low_rank_scores,
     observe=lambda found, q, k, rank: q @ (found[0] @ k).T @ found[1],
@@ -100,8 +100,8 @@ are right; yours is graded by the product $Q (CK)^\top D$.""",
         Mistake(
             "You used the left singular vectors, U: project keys and values by the right ones.",
             lambda q, k, rank: (
-                _singular(q, k, rank)[0],
                 _singular(q, k, rank)[0] / len(q.T) ** 0.5,
+                _singular(q, k, rank)[0],
             ),
         ),
         Mistake(
@@ -118,7 +118,7 @@ def linear_projections(
     rank: of Q Kᵀ.
     """
     _, right = _singular(q, k, rank)
-    return right, right / math.sqrt(q.shape[1])
+    return right / math.sqrt(q.shape[1]), right
 
 
 def _with_hidden(rng: torch.Generator) -> Inputs:

@@ -35,15 +35,14 @@ def bias(
 ) -> EvidenceParts:
     r"""Where does a model's bias come from?
 
-    From its data, from its parent model, and from the metric: each of the three alone is
-    sufficient.
+    From its data and from its parent model, each of which is sufficient alone, and from the metric,
+    which amplifies what is frequent in the data.
 
     $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
     All questions are about people who occur in no text, so only bias can decide the answer. Data
     and metric are those of a model trained on questions alone. It names the most frequent place
-    more often than its share in the data (at nine of ten seeds, 0 to 9; at the other one, as
-    often). Sampled answers would preserve the share.
+    more often than its share in the data. Sampled answers would preserve the share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name, and

@@ -34,7 +34,7 @@ def projection(
 ) -> EvidenceParts:
     r"""Can keys and values be projected to a few rows, so that attention becomes linear?
 
-    Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ and D = Wᵀ/√h with k rows
+    Without softmax, exactly: if P = QKᵀ/√h = UΣWᵀ has rank k, then C = Wᵀ/√h and D = Wᵀ with k rows
     give PV = Q(CK)ᵀDV. With softmax, approximately: learned projections (Linformer) have a fraction
     of the error of random ones.
 
@@ -97,10 +97,10 @@ def _products(query: Vectors, key: Vectors, value: Vectors, rows: int) -> Iterat
     c = torch.linalg.svd(scores, full_matrices=False).Vh[:rows]
     ways: dict[str, tuple[Call, int]] = {
         "(QKᵀ)V": (lambda: query @ key.mT @ value, 2 * n * n * h),
-        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c, c / root), 4 * n * rows * h),
+        "Q(CK)ᵀDV": (lambda: projected(query, key, value, c / root, c), 4 * n * rows * h),
         "Q(KᵀV)": (lambda: query @ (key.mT @ value), 2 * n * h * h),
     }
-    narrow, regrouped = projected(query, key, value, c, c / root), query @ (key.mT @ value) / root
+    narrow, regrouped = projected(query, key, value, c / root, c), query @ (key.mT @ value) / root
     inside = Softmax()(*(x[None, None] for x in (query, c @ key, c @ value)))[0, 0]
     yield at_most("error of Q(CK)ᵀDV", relative_error(narrow, scores @ value), 1e-12)
     yield at_most("error of Q(KᵀV)/√h", relative_error(regrouped, scores @ value), 1e-12)

@@ -42,9 +42,10 @@ def truncation(
 ) -> EvidenceParts:
     r"""If attention maps have low rank, how much computation does a factorization save?
 
-    Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly.
-    Softmax maps have full rank n, but the relative error of a truncated map of a trained model is
-    below a tenth with less than half of the rank.
+    Given the factors of a map of rank k, PV takes 2nkh multiplications instead of n²h, exactly,
+    besides kh for the scaling by Σ. Softmax maps have full rank n, but the relative error of a
+    truncated map of a trained model is below a tenth with less than half of the rank, on average
+    over heads and texts.
 
     $$ P V = U_k \left(\Sigma_k W_k^\top V\right), \quad \|P - P_k\|_F^2 = \sum_{i > k} \sigma_i^2
     $$

@@ -71,9 +71,28 @@ def pipeline(draw: Draw) -> Check:
             answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
             predicted += len(answers)
             known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
-    yield "texts to ids and back, and a model's predictions to text, by three tokenizers"
+    yield (
+        "texts to ids and back, and a model's predictions to text, by three tokenizers; by words: "
+        + followed(draw)
+    )
     yield equal("7: share of texts restored from ids", same / (len(kinds) * len(TEXTS)), 1)
     yield equal("7: share of predictions decoded to text", known / predicted, 1)
+
+
+def followed(draw: Draw) -> str:
+    """Return a text, its ids, the shape of the logits, the predicted ids, and the last as text."""
+    tokenizer = train_tokenizer(WordsConfig(), TEXTS)
+    ids = tokenizer.encode(TEXTS[0])
+    logits = draw.model(DECODER, tokens=tokenizer.size)(torch.tensor([ids]))
+    predicted = logits.argmax(-1)[0].tolist()
+    steps = [
+        f'"{TEXTS[0]}"',
+        " ".join(map(str, ids)),
+        f"logits of shape {tuple(logits.shape)}",
+        " ".join(map(str, predicted)),
+        f'"{tokenizer.decode(predicted[-1:])}"',
+    ]
+    return " → ".join(steps)
 
 
 @checked

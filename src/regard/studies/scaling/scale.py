@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Line, chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
+from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
 from regard.studies.study import Seed, study
 from regard.studies.tensors import normal
 
@@ -80,7 +80,8 @@ def scale(
     of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
     about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
     nearly all of the weight. The part of the variance that comes from q·μ is the same for all keys
-    of a query, and doesn't count.
+    of a query, and doesn't count. The division is made for σ = 1: if σ is doubled, s is about four
+    times as large at any width.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
@@ -100,6 +101,7 @@ def scale(
     products = (query * key).sum(-1)
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
+    doubled = spread(replace(draw, sigma=2 * sigma), WIDTHS[-1], n, Softmax())
     yield from moments(products, h * mean**2, draw.variance(h))
     most, size = math.log(n), f"h = {WIDTHS[-1]}"
     among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
@@ -108,6 +110,8 @@ def scale(
     yield equal(f"gradient, scaled, {size}", scaled[-1].gradient, gradient, within=0.1)
     yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1].entropy / most, 0.1)
     yield at_most(f"gradient, unscaled, {size}", plain[-1].gradient, 0.2)
+    yield informational(f"entropy, scaled, {size}, σ doubled", doubled.entropy)
+    yield informational(f"gradient, scaled, {size}, σ doubled", doubled.gradient)
     uniform = Line(y=math.log(n), label="ln n")
     yield figure(
         _variances(draw),
