@@ -103,12 +103,12 @@ def test_a_rank_that_the_matrix_cannot_have_is_refused(rank: int) -> None:
 def test_projections_from_singular_vectors_lose_nothing_without_softmax(
     n: int, h: int, k: int
 ) -> None:
-    """P = QKᵀ/√h = UΣWᵀ of rank k: with C = Wᵀ and D = Wᵀ/√h, PV = Q(CK)ᵀ·DV."""
+    """P = QKᵀ/√h = UΣWᵀ of rank k: with C = Wᵀ/√h and D = Wᵀ, PV = Q(CK)ᵀ·DV."""
     query, key = normal(n, k, seed=1) @ normal(k, h, seed=2), normal(n, h, seed=3)
     value = normal(n, 3, seed=4)
     P = query @ key.T / h**0.5
-    C = truncate(P, k).right
-    D = C / h**0.5
+    D = truncate(P, k).right
+    C = D / h**0.5
     assert C.shape == D.shape == (k, n)
     bound = 20 * n * EPS64 * float(P.norm() * value.norm())
     assert furthest(query @ (C @ key).T @ (D @ value), P @ value) <= bound

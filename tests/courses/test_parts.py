@@ -3,16 +3,20 @@
 import json
 import re
 from collections import Counter
+from math import log
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from latex2mathml.converter import convert
 
 from documented import parse
-from regard.courses import Part, all_parts
+from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
+from regard.studies.quiz.checked import Draw
+from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
 
@@ -130,6 +134,41 @@ def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
     values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
     assert values[1] > values[2]
     assert max(values[1:]) == values[-1]
+
+
+def test_a_text_is_followed_through_tokenizer_and_model() -> None:
+    """jhu-hw5 1.7: text, ids, shape of the logits, predicted ids and text."""
+    stored = find_study("concepts").stored_result()
+    assert stored.table is not None
+    with torch.no_grad():
+        steps = followed(Draw(stored.parameters["seed"], stored.parameters["std"]))
+    assert steps in stored.table.rows[6][3]
+    answer = find_part("jhu-hw5", "1.7").answer
+    assert all(step.removeprefix("logits of ") in answer for step in steps.split(" → "))
+
+
+def test_bounds_of_jhu_hw5_hold_at_all_seeds() -> None:
+    families = json.loads((ROOT / "docs/figures/families.json").read_text("utf-8"))
+    for name in ("encoder", "decoder, its last state"):  # 1.4
+        assert families["classification"][name]["scores"]["accuracy"]["value"] == 1
+    bias = find_study("bias").stored_result()  # 1.6, data
+    for seed in bias.replications:
+        number = seed.numbers[0]
+        assert number.predicted is not None
+        assert number.measured == pytest.approx(number.predicted, abs=0.05)
+    windows = find_study("fixed-windows").stored_result()  # 1.13
+    for name in ("window of 4", "RNN"):
+        assert max(windows.row(f"{name}: loss at distance 2").values) < 0.05
+    assert max(windows.row("attention: largest loss").values) < 1e-3
+    near = windows.row("RNN: loss at distance 2").values
+    rises = windows.row("RNN: loss at distance 32 minus loss at distance 2").values
+    far = [sum(pair) for pair in zip(near, rises, strict=True)]
+    assert far == pytest.approx([log(8)] * 5, abs=0.05)
+    assert windows.table is not None
+    rnn = {row[1]: [float(x) for x in row[2:]] for row in windows.table.rows if row[0] == "RNN"}
+    assert max(rnn["1000"][:3]) < 0.11
+    assert f"is still {rnn['3000'][3]:.2f}, hardly" in find_part("jhu-hw5", "1.13").answer
+    assert rnn["3000"][4] == pytest.approx(log(8), abs=0.01)
 
 
 @pytest.mark.parametrize(

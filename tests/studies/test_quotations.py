@@ -16,6 +16,7 @@ ROWS = {name: (*one.rows, *one.outside_condition_rows) for name, one in STORED.i
 NUMBER = re.compile(r"(?<![\w.,{/])[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?: %)?")
 COINCIDENCES = {
     "jhu-hw5 1.5": {"20"},  # frames that are read
+    "jhu-hw5 1.7": {"16", "20"},  # ids of tokens
     "jhu-hw5 1.8": {"16"},  # a width that is given
     "jhu-hw5 1.10": {"10", "64"},  # powers of 10; steps that are given
     "jhu-hw5 3.1": {"1.5"},  # of the formula in the same sentence

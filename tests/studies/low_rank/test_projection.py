@@ -24,7 +24,7 @@ def test_projection_loses_the_smallest_singular_values_and_nothing_else(
     scores = query @ key.mT / math.sqrt(h)
     values, right = torch.linalg.svd(scores)[1:]
     identity = torch.eye(n, dtype=torch.float64)
-    found = projected(query, key, identity, right[:rows], right[:rows] / math.sqrt(h))
+    found = projected(query, key, identity, right[:rows] / math.sqrt(h), right[:rows])
     expected = float(values[rows:].norm() / values.norm())
     assert relative_error(found, scores) == pytest.approx(expected, abs=1e-12)
 

@@ -53,6 +53,13 @@ def test_moments_can_fail() -> None:
     assert [number.holds for number in moments(products, 0.1, 1.2)] == [False, False]
 
 
+def test_a_doubled_sigma_makes_the_weights_sharper_in_spite_of_the_division() -> None:
+    found = {number.name: number.measured for number in scale(draws=1000, mean=0.0).numbers}
+    doubled = {number.name: number.measured for number in scale(sigma=2.0, mean=0.0).numbers}
+    for name in ("entropy, scaled, h = 1024", "gradient, scaled, h = 1024"):
+        assert found[f"{name}, σ doubled"] == doubled[name] < 0.7 * found[name]
+
+
 def test_the_verdict() -> None:
     assert scale().verdict is Verdict.HOLDS
 

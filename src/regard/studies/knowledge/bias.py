@@ -47,8 +47,8 @@ def bias(
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name, and
     compared with a model trained on these questions alone. (With `correlation=0` the difference is
-    still 0.35 to 0.42 for seeds 0 to 4: about four people share each last name, so one place is
-    often the majority by chance.)
+    smaller, but not 0: about four people share each last name, so one place is often the majority
+    by chance.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose
