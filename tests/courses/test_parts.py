@@ -3,7 +3,9 @@
 import json
 import re
 from collections import Counter
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from documented import parse
 from regard.courses import Part, all_parts
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
+from regard.studies.figure import Chart
 from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
 
@@ -130,6 +133,52 @@ def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
     values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
     assert values[1] > values[2]
     assert max(values[1:]) == values[-1]
+
+
+def test_tables_show_what_answers_say_of_recurrent_networks() -> None:
+    """eecs182-disc8 1.b and 1.d speak of the first seed."""
+    found = table_of("bottleneck")
+    last = {
+        row[1]: row for row in found if (row[0], row[2], row[3]) == ("no attention", "first", "64")
+    }
+    right = {cell: [float(share) for share in row[5:8]] for cell, row in last.items()}
+    assert 0.3 < right["vanilla"][0] < 0.37
+    assert right["vanilla"][2] == 0
+    assert all(shares == sorted(shares, reverse=True) for shares in right.values())
+    steps = [row[4] for row in found if row[0] == "attention"]
+    assert max(map(int, steps)) * 4 == int(last["vanilla"][4])
+
+    states = {row[:2]: [float(value) for value in row[2:]] for row in table_of("probing")}
+    position, task, character, guess = states["untrained", "encoder"]
+    assert position < 0.5
+    assert task < 0.6
+    assert character > 0.99
+    assert min(states["untrained", "decoder"][:2]) > 0.8
+    figure = find_study("probing").stored_result().figure
+    assert figure is not None
+    first = {
+        one.label: fmean(share for share in one.y[:6] if share is not None)
+        for panel in figure.panels
+        if isinstance(panel, Chart)
+        for one in panel.series
+    }
+    assert 0.28 < first["no attention"] < 0.37
+    assert first["attention"] <= guess
+
+
+def table_of(study: str) -> tuple[tuple[str, ...], ...]:
+    """Rows of the table of a stored finding."""
+    found = find_study(study).stored_result().table
+    assert found is not None
+    return found.rows
+
+
+def test_a_longer_key_takes_nine_tenths_of_the_weight() -> None:
+    """eecs182-disc8 2.d: of two keys with the score t, one longer by ln 9 / t."""
+    t = find_study("noisy-keys-one-head").stored_result().parameters["t"]
+    assert f"{log(9) / t:.0%}" == "27%"
+    longer = 1 + log(9) / t
+    assert exp(t * longer) / (exp(t * longer) + exp(t)) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(
