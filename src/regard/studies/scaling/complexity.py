@@ -56,7 +56,7 @@ def complexity(
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of three. The exponents are slopes of a line through the logarithms, at four lengths. (With an
+    of several. The exponents are slopes of a line through the logarithms, at four lengths. (With an
     output projection it is 4nh², equal at n = 2h.) With twice the input or the output,
     cross-attention takes about twice the time, and self-attention of that side four times.
 
@@ -201,7 +201,7 @@ def measured_times(n: int, h: int) -> tuple[float, float]:
 def times_if_doubled(n: int, h: int) -> list[float]:
     """Return the time of each attention of `DOUBLED`, relative to that of lengths M = N = n.
 
-    The calls take turns, so that another load of the machine slows all of them.
+    The best of six. The calls take turns, so that another load of the machine slows all of them.
     """
 
     def call(queries: int, keys: int, mask: Mask | None = None) -> Call:
@@ -213,7 +213,7 @@ def times_if_doubled(n: int, h: int) -> list[float]:
         *(call(n, n), call(n, n, causal)),
         *(call(2 * n, 2 * n), call(n, 2 * n), call(2 * n, n), call(2 * n, 2 * n, causal)),
     )
-    rounds = [[seconds(one, times=1) for one in calls] for _ in range(3)]
+    rounds = [[seconds(one, times=1) for one in calls] for _ in range(6)]
     both, past, encoder, inputs, outputs, decoder = (min(one) for one in zip(*rounds, strict=True))
     return [encoder / both, inputs / both, outputs / both, decoder / past]
 
