@@ -121,6 +121,13 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     assert f"{guess['accuracy']:.1%} of the dev people".replace("%", " %") in text("4.a")
 
 
+def test_long_trainings_classify_as_an_answer_says() -> None:
+    """eecs182-transformers i: after 1,000 steps, encoder and encoder–decoder are always right."""
+    found = json.loads((ROOT / "docs/figures/families.json").read_text("utf-8"))["classification"]
+    for family in ("encoder", "encoder–decoder, the label as a word"):
+        assert found[family]["scores"]["accuracy"]["value"] == 1
+
+
 def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
     """eecs182-hw8 2.c.ii names the best head of each pattern, 2.b.iii the last layer."""
     heads = find_study("pretrained-heads").stored_result().table
