@@ -21,7 +21,8 @@ COINCIDENCES = {
     "jhu-hw5 1.8": {"16"},  # a width that is given
     "jhu-hw5 1.10": {"10", "64"},  # powers of 10; steps that are given
     "jhu-hw5 3.1": {"1.5"},  # of the formula in the same sentence
-    "eecs182-hw8 2.b.i": {"0.3"},  # a threshold, in the name of the measurement
+    "eecs182-hw8 2.a.ii": {"0.3"},  # a threshold, in the name of the measurement
+    "eecs182-hw8 2.b.i": {"0.3"},  # the same
     "eecs182-hw8 2.b.ii": {"0.3"},  # the same
     "eecs182-hw8 2.c.i": {"0.3"},  # the same
     "eecs182-hw8 1.g": {"0.1"},  # a threshold of the study
