@@ -75,10 +75,10 @@ def favor(
     Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
     exponentials for equal ones. Hyperbolic features have the smallest for negative cosines, waves
     for positive ones. Lines: formula. Dots: independent directions. Squares: orthogonal directions,
-    below the dots. Middle: share of queries with a sum of weights by {waves} waves of 0 or less. It rises to a half with
-    the norm, earlier at larger widths (dots: measured). Right: median relative error of FAVOR+'s
-    output (dots: measured). At d = 64 it is above the dotted line, the error of the mean of the
-    values.
+    below the dots. Middle: share of queries with a sum of weights by {waves} waves of 0 or less. It
+    rises to a half with the norm, earlier at larger widths (dots: measured). Right: median relative
+    error of FAVOR+'s output (dots: measured). At d = 64 it is above the dotted line, the error of
+    the mean of the values.
 
     Args:
         length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½

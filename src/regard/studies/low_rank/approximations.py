@@ -81,7 +81,8 @@ def approximations(
 
     Figure. Left: time. It grows about quadratically with the length for softmax, or faster, and at
     most linearly for Linformer, BigBird and Performer. Middle: memory. It grows quadratically for
-    softmax written out, and at most linearly for the others. Right: errors fall with the number of features. Dots: measured.
+    softmax written out, and at most linearly for the others. Right: errors fall with the number of
+    features. Dots: measured.
 
     Args:
         n: number of tokens in the comparison of features
