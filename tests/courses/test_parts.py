@@ -18,6 +18,8 @@ from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
 from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
+from regard.tasks.world import WorldConfig, make_world
+from regard.tasks.world_files import save_world
 
 ROOT = Path(__file__).parents[2]
 PARTS = all_parts()
@@ -100,25 +102,74 @@ def slug(title: str) -> str:
 
 def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     """They stand in answers of practical-4; the experiment isn't a study."""
+    page = (ROOT / "docs/birthplaces.md").read_text("utf-8")
 
-    def scores(name: str, arm: str) -> list[dict[str, Any]]:
-        experiment = json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
-        return [score for score in experiment["scores"] if score["arm"] == arm]
+    def scores(name: str) -> list[dict[str, Any]]:
+        stored = json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
+        return list(stored["scores"])
+
+    def percent(value: float) -> str:
+        return f"{100 * value:.1f}"
 
     def text(number: str) -> str:
         (part,) = (part for part in PARTS if part.place == f"practical-4 {number}")
-        return part.answer
+        return " ".join(part.answer.split())
 
-    seeds = scores("birthplaces-modern", "pretrained")
-    for signal in ("confidence", "familiarity"):
-        aurocs = [of["right_or_wrong"][signal]["value"] for of in seeds]
-        assert f"{min(aurocs):.2f} to {max(aurocs):.2f}" in text("4.b")
+    def aurocs(kind: str, signal: str) -> str:
+        values = [f"{of[kind][signal]['value']:.2f}" for of in seeds]
+        return " to ".join(dict.fromkeys([min(values), max(values)]))
+
+    seeds = scores("birthplaces-modern")
+    right, absent = "right_or_wrong", "mentioned_or_absent"
+    assert f"AUROC of {aurocs(right, 'confidence')} (five seeds)" in text("4.b")
+    assert f"doesn't separate them: {aurocs(right, 'familiarity')}." in text("4.b")
+    by_name, by_answer = (aurocs(absent, signal) for signal in ("familiarity", "confidence"))
+    assert f"{by_name} by familiarity, {by_answer} by probability" in text("4.b")
+    assert f"AUROC of {by_answer}, familiarity with {by_name} (five seeds)" in page
+    assert f"real data, it is lower (AUROC {by_answer})" in text("4.c")
     mean = sum(of["accuracy"] for of in seeds) / len(seeds)
-    assert f"{mean:.1%} on average over five".replace("%", " %") in text("3.f")
-    (alone,) = scores("birthplaces-arms", "not-pretrained")
-    assert f"(modern) gets {alone['accuracy']:.1%}".replace("%", " %") in text("3.d")
-    (guess,) = scores("birthplaces-arms", "without-them")
-    assert f"{guess['accuracy']:.1%} of the dev people".replace("%", " %") in text("4.a")
+    assert f"(modern) reaches {percent(mean)} % on average over five seeds" in text("3.f")
+
+    arms = {of["arm"]: of for of in scores("birthplaces-arms")}
+    alone = arms["not-pretrained"]
+    rate = f"{percent(alone['accuracy'])} % ({alone['correct']} of {alone['questions']}, seed 0)"
+    assert f"(modern) gets {rate}" in text("3.d")
+    # A wrong answer from a person's sentence, or a right one, may be the commonest place too.
+    mistakes = alone["mistakes"]
+    london = mistakes["commonest"] + mistakes["from_their_sentence"] + alone["correct"]
+    assert london < alone["questions"] / 10
+    for part in (text("3.d"), page.replace("\n", " ")):
+        assert re.search("[Ff]ewer than a tenth of (its|the) answers", part)
+    for of in arms.values():
+        accuracy, low, high = (percent(of[key]) for key in ("accuracy", "low", "high"))
+        assert f"{accuracy} % ({low} to {high})" in text("4.a")
+        assert f"| {accuracy} % ({low} to {high}) |" in page
+
+    bodies = scores("course-epochs")
+    assert {of["accuracy"] for of in bodies} == {0}, "no body knows an answer yet"
+    (stopped,) = (of for of in bodies if of["body"] == "transformer")
+    assert f"from {stopped['epoch']} of its 650 epochs" in text("3.f")
+    assert f"stopped there, at {percent(stopped['accuracy'])} %" in text("3.f")
+    (others,) = re.findall(r"\| whole sentences instead of clozes \| ([\d.]+ %)", page)
+    (clozes,) = re.findall(r"all clozes alike \| accuracy.*\n.*\n\| the recipe \| ([\d.]+ %)", page)
+    assert f"{others} instead of {clozes}" in text("3.f")
+    for claim in ("some six and a half hours on", "free core"):
+        assert claim in text("3.f")
+        assert claim in page
+
+
+def test_python_on_the_page_trains_the_arm_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/birthplaces.md").read_text("utf-8")
+    section = page.partition("### From Python\n")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    small = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "questions.epochs=1"]
+    monkeypatch.chdir(tmp_path)
+    save_world(make_world(WorldConfig(people=80, absent=4, biographies=1)), Path("birthplaces"))
+    exec(compile(code.replace('"seed=0"', repr(small)[1:-1]), "birthplaces.md", "exec"), {})
+    assert re.search(r"^\d+\.\d%$", capsys.readouterr().out, re.MULTILINE)
+    assert (tmp_path / "runs/python/not-pretrained/dev.txt").is_file()
 
 
 def test_long_trainings_classify_as_an_answer_says() -> None:
