@@ -3,8 +3,9 @@
 import json
 import re
 from collections import Counter
-from math import log
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from documented import parse
 from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
+from regard.studies.figure import Chart
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
+from regard.tasks.world import WorldConfig, make_world
+from regard.tasks.world_files import save_world
 
 ROOT = Path(__file__).parents[2]
 PARTS = all_parts()
@@ -101,38 +105,95 @@ def slug(title: str) -> str:
 
 def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     """They stand in answers of practical-4; the experiment isn't a study."""
+    page = (ROOT / "docs/birthplaces.md").read_text("utf-8")
 
-    def scores(name: str, arm: str) -> list[dict[str, Any]]:
-        experiment = json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
-        return [score for score in experiment["scores"] if score["arm"] == arm]
+    def scores(name: str) -> list[dict[str, Any]]:
+        stored = json.loads((ROOT / f"docs/figures/{name}.json").read_text("utf-8"))
+        return list(stored["scores"])
+
+    def percent(value: float) -> str:
+        return f"{100 * value:.1f}"
 
     def text(number: str) -> str:
         (part,) = (part for part in PARTS if part.place == f"practical-4 {number}")
-        return part.answer
+        return " ".join(part.answer.split())
 
-    seeds = scores("birthplaces-modern", "pretrained")
-    for signal in ("confidence", "familiarity"):
-        aurocs = [of["right_or_wrong"][signal]["value"] for of in seeds]
-        assert f"{min(aurocs):.2f} to {max(aurocs):.2f}" in text("4.b")
+    def aurocs(kind: str, signal: str) -> str:
+        values = [f"{of[kind][signal]['value']:.2f}" for of in seeds]
+        return " to ".join(dict.fromkeys([min(values), max(values)]))
+
+    seeds = scores("birthplaces-modern")
+    right, absent = "right_or_wrong", "mentioned_or_absent"
+    assert f"AUROC of {aurocs(right, 'confidence')} (five seeds)" in text("4.b")
+    assert f"doesn't separate them: {aurocs(right, 'familiarity')}." in text("4.b")
+    by_name, by_answer = (aurocs(absent, signal) for signal in ("familiarity", "confidence"))
+    assert f"{by_name} by familiarity, {by_answer} by probability" in text("4.b")
+    assert f"AUROC of {by_answer}, familiarity with {by_name} (five seeds)" in page
+    assert f"real data, it is lower (AUROC {by_answer})" in text("4.c")
     mean = sum(of["accuracy"] for of in seeds) / len(seeds)
-    assert f"{mean:.1%} on average over five".replace("%", " %") in text("3.f")
-    (alone,) = scores("birthplaces-arms", "not-pretrained")
-    assert f"(modern) gets {alone['accuracy']:.1%}".replace("%", " %") in text("3.d")
-    (guess,) = scores("birthplaces-arms", "without-them")
-    assert f"{guess['accuracy']:.1%} of the dev people".replace("%", " %") in text("4.a")
+    assert f"(modern) reaches {percent(mean)} % on average over five seeds" in text("3.f")
+
+    arms = {of["arm"]: of for of in scores("birthplaces-arms")}
+    alone = arms["not-pretrained"]
+    rate = f"{percent(alone['accuracy'])} % ({alone['correct']} of {alone['questions']}, seed 0)"
+    assert f"(modern) gets {rate}" in text("3.d")
+    # A wrong answer from a person's sentence, or a right one, may be the commonest place too.
+    mistakes = alone["mistakes"]
+    london = mistakes["commonest"] + mistakes["from_their_sentence"] + alone["correct"]
+    assert london < alone["questions"] / 10
+    for part in (text("3.d"), page.replace("\n", " ")):
+        assert re.search("[Ff]ewer than a tenth of (its|the) answers", part)
+    for of in arms.values():
+        accuracy, low, high = (percent(of[key]) for key in ("accuracy", "low", "high"))
+        assert f"{accuracy} % ({low} to {high})" in text("4.a")
+        assert f"| {accuracy} % ({low} to {high}) |" in page
+
+    bodies = scores("course-epochs")
+    assert {of["accuracy"] for of in bodies} == {0}, "no body knows an answer yet"
+    (stopped,) = (of for of in bodies if of["body"] == "transformer")
+    assert f"from {stopped['epoch']} of its 650 epochs" in text("3.f")
+    assert f"stopped there, at {percent(stopped['accuracy'])} %" in text("3.f")
+    (others,) = re.findall(r"\| whole sentences instead of clozes \| ([\d.]+ %)", page)
+    (clozes,) = re.findall(r"all clozes alike \| accuracy.*\n.*\n\| the recipe \| ([\d.]+ %)", page)
+    assert f"{others} instead of {clozes}" in text("3.f")
+    for claim in ("some six and a half hours on", "free core"):
+        assert claim in text("3.f")
+        assert claim in page
+
+
+def test_python_on_the_page_trains_the_arm_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/birthplaces.md").read_text("utf-8")
+    section = page.partition("### From Python\n")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    small = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "questions.epochs=1"]
+    monkeypatch.chdir(tmp_path)
+    save_world(make_world(WorldConfig(people=80, absent=4, biographies=1)), Path("birthplaces"))
+    exec(compile(code.replace('"seed=0"', repr(small)[1:-1]), "birthplaces.md", "exec"), {})
+    assert re.search(r"^\d+\.\d%$", capsys.readouterr().out, re.MULTILINE)
+    assert (tmp_path / "runs/python/not-pretrained/dev.txt").is_file()
+
+
+def test_long_trainings_classify_as_an_answer_says() -> None:
+    """eecs182-transformers i: after 1,000 steps, encoder and encoder–decoder are always right."""
+    found = json.loads((ROOT / "docs/figures/families.json").read_text("utf-8"))["classification"]
+    for family in ("encoder", "encoder–decoder, the label as a word"):
+        assert found[family]["scores"]["accuracy"]["value"] == 1
 
 
 def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
-    """eecs182-hw8 2.c.ii names the best head of each pattern, 2.b.iii the last layer."""
+    """eecs182-hw8 2.c.ii names the best head of each pattern; 2.b.iii says where values differ."""
     heads = find_study("pretrained-heads").stored_result().table
     layers = find_study("two-meanings").stored_result().table
     assert heads is not None
     assert layers is not None
-    for pattern, best in {"previous token": "0.2", "next token": "1.8", "[CLS]": "4.5"}.items():
+    named = {"previous token": "0.2", "next token": "1.8", "[CLS]": "4.5", "same token": "2.9"}
+    for pattern, best in named.items():
         column = heads.columns.index(pattern)
         assert max(heads.rows, key=lambda row: float(row[column]))[0] == best
     values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
-    assert values[1] > values[2]
+    assert min(values) == min(values[1:-1]), "in an inner layer"
     assert max(values[1:]) == values[-1]
 
 
@@ -175,6 +236,52 @@ def test_bounds_of_jhu_hw5_hold_at_all_seeds() -> None:
     assert max(rnn["1000"][:3]) < 0.11
     assert f"is still {rnn['3000'][3]:.2f}, hardly" in find_part("jhu-hw5", "1.13").answer
     assert rnn["3000"][4] == pytest.approx(log(8), abs=0.01)
+
+
+def test_tables_show_what_answers_say_of_recurrent_networks() -> None:
+    """eecs182-disc8 1.b and 1.d speak of the first seed."""
+    found = table_of("bottleneck")
+    last = {
+        row[1]: row for row in found if (row[0], row[2], row[3]) == ("no attention", "first", "64")
+    }
+    right = {cell: [float(share) for share in row[5:8]] for cell, row in last.items()}
+    assert 0.3 < right["vanilla"][0] < 0.37
+    assert right["vanilla"][2] == 0
+    assert all(shares == sorted(shares, reverse=True) for shares in right.values())
+    steps = [row[4] for row in found if row[0] == "attention"]
+    assert max(map(int, steps)) * 4 == int(last["vanilla"][4])
+
+    states = {row[:2]: [float(value) for value in row[2:]] for row in table_of("probing")}
+    position, task, character, guess = states["untrained", "encoder"]
+    assert position < 0.5
+    assert task < 0.6
+    assert character > 0.99
+    assert min(states["untrained", "decoder"][:2]) > 0.8
+    figure = find_study("probing").stored_result().figure
+    assert figure is not None
+    first = {
+        one.label: fmean(share for share in one.y[:6] if share is not None)
+        for panel in figure.panels
+        if isinstance(panel, Chart)
+        for one in panel.series
+    }
+    assert 0.28 < first["no attention"] < 0.37
+    assert first["attention"] <= guess
+
+
+def table_of(study: str) -> tuple[tuple[str, ...], ...]:
+    """Rows of the table of a stored finding."""
+    found = find_study(study).stored_result().table
+    assert found is not None
+    return found.rows
+
+
+def test_a_longer_key_takes_nine_tenths_of_the_weight() -> None:
+    """eecs182-disc8 2.d: of two keys with the score t, one longer by ln 9 / t."""
+    t = find_study("noisy-keys-one-head").stored_result().parameters["t"]
+    assert f"{log(9) / t:.0%}" == "27%"
+    longer = 1 + log(9) / t
+    assert exp(t * longer) / (exp(t * longer) + exp(t)) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

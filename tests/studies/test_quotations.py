@@ -4,6 +4,8 @@ import re
 from statistics import fmean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.courses import Correction, Part, all_corrections, all_parts
 from regard.studies.finding import Finding, Measurement, Replication, Row
@@ -20,15 +22,23 @@ COINCIDENCES = {
     "jhu-hw5 1.8": {"16"},  # a width that is given
     "jhu-hw5 1.10": {"10", "64"},  # powers of 10; steps that are given
     "jhu-hw5 3.1": {"1.5"},  # of the formula in the same sentence
-    "eecs182-hw8 2.b.i": {"0.3"},  # a threshold, in the name of the measurement
+    "eecs182-hw8 2.a.ii": {"0.3"},  # a threshold, in the name of the measurement
+    "eecs182-hw8 2.b.i": {"0.3"},  # the same
+    "eecs182-hw8 2.b.ii": {"0.3"},  # the same
+    "eecs182-hw8 2.c.i": {"0.3"},  # the same
     "eecs182-hw8 1.g": {"0.1"},  # a threshold of the study
-    "eecs182-hw8 2.c.ii": {"0.2"},  # a head, by layer and number
+    "eecs182-hw8 2.c.ii": {"0.2", "4.5"},  # heads, by layer and number
     "eecs182-hw8 2.d.i": {
         "0.31",
         "3 %",
         "30 %",
     },  # of the formula in the same or the sentence before
-    "practical-4 4.b": {"0.50", "0.56"},  # of the experiment on the real data
+    "eecs182-transformers i": {"0.1"},  # an error by the number of questions
+    # Of the experiment on the real data:
+    "practical-4 3.f": {"21.2 %"},
+    "practical-4 4.a": {"5.0 %", "0.4"},
+    "practical-4 4.b": {"0.50", "0.56"},
+    "practical-4 4.c": {"0.91"},
 }
 """Numbers that equal a measurement of a study of the part, and aren't quoted from it."""
 
@@ -45,7 +55,7 @@ def quoted(finding: Finding, *texts: str) -> list[str]:
 
 def over_seeds(*values: float) -> Finding:
     """A finding with a measurement that has these values."""
-    one = averaging()
+    one = STORED["averaging"]
     replications = tuple(
         Replication(seed=seed, numbers=(Measurement(name="gain", measured=value),))
         for seed, value in enumerate(values)
@@ -66,6 +76,55 @@ def test_several_seeds_give_a_range_a_mean_or_a_count() -> None:
         "-0.2 to 0.5", "25 %", "two of three seeds", "-0.25",
     ]  # fmt: skip
     assert quoted(over_seeds(0.5, 0.5), *forms)[:3] == ["0.5", "50 %", "all two seeds"]
+
+
+@given(st.lists(st.floats(-1000, 1000), min_size=1, max_size=5), st.integers(0, 4))
+def test_a_printed_bound_is_true_of_every_seed(values: list[float], decimals: int) -> None:
+    float32 = 1e-6 * max(map(abs, values))
+    for kind, unit, end in (("f", 1.0, ""), ("%", 100.0, " %")):
+        forms = [f"gain|{choice} .{decimals}{kind}" for choice in ("least", "largest")]
+        bounds = quoted(over_seeds(*values), *forms)
+        least, largest = (float(text.removesuffix(end)) / unit for text in bounds)
+        step = 10**-decimals / unit
+        assert min(values) - step - float32 <= least <= min(values) + float32
+        assert max(values) - float32 <= largest <= max(values) + step + float32
+
+
+def test_a_bound_is_rounded_outwards_and_a_printed_value_stays() -> None:
+    forms = ("gain|least .0f", "gain|largest .0f", "gain|least .0%", "gain|largest .2g")
+    assert quoted(over_seeds(16.92, 18.5), *forms) == ["16", "19", "1692 %", "19"]
+    assert quoted(over_seeds(0.1184, 0.0322), "gain|largest .2f") == ["0.12"]
+    assert quoted(over_seeds(0.29, 0.3), "gain|least .0%", "gain|largest .1f") == ["29 %", "0.3"]
+    float32 = (0.9900000095, 0.1 + 0.2)  # 0.99 and 0.3
+    assert quoted(over_seeds(*float32), "gain|largest .2f", "gain|largest .0%") == ["0.99", "99 %"]
+    assert quoted(over_seeds(-0.001, -2.0), "gain|largest .2f", "gain|least .2f") == [
+        "0.00", "-2.00",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.floats(-1000, 1000), min_size=1, max_size=5))
+def test_a_printed_range_contains_every_rounded_seed(values: list[float]) -> None:
+    (found,) = quoted(over_seeds(*values), "gain|range .1f")
+    ends = [float(end) for end in found.split(" to ")]
+    assert all(ends[0] <= round(value, 1) <= ends[-1] for value in values)
+
+
+def test_the_printed_bounds_of_answers_are_true_of_every_seed() -> None:
+    found = 0
+    for part in all_parts():
+        for text in texts(part):
+            for study, name, form in QUOTATION.findall(text):
+                choice = form.partition(" ")[0]
+                if choice not in ("least", "largest"):
+                    continue
+                values = STORED[study].row(name).values
+                quotation = correction(f"{{study:{study}/{name}|{form}}}")
+                printed = with_numbers(quotation, {study: STORED[study]}).right
+                bound = float(printed.removesuffix(" %")) / (100 if "%" in printed else 1)
+                sign = 1 if choice == "least" else -1
+                assert all(sign * bound <= sign * value for value in values if value is not None)
+                found += 1
+    assert found >= 5
 
 
 @pytest.mark.parametrize(

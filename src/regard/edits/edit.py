@@ -252,7 +252,7 @@ def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = N
 
     >>> rome, oslo = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))
     >>> vector = run.model.head.weight[oslo] - run.model.head.weight[rome]
-    >>> edit = steer("decoder.1.residual.feedforward", vector.tolist(), scale=100.0, at="last")
+    >>> edit = steer("decoder.1.residual.feedforward", vector.tolist(), scale=20.0, at="last")
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)
     ['Oslo']
     """

@@ -3,13 +3,16 @@
 A text names what it quotes, `{study:NAME/MEASUREMENT|FORMAT}`, and gets the number when a page is
 made. NAME is a study, MEASUREMENT one of its measurements or parameters. FORMAT is that of
 `format`, such as `.2f` or `.0%`. `predicted` before it takes the value of the formula. With several
-seeds, `least`, `largest`, `mean` or `range` before it is required. `seeds > 0` in place of a format
-counts the seeds with such a value: "four of five seeds".
+seeds, `least`, `largest`, `mean` or `range` before it is required. `least` and `largest` are
+bounds: the least value is rounded down and the largest up, so that "at least" and "at most" are
+true of every seed. All others are rounded to nearest, the ends of a range too. `seeds > 0` in place
+of a format counts the seeds with such a value: "four of five seeds".
 """
 
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from statistics import fmean
 from typing import TypeVar
 
@@ -24,10 +27,12 @@ T = TypeVar("T", bound=Config)
 QUOTATION = re.compile(r"\{study:([a-z-]+)/([^{}]+)\|([^{}|]+)\}")
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _CHOICES: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
-    "least": lambda values: [min(values)],
-    "largest": lambda values: [max(values)],
     "mean": lambda values: [fmean(values)],
     "range": lambda values: [min(values), max(values)],
+}
+_BOUNDS: Mapping[str, tuple[Callable[[Sequence[float]], float], str]] = {
+    "least": (min, ROUND_FLOOR),
+    "largest": (max, ROUND_CEILING),
 }
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -71,6 +76,9 @@ def _quoted(finding: Finding, name: str, form: str) -> str:
     choice, _, rest = form.rpartition(" ")
     if choice.startswith("seeds "):
         return _counted(values, choice.removeprefix("seeds "), float(rest))
+    if choice in _BOUNDS:
+        choose, rounding = _BOUNDS[choice]
+        return _rounded(choose(values), rest, rounding).replace("%", " %")
     if choice == "predicted":
         values = [_predicted(finding, name)]
     elif choice in _CHOICES:
@@ -81,6 +89,15 @@ def _quoted(finding: Finding, name: str, form: str) -> str:
         raise ValueError(f"{finding.study.name}/{name}: {form}: which of {len(values)} seeds?")
     numbers = dict.fromkeys(format(value, rest).removesuffix("%") for value in values)
     return " to ".join(numbers) + " %" * rest.endswith("%")
+
+
+def _rounded(value: float, form: str, rounding: str) -> str:
+    """Return a value in a format, rounded in a direction.
+
+    Digits after the seventh are rounded to nearest first: they are errors of float32.
+    """
+    with localcontext(rounding=rounding):
+        return format(Decimal(f"{value:.7g}"), f"z{form}")
 
 
 def _predicted(finding: Finding, name: str) -> float:

@@ -15,6 +15,7 @@ from regard.studies.kernels.fourier_features import (
     KernelNoise,
     draw,
     estimates,
+    exponent,
     fixed_norm_exponents,
     fourier_features,
     normal_exponents,
@@ -52,6 +53,16 @@ def test_the_numbers_of_the_specification(finding: Finding) -> None:
     for m, error in zip((16, 64, 256, 1024), OUTPUTS, strict=True):
         assert measured[f"output, D = 4, {m} waves"] == pytest.approx(error, rel=0.2)
     assert measured["output, D = 64, 1024 waves"] > 6
+    for d, power in {4: -0.5, 64: 0}.items():
+        name = f"output, exponent of the number of waves, D = {d}"
+        assert measured[name] == pytest.approx(power, abs=0.05)
+
+
+@given(st.floats(-2, 2), st.floats(0.1, 10))
+def test_an_exponent_is_that_of_a_power(power: float, scale: float) -> None:
+    waves = (4, 32, 100)
+    errors = [np.full((5, 3), scale * m**power) for m in waves]
+    assert exponent(errors, waves) == pytest.approx((power, 0), abs=1e-9)
 
 
 def test_the_document_s_variance_estimates_another_kernel() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
@@ -44,8 +45,26 @@ def test_the_numbers() -> None:
     assert measured["parameters of Shaw's vectors, 2(2k + 1)d"] == 2 * 9 * 8
 
 
-def test_scaled_scores_take_another_bias() -> None:
+def test_no_bias_equals_concatenation_if_scores_are_divided_by_the_root_of_the_doubled_width() -> (
+    None
+):
+    """Weights of two heads with the same positions: the same bias would have to serve both."""
     assert relative_bias(scaled=True).verdict is Verdict.FAILS
+    given, d = _drawn(1, 6, 8), 8
+    words = (given, given._replace(query=given.query.flip(2)))
+
+    def bias_up_to_a_constant(root: float) -> list[Tensor]:
+        found = []
+        for heads in words:
+            query, key = concatenated(heads)
+            weights = Softmax(scaled=False).weights(query / root, key)
+            bias = weights.log() - heads.query @ heads.key.mT / d**0.5
+            found.append(bias - bias[..., :1])
+        return found
+
+    torch.testing.assert_close(*bias_up_to_a_constant(d**0.5))
+    first, second = bias_up_to_a_constant((2 * d) ** 0.5)
+    assert (first - second).abs().max() > 0.1
 
 
 def test_sinusoids_multiply_to_a_number_for_each_distance() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from regard.studies.finding import Verdict
+from regard.studies.positions.permutation import KINDS
 from regard.studies.positions.word_order import sentences, word_order
 
 
@@ -22,6 +23,16 @@ def test_the_premises() -> None:
     assert word_order(positions="alibi").verdict is Verdict.FAILS
     assert word_order(training=20).verdict is Verdict.FAILS, "too little to learn from"
     assert word_order(positions="rotary", steps=1).verdict is Verdict.FAILS, "too short a training"
+
+
+def test_only_alibi_fails_with_the_stored_training() -> None:
+    stored = word_order.stored_result()
+    shares = {
+        kind: stored.row(f"accuracy with positions ({kind})").values[0]
+        for kind in KINDS
+        if kind != "none"
+    }
+    assert {kind for kind, share in shares.items() if share is None or share < 0.9} == {"alibi"}
 
 
 def test_pairs_stand_together_and_were_never_seen() -> None:

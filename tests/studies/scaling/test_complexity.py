@@ -11,6 +11,7 @@ from regard.attention.feature_maps import Fourier, Polynomial
 from regard.studies.costs import multiplications
 from regard.studies.finding import Verdict
 from regard.studies.scaling.complexity import (
+    DOUBLED,
     Part,
     complexity,
     counted,
@@ -46,6 +47,15 @@ def test_a_wrong_formula_is_found_out() -> None:
     assert counted(Part("right", 48, lambda: x @ x.mT @ x)).measured == 72
     assert not counted(Part("wrong", 48, lambda: x @ x.mT @ x)).holds
     assert counted(Part("right", 72, lambda: x @ x.mT @ x)).holds
+
+
+def test_a_doubled_length_doubles_or_quadruples_the_count() -> None:
+    def counts(m: int, n: int) -> list[int]:
+        return [part.predicted for part in families(m, n, 8)]
+
+    (encoder, cross, decoder), twice_m, twice_n = counts(4, 6), counts(8, 6), counts(4, 12)
+    ratios = (twice_m[0] / encoder, twice_m[1] / cross, twice_n[1] / cross, twice_n[2] / decoder)
+    assert ratios == tuple(2**power for power in DOUBLED.values())
 
 
 def test_the_numbers() -> None:

@@ -52,6 +52,18 @@ def test_decoders_are_compared_outside_the_condition() -> None:
     assert [number.holds for number in better] == [False, True, True, True]
 
 
+def test_the_text_is_that_of_the_stored_seeds() -> None:
+    stored = architectures.stored_result()
+    lead = stored.row(f"classification: {ENCODER} minus {PAIR}").values
+    (behind,) = (i for i, value in enumerate(lead) if value is not None and value < 0)
+    assert len(lead) == 5
+    assert "with four of five seeds, isn't better" in architectures.claim
+    assert f"With one seed of five the {PAIR} classifies better, by {-(lead[behind] or 0):.2f}" in (
+        architectures.explanation
+    )
+    assert stored.row(f"classification: {ENCODER} minus best baseline").values[behind] == 0
+
+
 @pytest.mark.findings
 def test_the_verdict() -> None:
     assert architectures().verdict is Verdict.CONDITIONAL

@@ -2,8 +2,10 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,8 @@ from regard.studies.trained_models.pretrained_heads import (
     AS_IS,
     EXCHANGED,
     REVERSED,
+    Reading,
+    elsewhere,
     in_order,
     pretrained_heads,
     reading,
@@ -36,6 +40,17 @@ def test_an_order_keeps_all_words(order: str) -> None:
         assert sorted([*first, *second]) == list(range(len(text.words)))
         mark = ".?!".find(text.words[{AS_IS: first[-1], REVERSED: first[0]}.get(order, second[-1])])
         assert mark >= 0, "a sentence ends with its mark, and begins with it if reversed"
+
+
+def test_a_head_by_position_gives_other_words_the_same_weight() -> None:
+    """One head attends to the second word after each, the other from word 1 to word 3 only."""
+    weights = torch.zeros(1, 2, 8, 8)
+    weights[0, 0] = torch.eye(8).roll(2, 1)
+    weights[0, 1, 3, 5] = 1
+    maps = SimpleNamespace(layers=[SimpleNamespace(record=SimpleNamespace(weights=weights))])
+    read = Reading(maps, {0: 1, 1: 3, 2: 4, 3: 5, 4: 6})  # type: ignore[arg-type]
+    assert read.between(1, 3).tolist() == [[1, 1]]
+    assert elsewhere(read, 1, 3).tolist() == [[0.5, 0]], "0 to 2 is three tokens, 2 to 4 is two"
 
 
 @needs_package

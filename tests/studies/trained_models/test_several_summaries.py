@@ -25,12 +25,12 @@ from regard.studies.trained_models.task_models import PAIR, recipe_for
 from regard.tasks.examples import Example
 
 SCORES = {
-    BEAMS: Score(rouge=0.8, best=0.7, different=5),
-    GREEDY: Score(rouge=0.85, best=0.5, different=1),
-    LOW: Score(rouge=0.82, best=0.6, different=2),
-    HIGH: Score(rouge=0.7, best=0.7, different=4),
-    TOP_K: Score(rouge=0.75, best=0.7, different=3),
-    TOP_P: Score(rouge=0.78, best=0.7, different=2.5),
+    BEAMS: Score(rouge=0.8, best=0.7, different=5, alike=0.9),
+    GREEDY: Score(rouge=0.85, best=0.5, different=1, alike=1),
+    LOW: Score(rouge=0.82, best=0.6, different=2, alike=0.8),
+    HIGH: Score(rouge=0.7, best=0.7, different=4, alike=0.6),
+    TOP_K: Score(rouge=0.75, best=0.7, different=3, alike=0.85),
+    TOP_P: Score(rouge=0.78, best=0.7, different=2.5, alike=0.7),
 }
 
 
@@ -42,6 +42,7 @@ def test_the_claim_needs_every_measurement() -> None:
         (HIGH, {"different": 1.9}),
         (HIGH, {"rouge": 0.9}),
         (TOP_P, {"rouge": 0.6}),
+        (BEAMS, {"alike": 0.5}),
     ):
         worse = SCORES | {name: SCORES[name]._replace(**change)}
         assert not all(number.holds for number in judged(worse, 5))
@@ -53,6 +54,7 @@ def test_scores_are_means_over_all_summaries() -> None:
     assert found.best == 1
     assert found.different == 1.5
     assert found.rouge == pytest.approx((1 + 1 + 2 / 3 + 1) / 4)
+    assert found.alike == pytest.approx((1 + 2 / 3) / 2)
 
 
 @pytest.mark.slow

@@ -51,9 +51,9 @@ def causal_sums(
     Operations are counted, and times measured, at lengths that double. A chunk as long as the row
     is the full matrix, with quadratic cost.
 
-    Figure. Left: the time of a row grows linearly with its length in chunks, and quadratically by
-    the matrix. Right: S and Z have constant size; a cache of keys and values grows with the length.
-    Dots: measured.
+    Figure. Left: measured time of a row, in chunks and by the matrix. The number of operations
+    grows linearly and quadratically; the time depends on memory, too. Right: S and Z have constant
+    size; a cache of keys and values grows with the length.
 
     Args:
         features: the feature map φ

@@ -60,8 +60,8 @@ def favor(
 
     All estimate e^(q·k/√d), with the errors proved in the paper; orthogonal directions have smaller
     errors. Sums of trigonometric weights may be negative, those of positive features never are. For
-    heads of width 64 and unit variance no common number of directions suffices: positive features
-    are further from softmax attention than the mean of the values.
+    heads of width 64 and unit variance 1,024 directions don't suffice: positive features are
+    further from softmax attention than the mean of the values.
 
     $$ \mathrm{MSE}_{+} = \frac{e^a (1 - e^{-a})}{m} \mathrm{SM}^2, \quad
     \mathrm{MSE}_{\mathrm{hyp}} = \frac{1 - e^{-a}}{2} \mathrm{MSE}_{+}, \quad
@@ -73,12 +73,12 @@ def favor(
     that almost all are far too small, and a few far too large.
 
     Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
-    exponentials for equal ones; hyperbolic features have the smallest nearly everywhere. Lines:
-    formula. Dots: independent directions. Squares: orthogonal directions, below the dots. Middle:
-    share of queries with a sum of weights by {waves} waves of 0 or less. It rises to a half with
-    the norm, earlier at larger widths (dots: measured). Right: median relative error of FAVOR+'s
-    output (dots: measured). At d = 64 it is above the dotted line, the error of the mean of the
-    values.
+    exponentials for equal ones. Hyperbolic features have the smallest for negative cosines, waves
+    for positive ones. Lines: formula. Dots: independent directions. Squares: orthogonal directions,
+    below the dots. Middle: share of queries with a sum of weights by {waves} waves of 0 or less. It
+    rises to a half with the norm, earlier at larger widths (dots: measured). Right: median relative
+    error of FAVOR+'s output (dots: measured). At d = 64 it is above the dotted line, the error of
+    the mean of the values.
 
     Args:
         length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½

@@ -54,6 +54,9 @@ class Outcome(NamedTuple):
     outputs: list[Outputs]
     expected: list[Outputs]
     """Outputs by the central limit theorem."""
+    fixed_output: Outputs
+    """Outputs at fixed norms, with the largest number of waves."""
+    fixed_expected: list[Outputs]
 
 
 @study()
@@ -68,10 +71,10 @@ def fourier_features(
     r"""How accurately do random Fourier features approximate softmax attention, depending on their
     number and the width of a head?
 
-    Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Their relative error falls
-    with the root of their number and, for queries and keys of unit variance, grows with the width;
-    it falls with the width only at fixed norms. At D = 64, attention by 1024 features is further
-    from softmax attention than an output of zero.
+    Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Its relative error falls with
+    the root of their number; that of attention does only where it is small. For queries and keys of
+    unit variance both grow with the width, and at fixed norms both fall. At D = 64, attention by
+    1024 features is further from softmax attention than an output of zero.
 
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
@@ -85,7 +88,9 @@ def fourier_features(
     Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
     for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for
     wider ones (dotted lines: formula; squares: measured). Right: error of attention (lines: central
-    limit theorem; dots: measured). It falls at small widths, and hardly at large ones.
+    limit theorem; dots: measured). It falls with the number of waves at small widths, and hardly at
+    large ones. At fixed norm it is smaller for larger widths (dotted lines: central limit theorem;
+    squares: measured).
 
     Args:
         widths: D, widths of queries and keys, increasing
@@ -116,19 +121,29 @@ def measure(
 ) -> Outcome:
     """Return all errors at one width."""
     heads = list(draw_heads(draws, d, spread=spread, seed=seed))
-    noises = {head.seed: KernelNoise.of(head) for head in heads}
+    fixed = [with_fixed_norm(head) for head in heads]
     generator = torch.Generator().manual_seed(seed)
+    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
+    return Outcome(
+        kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
+        fixed=kernel_errors(fixed, waves[-1], variance),
+        outputs=[compare(make, heads) for make in makes],
+        expected=expected_outputs(heads, waves, generator),
+        fixed_output=compare(makes[-1], fixed),
+        fixed_expected=expected_outputs(fixed, waves, generator),
+    )
+
+
+def expected_outputs(
+    heads: Sequence[Head], waves: Sequence[int], generator: torch.Generator
+) -> list[Outputs]:
+    """Return outputs by the central limit theorem, by number of waves."""
+    noises = {head.seed: KernelNoise.of(head) for head in heads}
 
     def expected(m: int) -> Outputs:
         return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
 
-    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
-    return Outcome(
-        kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
-        fixed=kernel_errors([with_fixed_norm(head) for head in heads], waves[-1], variance),
-        outputs=[compare(make, heads) for make in makes],
-        expected=[expected(m) for m in waves],
-    )
+    return [expected(m) for m in waves]
 
 
 class KernelNoise(NamedTuple):
@@ -256,7 +271,8 @@ def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> 
         u = normal_exponents(d, spread)
         for m, errors in zip(waves, of.kernel, strict=True):
             yield _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
-        yield _exponent(f"exponent of the number of waves, D = {d}", of.kernel, waves)
+        power, error = exponent(list(of.kernel), waves)
+        yield equal(f"exponent of the number of waves, D = {d}", power, -0.5, 4 * error)
     most, fixed = waves[-1], f"norm {NORM:g}"
     for d, of in outcomes.items():
         expected = predicted_error(fixed_norm_exponents(d), most)
@@ -289,15 +305,13 @@ def _median(name: str, errors: Errors, predicted: float, uncertainty: float = 0.
     return equal(name, np.median(errors), predicted, within)
 
 
-def _exponent(
-    name: str, errors: Float[np.ndarray, "waves heads n"], waves: Sequence[int]
-) -> Measurement:
-    """Return the exponent of m in the errors, which must be −½ within four standard errors."""
+def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, float]:
+    """Return the exponent of m in the median errors, and its standard error."""
     logs = np.log(waves) - np.log(waves).mean()
-    medians = np.log(np.median(errors, (1, 2)))
-    relative = np.array([standard_error(each) / np.median(each) for each in errors])
-    uncertainty = np.linalg.norm(logs * relative) / np.square(logs).sum()
-    return equal(name, logs @ medians / np.square(logs).sum(), -0.5, 4 * uncertainty)
+    medians = np.array([np.median(each) for each in errors])
+    relative = np.array([standard_error(each) for each in errors]) / medians
+    scale = np.square(logs).sum()
+    return logs @ np.log(medians) / scale, float(np.linalg.norm(logs * relative)) / scale
 
 
 def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
@@ -310,9 +324,22 @@ def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
             within = 4 * math.hypot(*errors) + 1 / found.errors.size
             share, predicted = found.negative_share, expected.negative_share
             yield equal(f"share of normalizers ≤ 0, {size}", share, predicted, within)
-    widest = max(outcomes)
-    error = outcomes[widest].outputs[-1].median
-    yield at_least(f"output, D = {widest}, {waves[-1]} waves, compared with zero", error, 1)
+        (power, error), (predicted, uncertainty) = (
+            exponent([x.errors for x in each], waves) for each in (of.outputs, of.expected)
+        )
+        within = 4 * math.hypot(error, uncertainty)
+        yield equal(f"output, exponent of the number of waves, D = {d}", power, predicted, within)
+    most, fixed = waves[-1], f"norm {NORM:g}"
+    for d, of in outcomes.items():
+        name, limit = f"output, D = {d}, {most} waves, {fixed}", of.fixed_expected[-1]
+        error = standard_error(limit.errors)
+        yield _median(name, of.fixed_output.errors, limit.median, error)
+    first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
+    name = f"output, D = {max(outcomes)} / D = {min(outcomes)}"
+    yield at_least(name, last.outputs[-1].median / first.outputs[-1].median, 1)
+    yield at_most(f"{name}, {fixed}", last.fixed_output.median / first.fixed_output.median, 1)
+    name = f"output, D = {max(outcomes)}, {most} waves, compared with zero"
+    yield at_least(name, last.outputs[-1].median, 1)
 
 
 def _output_curves(outcomes: Outcomes, waves: Sequence[int]) -> list[Series]:
@@ -321,5 +348,7 @@ def _output_curves(outcomes: Outcomes, waves: Sequence[int]) -> list[Series]:
         curves += [
             series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
             series(waves, [x.median for x in of.outputs], style="dots", color=i),
+            series(waves, [x.median for x in of.fixed_expected], style="dotted", color=i),
+            series(waves[-1:], [of.fixed_output.median], style="squares", color=i),
         ]
     return curves

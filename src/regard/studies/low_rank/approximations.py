@@ -79,9 +79,10 @@ def approximations(
     reach=0), BigBird on a few blocks that represent the rest, Performer on short queries and keys
     (not with spread=1). Softmax written out holds n² weights at once; the fused kernel doesn't.
 
-    Figure. Left: time. It grows quadratically with the length for softmax, and linearly for
-    Linformer, BigBird and Performer. Middle: memory. It grows in the same way, but linearly for
-    fused softmax. Right: errors fall with the number of features. Dots: measured.
+    Figure. Left: time. It grows about quadratically with the length for softmax, or faster, and at
+    most linearly for Linformer, BigBird and Performer. Middle: memory. It grows quadratically for
+    softmax written out, and at most linearly for the others. Right: errors fall with the number of
+    features. Dots: measured.
 
     Args:
         n: number of tokens in the comparison of features

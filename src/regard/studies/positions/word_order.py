@@ -77,6 +77,8 @@ def word_order(
     name = f"accuracy with positions ({positions}), untrained"
     yield informational(name, shares[positions][0])
     yield at_least("accuracy with a causal mask alone", shares["causal mask"][1], 0.9)
+    for kind in (kind for kind in KINDS if kind not in {"none", positions}):
+        yield informational(f"accuracy with positions ({kind})", shares[kind][1])
     rows = [
         (_WORDS.decode(ids.tolist()), *(NOUNS[subject] for subject in subjects))
         for ids, *subjects in zip(test_on.ids[:6], bag, placed, test_on.subjects, strict=False)

@@ -12,12 +12,19 @@ from torch import Tensor
 from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
-from regard.studies.figure import Chart, Line, chart, figure, log_chart, series
+from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
 from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
 from regard.studies.study import study
 
 N = TypeVar("N", int, "np.ndarray[Any, np.dtype[np.float64]]")
 """A length, or an array of lengths."""
+DOUBLED = {
+    "encoder, 2M": 2,
+    "cross-attention, 2M": 1,
+    "cross-attention, 2N": 1,
+    "decoder, 2N": 2,
+}
+"""Attentions of M inputs and N outputs with a doubled length, and the power of it in their cost."""
 
 
 class Part(NamedTuple):
@@ -49,8 +56,9 @@ def complexity(
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of three. The exponents are slopes of a line through the logarithms, at four lengths. (With an
-    output projection it is 4nh², equal at n = 2h.)
+    of several. The exponents are slopes of a line through the logarithms, at four lengths. (With an
+    output projection it is 4nh², equal at n = 2h.) With twice the input or the output,
+    cross-attention takes about twice the time, and self-attention of that side four times.
 
     With all products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
     multiplications, the 1 for the normalizer. It is cheaper than softmax only from N = 2D²(E +
@@ -59,8 +67,9 @@ def complexity(
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    changes from one to the other. Right: measured times (dots), steep for softmax and less so for a
-    linear kernel.
+    changes from one to the other. Middle: measured times (dots), steep for softmax and less so for
+    a linear kernel. Right: time of each attention with a doubled length, relative to M = N =
+    {base}. Dotted: 2 and 4.
 
     Args:
         h: width of the layer, one head
@@ -86,8 +95,19 @@ def complexity(
     yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
     name, slope = f"exponent of the time {past}", exponent(lengths, soft)
     yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
+    doubled = times_if_doubled(lengths[2], h)
+    for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
+        low, high = 2 ** (power - 0.75), 2 ** (power + 0.75)
+        name = f"time at doubled length / time: {name}"
+        yield Measurement(name=name, measured=ratio, low=low, high=high)
     times = {"softmax": soft, "linear kernel": linear}
-    yield figure(_predicted_counts(h), _milliseconds(lengths, times))
+    bars = {
+        name.replace("-attention", "").replace(", ", "\n"): ratio
+        for name, ratio in zip(DOUBLED, doubled, strict=True)
+    }
+    ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title="time if a length is doubled")
+    panels = (_predicted_counts(h), _milliseconds(lengths, times), ratios)
+    yield figure(*panels, base=lengths[2])
 
 
 def _predicted_counts(h: int) -> Chart:
@@ -110,7 +130,8 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
         for name, taken in times.items()
     }
-    return log_chart(lengths, milliseconds, title="milliseconds", x="n")
+    limits = (None, 20 * max(max(taken) for taken in milliseconds.values()))
+    return log_chart(lengths, milliseconds, title="milliseconds", x="n", y_limits=limits)
 
 
 def predicted_counts(n: N, h: int) -> tuple[N, N]:
@@ -175,6 +196,26 @@ def measured_times(n: int, h: int) -> tuple[float, float]:
         return seconds(lambda: attention(*((x @ w)[None, None] for w in matrices)))
 
     return through(Softmax()), through(KernelAttention(Elu()))
+
+
+def times_if_doubled(n: int, h: int) -> list[float]:
+    """Return the time of each attention of `DOUBLED`, relative to that of lengths M = N = n.
+
+    The best of six. The calls take turns, so that another load of the machine slows all of them.
+    """
+
+    def call(queries: int, keys: int, mask: Mask | None = None) -> Call:
+        heads = _drawn_heads(queries, keys, h, h)
+        return lambda: Softmax()(*heads, mask=mask)
+
+    causal = Mask.causal()
+    calls = (
+        *(call(n, n), call(n, n, causal)),
+        *(call(2 * n, 2 * n), call(n, 2 * n), call(2 * n, n), call(2 * n, 2 * n, causal)),
+    )
+    rounds = [[seconds(one, times=1) for one in calls] for _ in range(6)]
+    both, past, encoder, inputs, outputs, decoder = (min(one) for one in zip(*rounds, strict=True))
+    return [encoder / both, inputs / both, outputs / both, decoder / past]
 
 
 def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:

@@ -138,7 +138,7 @@ def noisy_keys_two_heads(
     this case.
 
     Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
-    with two heads nearly all are near 0. Right: share of draws in which the first head gives v_a,
+    with two heads most are near 0. Right: share of draws in which the first head gives v_a,
     against t. More keys need a larger t. Lines: formula. Dots: measured with {n} keys. Dotted: the
     limit, and t.
     """

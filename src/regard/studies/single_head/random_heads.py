@@ -20,6 +20,7 @@ from regard.studies.finding import (
     at_least,
     at_most,
     equal,
+    informational,
     look_inside,
 )
 from regard.studies.study import Seed, study
@@ -71,6 +72,9 @@ def random_heads(
     name = "largest deviation from 1 of a sum over"
     yield at_most(f"{name} keys", largest(independent.sum(-1) - 1), 1e-12)
     yield at_least(f"{name} queries", largest(independent.sum(-2) - 1), 0.1)
+    sums = independent[0].sum(-2)
+    yield informational("map shown: least sum over queries", sums.min())
+    yield informational("map shown: largest sum over queries", sums.max())
     yield from diagonal_numbers(same, h)
     yield from diagonal_numbers(beyond, h_beyond)
     yield _near_identity(same, h)

@@ -53,17 +53,17 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
     r"""Which architecture for which task: summarize, classify, retrieve, translate?
 
     Encoder–decoders to generate a text from another, encoders to classify or retrieve. Of these two
-    families, the other one can't perform the task or, at four of five seeds, isn't better.
+    families, the other one can't perform the task or, with four of five seeds, isn't better.
 
     $$ \text{encoder}: x \mapsto h_{1..n},\quad \text{decoder}: P(y_t \mid y_{<t}),\quad
     \text{both}: P(y_t \mid y_{<t}, x) $$
 
     Each family is trained for each task that it supports, with the same number of steps, and tested
     on 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
-    generating the label. At seed 4 an encoder–decoder still classifies better, since the encoder
-    isn't better than a guess after this number of steps. Models, data and number of steps are
-    small: the scores show what is learned first, not the best result after long training
-    (docs/tasks.md has longer trainings).
+    generating the label. With one seed of five the encoder–decoder classifies better, by 0.15: the
+    encoder isn't better than a guess after this number of steps. Models, data and number
+    of steps are small: the scores show what is learned first, not the best result after long
+    training (docs/tasks.md has longer trainings).
 
     Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
     best baseline without a trained model.

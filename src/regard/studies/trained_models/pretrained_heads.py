@@ -1,6 +1,7 @@
 """Attention patterns of the heads of a pretrained BERT, also with other word orders."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -62,8 +63,9 @@ def pretrained_heads(
     One head attends to the previous token and another to the next, in any word order. At least half
     of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds the other
     occurrence of a repeated token. With random weights, all heads are nearly uniform and alike;
-    after training they aren't. The head that attends from a verb to its object gives it less weight
-    once the words are reversed.
+    after training they aren't. The head that attends from a verb to its object depends on content:
+    it gives the object more weight than other words give to the word at the same distance. It
+    depends on the order too: it gives the object less weight once the words are reversed.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
@@ -71,7 +73,8 @@ def pretrained_heads(
     head is scored by the share of its weight on the previous or the next token, on [CLS], [SEP] or
     punctuation. For the same token, it reads random tokens that occur twice. The output of a head
     that attends to one token alone has the norm of v W_O. The distance of two heads is half of the
-    sum of absolute differences in a row: 0 if their maps are equal, 1 if they share no key.
+    sum of absolute differences in a row: 0 if their maps are equal, 1 if they share no key. A head
+    has no clear pattern if none of those of `regard head-scores` has half of its weight.
 
     Then the same pairs are read with the words of each sentence reversed, and with the sentences
     exchanged. The head that attends from the verb to its object is chosen on half of the pairs, and
@@ -93,9 +96,11 @@ def pretrained_heads(
     heads = {order: head_scores([one.maps for one in found]) for order, found in read.items()}
     shares = weight_by_pattern(heads[AS_IS], model, seed)
     yield from _neighbors(heads)
-    sinks = (shares["[CLS]"] > SINK).double().mean()
-    yield at_least(f"[CLS]: share of heads with a weight above {SINK}", sinks, 0.5)
+    yield from _directions(heads[AS_IS])
+    yield from _sinks(shares, layers=len(read[AS_IS][0].maps.layers))
     yield informational("[SEP], best head", shares["[SEP]"].max())
+    mixed = fmean(head.pattern == "mixed" for head in heads[AS_IS])
+    yield informational("share of heads with no clear pattern", mixed)
     ratio = value_ratio([each.maps for each in read[AS_IS]])
     yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
     yield at_least("same token, best head on repeated tokens", shares["same token"].max(), 0.2)
@@ -157,6 +162,27 @@ def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Iterator[Measurement]:
             yield at_least(f"{PATTERNS[pattern]}, {which}", share[best], low)
 
 
+def _directions(heads: Sequence[Head]) -> Iterator[Measurement]:
+    """Yield the mean weight on later and on earlier tokens."""
+    later = 1 - fmean(head.scores["causal"] for head in heads)
+    own = fmean(head.scores["self"] for head in heads)
+    yield informational("weight on later tokens", later)
+    yield informational("weight on earlier tokens", 1 - later - own)
+
+
+def _sinks(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Iterator[Measurement]:
+    """Yield the weight on [CLS] of all heads, of a layer and of single heads."""
+    first = shares["[CLS]"]
+    used = (first > SINK).double()
+    name = f"[CLS]: share of heads with a weight above {SINK}"
+    yield at_least(name, used.mean(), 0.5)
+    layer = int(shares["next token"].argmax()) * layers // len(first)
+    of_layer = used.view(layers, -1)[layer].mean()
+    yield informational(f"{name}, layer of the best head for the next token", of_layer)
+    yield informational("[CLS], best head", first.max())
+    yield informational("[CLS], best head for the same token", first[shares["same token"].argmax()])
+
+
 def value_ratio(maps: Sequence[AttentionMap]) -> float:
     """Return ‖v W_O‖ of words over that of [CLS], the least of the inner layers."""
     ratios = []
@@ -215,3 +241,17 @@ def _objects(
     yield at_least("verb → object, best head", share[AS_IS], 0.25)
     yield at_most(f"verb → object, the same head, {REVERSED} / {AS_IS}", left, 0.5)
     yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])
+    others = [
+        elsewhere(each, verb, word).flatten()[head]
+        for each, text in list(zip(read[AS_IS], texts, strict=True))[1::2]
+        for word, verb in text.pairs["verb–object"]
+    ]
+    ratio = share[AS_IS] / float(torch.stack(others).mean())
+    yield at_least("verb → object, the same head / other words at the same distance", ratio, 2)
+
+
+def elsewhere(read: Reading, query: int, key: int) -> Float[Tensor, "layers heads"]:
+    """Return the mean weight from other words to the words at the distance of two words."""
+    offset = key - query
+    others = [i for i in read.places if i != query and i + offset in read.places]
+    return torch.stack([read.between(i, i + offset) for i in others]).mean(0)

@@ -1,6 +1,7 @@
 """Several summaries of each article by beam search and sampling."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
@@ -9,7 +10,14 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, table
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    equal,
+    informational,
+    table,
+)
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
@@ -31,6 +39,8 @@ class Score(NamedTuple):
     """Share of articles with at least one summary equal to the reference."""
     different: float
     """Mean number of distinct summaries per article."""
+    alike: float
+    """Mean ROUGE-L of two summaries of the same article."""
 
 
 @study(trains=True)
@@ -48,17 +58,20 @@ def several_summaries(
 
     Beam search returns n different summaries; greedy decoding always returns the same one. Samples
     differ more the higher the temperature, and are worse on average. Top-k and top-p restore
-    quality and reduce the differences.
+    quality and reduce the differences. Summaries by beam search are more similar to each other than
+    samples of temperature 1.
 
     $$ P_\tau(y_t) \propto P(y_t \mid y_{<t}, x)^{1/\tau}, \quad \text{top-}k,\ \text{top-}p:
     \text{the most probable tokens only} $$
 
     An encoder–decoder trained to summarize generates n summaries of each new article by each
     method. Quality is the mean ROUGE-L of all n summaries. For a user who chooses among them,
-    another number matters: whether one of the n is right.
+    another number matters: whether one of the n is right. Diversity is the number of distinct
+    summaries and their similarity: the mean ROUGE-L of two summaries of the same article.
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
-    one of the {n} equal to the reference; share of distinct summaries.
+    one of the {n} equal to the reference; share of distinct summaries; mean ROUGE-L of two
+    summaries of the same article.
 
     Args:
         n: summaries per article
@@ -75,9 +88,12 @@ def several_summaries(
         found[name] = samples(run, texts, n, seed, **sampling)
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     yield from judged(scores, n)
-    columns = ("mean ROUGE-L", "one is right", f"different of {n}", "of the first article")
+    columns = (
+        *("mean ROUGE-L", "one is right", f"different of {n}", "ROUGE-L of two"),
+        "of the first article",
+    )
     rows = [
-        (name, s.rouge, s.best, s.different, " / ".join(dict.fromkeys(found[name][0])))
+        (name, s.rouge, s.best, s.different, s.alike, " / ".join(dict.fromkeys(found[name][0])))
         for name, s in scores.items()
     ]
     yield table(["method", *columns], rows)
@@ -85,6 +101,7 @@ def several_summaries(
         "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
         f"one of {n} is right": {name: score.best for name, score in scores.items()},
         f"different, of {n}": {name: s.different / n for name, s in scores.items()},
+        "ROUGE-L of two": {name: score.alike for name, score in scores.items()},
     }
     yield bar_chart(bars, y="share", y_limits=(0, 1.08))
 
@@ -108,9 +125,14 @@ def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:
     yield equal("different summaries, greedy", different[GREEDY], 1)
     for a, b in ((LOW, GREEDY), (HIGH, LOW), (HIGH, TOP_K), (HIGH, TOP_P)):
         yield at_least(f"different summaries: {a} minus {b}", different[a] - different[b], 0)
-    for a, b in ((LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH)):
+    for a, b in ((BEAMS, HIGH), (LOW, HIGH), (TOP_K, HIGH), (TOP_P, HIGH)):
         yield at_least(f"mean ROUGE-L: {a} minus {b}", quality[a] - quality[b], 0)
     yield at_least("mean ROUGE-L, greedy", quality[GREEDY], 0.5)
+    alike = {name: score.alike for name, score in scores.items()}
+    for name in (BEAMS, LOW, HIGH, TOP_K, TOP_P):
+        yield informational(f"ROUGE-L of two summaries, {name}", alike[name])
+    name = f"ROUGE-L of two summaries: {BEAMS} minus {HIGH}"
+    yield at_least(name, alike[BEAMS] - alike[HIGH], 0)
 
 
 def new_articles(run: Run) -> list[Example]:
@@ -140,9 +162,12 @@ def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> 
     given = list(zip(summaries, right, strict=True))
     pairs = [(one, answer) for several, answer in given for one in several]
     predicted, references = zip(*pairs, strict=True)
+    couples = [two for several in summaries for two in combinations(several, 2)]
+    one, other = zip(*couples, strict=True)
     hits = [any(exact_match(one, answer) for one in several) for several, answer in given]
     return Score(
         rouge=rouge(predicted, references)["ROUGE-L"].value,
         best=sum(hits) / len(hits),
         different=sum(len({*several}) for several in summaries) / len(summaries),
+        alike=rouge(one, other)["ROUGE-L"].value,
     )

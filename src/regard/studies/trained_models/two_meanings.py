@@ -14,7 +14,15 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.figure import chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
+from regard.studies.finding import (
+    EvidenceParts,
+    Measurement,
+    at_least,
+    at_most,
+    equal,
+    informational,
+    table,
+)
 from regard.studies.study import Seed, study
 from regard.studies.trained_models.pretrained import Bert, pretrained_bert
 from regard.tasks.rng import choice, generator
@@ -98,6 +106,9 @@ def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
     for part in PARTS:
         gap = (same[part] - other[part])[1:].min()
         yield at_least(f"{part}: same minus other meaning, least of the later layers", gap, 0.03)
+    values = other["value"]
+    yield informational("value, two meanings: least cosine of a layer", values.min())
+    yield informational("value, two meanings: cosine of the last layer", values[-1])
 
 
 Sentences = Mapping[str, Sequence[str]]
