@@ -6,7 +6,7 @@ const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 function svg(name, attributes, text = "") {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.textContent = text;
+  element.append(text);
   return element;
 }
 
@@ -45,6 +45,8 @@ function startSlider(root) {
     const x = (value) => SIZE.left + (SIZE.right - SIZE.left) * place(value);
     const y = (value) => SIZE.bottom - (SIZE.bottom - SIZE.top) * (high > low ? (value - low) / (high - low) : 0.5);
     const end = (value) => written(log ? 10 ** value : value, 2);
+    const start = svg("text", { x: SIZE.left, y: SIZE.bottom + 13 }, svg("tspan", { class: "symbol" }, symbol));
+    start.append(` = ${written(curve[0])}`);
     const at = { x1: x(now[moved]), x2: x(now[moved]), y1: SIZE.top, y2: SIZE.bottom };
     $("figure svg", root).replaceChildren(
       svg("rect", { class: "frame", x: SIZE.left, y: SIZE.top, width: SIZE.right - SIZE.left, height: SIZE.bottom - SIZE.top }),
@@ -53,12 +55,12 @@ function startSlider(root) {
         stroke: colors[which],
         points: rows.map((row, i) => row[which] === null ? "" : `${x(curve[i]).toFixed(2)},${y(row[which]).toFixed(2)}`).join(" "),
       })),
-      svg("text", { x: SIZE.left, y: SIZE.bottom + 13 }, `${symbol} = ${written(curve[0])}`),
+      start,
       svg("text", { x: SIZE.right, y: SIZE.bottom + 13, "text-anchor": "end" }, written(curve.at(-1))),
       svg("text", { x: SIZE.left + 4, y: SIZE.top + 11 }, end(high)),
       svg("text", { x: SIZE.left + 4, y: SIZE.bottom - 4 }, end(low)),
     );
-    $("figcaption", root).textContent = `Over ${symbol}, the slider last moved${log ? "; logarithmic scale" : ""}. Dashed: its value now.`;
+    $("figcaption i", root).textContent = symbol;
   }
 
   function show(moved) {

@@ -94,12 +94,12 @@ def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
     projections, attention = predicted_counts(grid, h)
     return chart(
-        series(grid, projections, "projections, 3nh²"),
-        series(grid, attention, "attention, 2n²h"),
+        series(grid, projections, "projections, $3nh^2$"),
+        series(grid, attention, "attention, $2n^2h$"),
         series(grid, projections + attention, "sum", "dashes"),
-        Line(x=1.5 * h, label="n = 1.5h"),
+        Line(x=1.5 * h, label="$n = 1.5h$"),
         title="multiplications",
-        x="n",
+        x="$n$",
         x_scale="log",
         y_scale="log",
     )
@@ -110,7 +110,7 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
         f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
         for name, taken in times.items()
     }
-    return log_chart(lengths, milliseconds, title="milliseconds", x="n")
+    return log_chart(lengths, milliseconds, title="milliseconds", x="$n$")
 
 
 def predicted_counts(n: N, h: int) -> tuple[N, N]:
