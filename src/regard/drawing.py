@@ -17,6 +17,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 
+from regard.italics import in_formula_font, plain
+
 INK = "#010203"
 """Placeholder for the text color of the page, which `to_svg` inserts."""
 COLORS = ("#3d85c6", "#e07b39", "#45a567", "#b067b5", "#c9a227", "#7f8c8d")
@@ -24,7 +26,7 @@ FONTS = "DejaVu Sans, Verdana, sans-serif"
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "regard",
-    "font.family": "sans-serif",
+    "font.family": ["DejaVu Sans", "STIXGeneral"],  # the second for italic letters of formulas
     "font.size": 10,
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -100,7 +102,8 @@ def _frame(axes: Axes) -> None:
 def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
     """Return the figure as an SVG element labeled with `title`.
 
-    Its ids begin with `name` (by default the title), so that a page can hold several.
+    Its ids begin with `name` (by default the title), so that a page can hold several. Italic
+    letters of Unicode's mathematical alphabet are in the font of formulas.
     """
     file = io.StringIO()
     with _any_glyph():
@@ -113,8 +116,10 @@ def to_svg(figure: Figure, title: str, *, name: str | None = None) -> str:
     own = re.sub(r"\W+", "-", (name or title).lower()).strip("-")
     svg = re.sub(r'\bid="', f'id="{own}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{own}-", svg)
-    svg = _compact(re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL))
-    label = f'<svg role="img" aria-label="{escape(title, quote=True)}" font-family="{FONTS}" '
+    svg = in_formula_font(_compact(re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)))
+    label = (
+        f'<svg role="img" aria-label="{escape(plain(title), quote=True)}" font-family="{FONTS}" '
+    )
     return svg.replace("<svg ", label, 1)
 
 

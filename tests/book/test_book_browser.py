@@ -9,6 +9,7 @@ from tiny_book import tiny_book
 
 from browser import SMALL_TEXT, axe, driven, violations, watched
 from regard.book.page import write_book
+from regard.book.sliders import SLIDERS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -146,23 +147,42 @@ def test_a_link_into_a_folded_answer_unfolds_it(browser: "Browser", tmp_path: Pa
         assert not tab.locator("[id='jhu-hw5-1.2-figure']").is_visible()
 
 
-def test_sliders_look_numbers_up_by_keyboard(browser: "Browser", folder: Path) -> None:
+def test_sliders_compute_by_keyboard(browser: "Browser", folder: Path) -> None:
     with watched(browser, folder / "index.html") as tab:
         open_part(tab, "study-averaging")
         keys, length = tab.locator("#study-averaging input[type=range]").all()
         tab.locator("#study-averaging summary", has_text="Slider").click()
         cells = tab.locator("#study-averaging .slider td")
-        assert cells.all_inner_texts() == ["0.4993", "0.4993", "0.00134"]
+        assert cells.all_inner_texts() == ["0.4993", "0.00134"]
         keys.focus()
         tab.keyboard.press("End")
         assert keys.get_attribute("aria-valuetext") == "1000"
         length.focus()
         tab.keyboard.press("Home")
-        assert cells.last.inner_text() == "0.9967", "998/(998 + 2√e)"
+        assert cells.last.inner_text() == "0.998", "998/1000"
         assert shown(tab) == ["jhu-hw5-1.1"], "arrows on a slider turn no page"
         tab.keyboard.press("ArrowRight")
-        assert length.get_attribute("aria-valuetext") == "1"
-        assert tab.locator("#study-averaging .slider polyline").count() == 3
+        assert length.get_attribute("aria-valuetext") == "0.2"
+        assert tab.locator("#study-averaging .slider polyline").count() == 2
+
+
+def test_sliders_compute_at_typed_values(browser: "Browser", folder: Path) -> None:
+    with watched(browser, folder / "index.html") as tab:
+        open_part(tab, "study-averaging")
+        tab.locator("#study-averaging summary", has_text="Slider").click()
+        keys, length = tab.locator("#study-averaging input[type=number]").all()
+        found = "[...document.querySelectorAll('#study-averaging data')].map((cell) => +cell.value)"
+        keys.fill("123")
+        length.fill("3.14159")
+        expected = SLIDERS["averaging"].at(n=123, t=3.14159)
+        assert tab.evaluate(found) == pytest.approx(expected, rel=1e-9)
+        length.fill("1e9")
+        length.press("Tab")
+        assert length.input_value() == "20", "the end of the range"
+        keys.fill("")
+        keys.press("Tab")
+        assert keys.input_value() == "123"
+        assert keys.evaluate("(field) => field.labels[0].textContent.trim()") == "n, keys"
 
 
 def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 import pytest
 
-from regard.book.formula_text import formula_text, with_formulas
+from regard.book.formula_text import formula_text, label_text, with_formulas
 from regard.courses import all_parts
+from regard.studies.figure import Figure, chart, series
 from regard.studies.registry import THEMES
+from regard.studies.render import to_svg
 
 FORMULAS = {
     r"\sigma^2 = \sqrt{d}": "σ² = √d",
@@ -37,6 +39,32 @@ def test_no_formula_of_a_study_has_tex_in_it() -> None:
 def test_questions_are_plain_text() -> None:
     assert with_formulas(r"Is $\sqrt{h}$ in $x_1$?") == "Is √h in x₁?"
     assert not any("$" in with_formulas(part.question) for part in all_parts())
+
+
+LABELS = {
+    r"projections, $3nh^2$": "projections, 3𝑛ℎ²",
+    r"$q \cdot k / \sqrt{d}$": "𝑞 · 𝑘/√𝑑",
+    r"share of $v_a$ at $\rho$ = 0.5": "share of 𝑣_𝑎 at 𝜌 = 0.5",
+    r"$P \cdot W W^\top$": "𝑃 · 𝑊𝑊ᵀ",
+    r"$\ln n$": "ln 𝑛",
+    r"$\hat y$₁": "𝑦̂₁",
+    "costs $5, not $6": "costs $5, not $6",
+}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_have_italic_letters_in_formulas(label: str) -> None:
+    assert label_text(label) == LABELS[label]
+
+
+def test_a_figure_has_symbols_in_the_font_of_formulas() -> None:
+    panel = chart(series([1, 2], [1, 2], r"$\rho$ = 1"), title="over $n$, $5", x="$v_a$")
+    svg = to_svg(Figure(panels=[panel], caption="$n$ & all"), "name")
+    letter = '<tspan font-family="STIX Two Math">{}</tspan>'.format
+    assert f"over {letter('𝑛')}, $5" in svg
+    assert f"{letter('𝜌')} = 1" in svg
+    assert f'{letter("𝑣")}<tspan font-family="STIX Two Math" font-size="75%" dy=".3em">𝑎<' in svg
+    assert 'aria-label="n &amp; all"' in svg
 
 
 def test_an_unknown_command_is_refused() -> None:

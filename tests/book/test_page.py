@@ -100,7 +100,7 @@ def test_a_figure_is_drawn_once() -> None:
 
 def test_a_question_stands_before_a_slider() -> None:
     page = book_html(tiny_book())
-    before, after = page.split('data-numbers="numbers-averaging"', 1)
+    before, after = page.split('data-formula="averaging"', 1)
     question = before.rindex('<p class="question">With')
     assert before[question:].count('<details class="option">') == 3
     assert before.rindex("<details") == before.index('<details class="adjustable"', question)

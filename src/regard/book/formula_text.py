@@ -1,14 +1,17 @@
-"""TeX as a line of text for terminals, such as ∂L/∂α_i = 2σ²/√d."""
+"""TeX as a line of text for terminals and figures, such as ∂L/∂α_i = 2σ²/√d."""
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from regard.book.mathematics import to_mathml
+from regard.italics import italic
 
 _SUBSCRIPTS = str.maketrans("0123456789+−", "₀₁₂₃₄₅₆₇₈₉₊₋")
 _SUPERSCRIPTS = str.maketrans("0123456789+−⊤′*", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ′*")
+_FORMULA = re.compile(r"\$(?=\S)([^$]+)(?<=\S)\$(?!\d)")
 _ACCENTS = {"^": "\u0302", "~": "\u0303"}
 _SPACED = frozenset("=≠≈∼<>≤≥≪∈∝→⇒↦∣+−·×∪,…")
 """Operators with a space on both sides; that before a comma goes again."""
@@ -26,7 +29,11 @@ def formula_text(tex: str) -> str:
     Raises:
         ValueError: the formula has a command that is not known.
     """
-    text = _text(ElementTree.fromstring(to_mathml(tex, display=False)))
+    return _line(ElementTree.fromstring(to_mathml(tex, display=False)))
+
+
+def _line(formula: Element) -> str:
+    text = _text(formula)
     text = re.sub(f"{_APART}(?=[\\w√])", " ", text).replace(_APART, "").replace(":", ": ")
     text = re.sub(f" *{_WIDE} *", _WIDE, re.sub(" +", " ", text))
     return re.sub(r"(?<=[(\[{]) | (?=[)\]},])", "", text).replace(_WIDE, "  ").strip()
@@ -35,6 +42,23 @@ def formula_text(tex: str) -> str:
 def with_formulas(text: str) -> str:
     """Return plain text with the TeX between dollar signs as text."""
     return re.sub(r"\$([^$]+)\$", lambda found: formula_text(found[1]), text)
+
+
+def label_text(label: str) -> str:
+    """Return a label of a figure, with the TeX between dollar signs as text in italic letters.
+
+    Other dollar signs stay.
+    """
+    return _FORMULA.sub(lambda found: _italic_text(found[1]), label)
+
+
+@cache
+def _italic_text(tex: str) -> str:
+    formula = ElementTree.fromstring(to_mathml(tex, display=False))
+    for letter in formula.iter("mi"):
+        if letter.get("mathvariant") != "normal":
+            letter.text = italic(letter.text or "")
+    return _line(formula)
 
 
 def _text(element: Element) -> str:

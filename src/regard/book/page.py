@@ -11,13 +11,13 @@ from markupsafe import Markup
 from regard import __version__
 from regard.book.contents import Book
 from regard.book.documentation import section_html, section_id, section_title
-from regard.book.formula_text import formula_text, with_formulas
+from regard.book.formula_text import formula_text, label_text, with_formulas
 from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.panels import first_figure, is_wide, same_figure, with_clips_apart
 from regard.book.predictions import PREDICTIONS
-from regard.book.sliders import SLIDERS, Slider
+from regard.book.sliders import SLIDERS, formula_script
 from regard.book.slides import make_slides
 from regard.courses import COURSES
 from regard.derivations import Step
@@ -83,6 +83,7 @@ def require_book_folder(folder: Path) -> None:
 def book_html(book: Book) -> str:
     """Return the book as one page; answers are folded until clicked, and open in print."""
     script = _static("formulas.js") + _static("book.js")
+    script += formula_script(book.results.findings) + _static("sliders.js")
     if book.lessons:
         script += _static("live_model.js") + _static("lessons.js")
     page = _environment().get_template("book.html").render(
@@ -154,11 +155,6 @@ def _outcome(step: Step, error: float) -> str:
     return f"{found}, to a relative {error:.0e}" if error else found
 
 
-def _start(slider: Slider) -> list[int]:
-    """Index of each slider at first."""
-    return [axis.values.index(axis.start) for axis in slider.axes]
-
-
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -182,9 +178,9 @@ def _environment() -> jinja2.Environment:
         "same_figure": same_figure,
         "fits": _fits,
         "formula_text": formula_text,
+        "label_text": label_text,
         "with_formulas": with_formulas,
         "is_wide": is_wide,
-        "start": _start,
     }
     environment.globals |= {
         "courses": COURSES,

@@ -23,6 +23,15 @@ def _wrong(text: str, why: str) -> Option:
 
 
 PREDICTIONS: Mapping[str, Prediction] = {
+    "copying": Prediction(
+        "With 10 keys and a margin of 8, one key gets 99.7 % of the weight. There are 100 times as "
+        "many keys. Which margin keeps this weight?",
+        (
+            _wrong("8, as before", "The other keys then get a quarter of the weight."),
+            _right("About 12.7", r"The margin grows by $\ln(999 / 9) \approx 4.7$."),
+            _wrong("800", "The weights of the other keys fall exponentially with the margin."),
+        ),
+    ),
     "averaging": Prediction(
         "With $t = 8$, the number of keys grows from 10 to 1000. How much weight do the other keys "
         "get together?",
@@ -50,6 +59,15 @@ PREDICTIONS: Mapping[str, Prediction] = {
             _wrong("One twentieth", "Its score is still above that of the others."),
         ),
     ),
+    "scale": Prediction(
+        r"Entries have mean 0 and variance 1. The width grows from 64 to 256. What happens to the "
+        r"standard deviation of $q \cdot k$?",
+        (
+            _wrong("It stays the same", r"That of $q \cdot k / \sqrt{h}$ does."),
+            _right("It doubles", r"It is $\sqrt{h}$, so that it grows from 8 to 16."),
+            _wrong("It grows fourfold", "The variance does."),
+        ),
+    ),
     "complexity": Prediction(
         "The width is 64. At which number of tokens do attention and the projections take equally "
         "many multiplications?",
@@ -59,6 +77,32 @@ PREDICTIONS: Mapping[str, Prediction] = {
             _wrong("At 4096", "Attention takes 43 times as many there."),
         ),
     ),
+    "order-of-products": Prediction(
+        "There are 128 features, and values have width 64. From which number of tokens on does the "
+        "product of keys and values first take fewer multiplications?",
+        (
+            _wrong("From 64", "The second order takes 1.3 times as many there."),
+            _right("From 86", "$2md / (m + d)$ is 85.3."),
+            _wrong("From 1024", "The first order takes 12 times as many there."),
+        ),
+    ),
+    "truncation": Prediction(
+        "A map of 64 tokens has rank 40. Do its factors save multiplications?",
+        (
+            _wrong("Yes, since 40 is less than 64", "There are two products with factors."),
+            _right("No", "$2nkh$ is less than $n^2 h$ only for $k < n / 2$."),
+            _wrong("It depends on the width of the values", "Both grow in proportion to $h$."),
+        ),
+    ),
+    "causal-sums": Prediction(
+        "A head has width 16, and its feature map 16 features. From which number of tokens on are "
+        "the running sums smaller than the cache of keys and values?",
+        (
+            _right("From 9", r"The sums have $16 \cdot 17$ numbers, the cache 32 per token."),
+            _wrong("From 17", "The cache holds two vectors of each token."),
+            _wrong("From 272", "That is the number of entries of the sums."),
+        ),
+    ),
     "fourier-features": Prediction(
         "Entries have unit variance, and there are 256 waves. The width grows from 16 to 64. How "
         "does the relative error of the kernel change?",
@@ -66,6 +110,15 @@ PREDICTIONS: Mapping[str, Prediction] = {
             _wrong("It falls", "It falls only if the norms of queries and keys are fixed."),
             _wrong("It doubles", r"It isn't proportional to $\sqrt{D}$."),
             _right("It grows more than tenfold", r"It is of the order of $e^{\sqrt{D}}$."),
+        ),
+    ),
+    "favor": Prediction(
+        "A query and a key point in opposite directions. Which features estimate their kernel "
+        "exactly?",
+        (
+            _wrong("Trigonometric ones", "They are exact for equal vectors."),
+            _right("Positive and hyperbolic ones", "Their error is 0 at $x + y = 0$."),
+            _wrong("None, without infinitely many directions", "One direction is enough."),
         ),
     ),
     "vanishing-and-exploding": Prediction(
@@ -84,6 +137,33 @@ PREDICTIONS: Mapping[str, Prediction] = {
             _wrong("That of each distance", "It grows from 31 to 63 per head."),
             _right("That of the clipped table", "It is $(2k + 1)m = 36$, whatever $T$ is."),
             _wrong("Both", "Without clipping, each new distance has a parameter."),
+        ),
+    ),
+    "adding": Prediction(
+        "The width grows from 256 to 1024. What happens to the cross terms of word and position, "
+        r"compared with $x_1 \cdot x_2$ of two different words?",
+        (
+            _wrong("They become half as large", r"They do compared with $x \cdot x$ of one word."),
+            _right("The ratio stays the same", r"Both grow as $\sqrt{d}$."),
+            _wrong("They become twice as large", r"Both grow as $\sqrt{d}$."),
+        ),
+    ),
+    "shifting": Prediction(
+        "Frequencies are counted from 0, and the width grows from 64 to 512. What happens to the "
+        "longest wavelength?",
+        (
+            _wrong("It grows eightfold", r"It is never above $10000 \cdot 2 \pi$."),
+            _right("It grows by less than a third", "From 75 % to 96 % of its limit."),
+            _wrong("It stays the same", "The shortest wavelength does."),
+        ),
+    ),
+    "receptive-field": Prediction(
+        "There are 100 inputs and 2 heads. How many layers are needed until a node can depend on "
+        "all inputs?",
+        (
+            _wrong("2", "A node has $3^2 = 9$ paths after 2 layers."),
+            _right("5", "$3^4 = 81$ is less than 100, and $3^5 = 243$ more."),
+            _wrong("50", "The number of paths grows exponentially with the layers."),
         ),
     ),
 }

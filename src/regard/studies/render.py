@@ -1,4 +1,4 @@
-"""Figures of studies as SVG and PNG."""
+"""Figures of studies as SVG and PNG; labels have TeX between dollar signs."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from regard import drawing
+from regard.book.formula_text import label_text
 from regard.drawing import COLORS, INK
 from regard.studies.figure import (
     Bars,
@@ -56,13 +57,13 @@ _SEPARATED = 32
 
 def to_svg(figure: Figure, name: str) -> str:
     """Return an SVG element that suits light and dark pages; its ids begin with `name`."""
-    with _drawn(figure) as made:
-        return drawing.to_svg(made, figure.caption, name=name)
+    with _drawn(_typeset(figure)) as made:
+        return drawing.to_svg(made, label_text(figure.caption), name=name)
 
 
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG on a white background."""
-    with _drawn(figure) as made:
+    with _drawn(_typeset(figure)) as made:
         return drawing.to_png(made)
 
 
@@ -71,6 +72,7 @@ def to_panels(figure: Figure, name: str) -> list[str]:
 
     A page puts them side by side, or below each other if it is narrow.
     """
+    figure = _typeset(figure)
     width = _PANEL_WIDTHS[min(figure.grid[0], 4)]
     height = max(map(_height, figure.panels))
     own_legends = not _share_legend(figure.panels)
@@ -138,6 +140,25 @@ def _panels(
         for empty in axes[len(figure.panels) :]:
             empty.set_axis_off()
         yield made, axes
+
+
+def _typeset(figure: Figure) -> Figure:
+    """Return the figure with formulas of its labels as text in italic letters."""
+    return msgspec.convert(_with_label_text(msgspec.to_builtins(figure)), Figure)
+
+
+def _with_label_text(part: Any) -> Any:
+    match part:
+        case str():
+            return label_text(part)
+        case dict():  # names of rows and columns may be texts, which are drawn as they stand
+            return {
+                name: one if name in ("rows", "columns") else _with_label_text(one)
+                for name, one in part.items()
+            }
+        case list() if part and not isinstance(part[0], float):
+            return [_with_label_text(one) for one in part]
+    return part
 
 
 def _escaped(figure: Figure) -> Figure:

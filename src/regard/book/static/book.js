@@ -1,4 +1,4 @@
-// The book's page: contents, search, keys and sliders, which look numbers up. It fetches nothing.
+// The book's page: contents, search and keys. It fetches nothing.
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -120,62 +120,3 @@ function look(details) {
   $("iframe", details).srcdoc = page.replace('{"title":""}', () => $("script", details).textContent);
 }
 for (const details of $$(".explorer-view")) details.addEventListener("toggle", () => look(details), { once: true });
-
-// ---- sliders
-
-const SIZE = { width: 360, height: 150, left: 6, right: 354, top: 6, bottom: 132 };
-
-function svg(name, attributes, text = "") {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.textContent = text;
-  return element;
-}
-
-function start(root) {
-  const { axes, results, log, numbers } = JSON.parse($(`#${root.dataset.numbers}`).textContent);
-  const inputs = $$("input", root), cells = $$("td", root), colors = $$(".key path", root).map((path) => path.getAttribute("stroke"));
-  const at = () => inputs.map((input) => +input.value);
-  const look = (place) => numbers[place.reduce((index, each, axis) => index * axes[axis].length + each, 0)];
-  const height = (value) => value === null || (log && value <= 0) ? null : log ? Math.log10(value) : value;
-  const names = $$("label", root).map((label) => label.firstChild.textContent.split(",")[0]);
-
-  function draw(moved) {
-    const place = at();
-    const rows = axes[moved].map((_, i) => look(place.with(moved, i)).map(height));
-    const all = rows.flat().filter((value) => value !== null);
-    const [low, high] = log ? [Math.min(...all), Math.max(...all)] : [Math.min(0, ...all), Math.max(1, ...all)];
-    const x = (i) => SIZE.left + (SIZE.right - SIZE.left) * (rows.length > 1 ? i / (rows.length - 1) : 0.5);
-    const y = (value) => SIZE.bottom - (SIZE.bottom - SIZE.top) * (high > low ? (value - low) / (high - low) : 0.5);
-    const shown = (value) => (log ? 10 ** value : value).toPrecision(2).replace(/\.0+$/, "");
-    const curves = results.map((_, which) => svg("polyline", {
-      stroke: colors[which],
-      points: rows.map((row, i) => row[which] === null ? "" : `${x(i)},${y(row[which])}`).join(" "),
-    }));
-    const now = x(place[moved]);
-    $("figure svg", root).replaceChildren(
-      svg("rect", { class: "frame", x: SIZE.left, y: SIZE.top, width: SIZE.right - SIZE.left, height: SIZE.bottom - SIZE.top }),
-      svg("line", { class: "now", x1: now, x2: now, y1: SIZE.top, y2: SIZE.bottom }),
-      ...curves,
-      svg("text", { x: SIZE.left, y: SIZE.bottom + 13 }, `${names[moved]} = ${axes[moved][0]}`),
-      svg("text", { x: SIZE.right, y: SIZE.bottom + 13, "text-anchor": "end" }, axes[moved].at(-1)),
-      svg("text", { x: SIZE.left + 4, y: SIZE.top + 11 }, shown(high)),
-      svg("text", { x: SIZE.left + 4, y: SIZE.bottom - 4 }, shown(low)),
-    );
-    $("figcaption", root).textContent = `Over ${names[moved]}, the slider last moved${log ? "; logarithmic scale" : ""}. Dashed: its value now.`;
-  }
-
-  function update(moved) {
-    inputs.forEach((input, axis) => {
-      const value = axes[axis][input.value];
-      input.setAttribute("aria-valuetext", value);
-      $("b", input.parentElement).textContent = value;
-    });
-    look(at()).forEach((value, which) => { cells[which].textContent = value === null ? "–" : value; });
-    draw(moved);
-  }
-
-  inputs.forEach((input, axis) => input.addEventListener("input", () => update(axis)));
-  update(inputs.length > 1 ? 1 : 0);
-}
-$$(".slider:not(.live)").forEach(start);

@@ -82,11 +82,11 @@ def causal_sums(
     yield informational(f"bytes of keys and values {when}", cache[-1].bytes)
     for name, milliseconds in times.items():
         yield informational(f"exponent of N, time {name}", exponent(lengths, milliseconds))
-    states = {"S and Z": step, "keys and values": cache}
+    states = {"$S$ and $Z$": step, "keys and values": cache}
     kilobytes = {name: [one.bytes / 1024 for one in each] for name, each in states.items()}
     yield figure(
-        log_chart(lengths, times, title="time of a row, ms", x="tokens N"),
-        log_chart(lengths, kilobytes, title="state, KiB", x="tokens N"),
+        log_chart(lengths, times, title="time of a row, ms", x="tokens $N$"),
+        log_chart(lengths, kilobytes, title="state, KiB", x="tokens $N$"),
     )
 
 

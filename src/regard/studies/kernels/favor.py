@@ -202,14 +202,14 @@ def _attention_errors(
 def _sums_chart(seed: int) -> Chart:
     """Return the share of sums of trigonometric weights of 0 or less, by norm and width."""
     shares = {d: [negative_share(d, size, seed) for size in SPREADS] for d in WIDTHS}
-    lines = [series(SPREADS, row, f"d = {d}", "line with dots") for d, row in shares.items()]
-    return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of q and k")
+    lines = [series(SPREADS, row, f"$d$ = {d}", "line with dots") for d, row in shares.items()]
+    return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of $q$ and $k$")
 
 
 def _output_chart(outputs: BySize, means: Mapping[int, float]) -> Chart:
     return log_chart(
         DIRECTIONS,
-        {f"d = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
+        {f"$d$ = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
         lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
         title="FAVOR+ against softmax",
         x="directions",
@@ -229,5 +229,5 @@ def _kernel_chart(kernel: KernelErrors) -> Chart:
         for style, errors in zip(MARKERS, (kernel.independent, kernel.orthogonal), strict=True):
             measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs.values()]
             curves.append(series(COSINES, measured, style=style, color=i))
-    title, x = f"relative error of {m} directions", "cosine of x and y"
+    title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

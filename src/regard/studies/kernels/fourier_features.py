@@ -108,11 +108,16 @@ def fourier_features(
     yield from expectation(variance, seed)
     yield from _kernel_numbers(outcomes, waves, spread)
     yield from _output_numbers(outcomes, waves)
-    axes: dict[str, Any] = {"x": "waves m", "x_ticks": [*waves], "x_scale": "log", "y_scale": "log"}
+    axes: dict[str, Any] = {
+        "x": "waves $m$",
+        "x_ticks": [*waves],
+        "x_scale": "log",
+        "y_scale": "log",
+    }
     curves = _kernel_curves(outcomes, waves, spread)
-    kernels = chart(*curves, title="kernel: |K̂ − K|/K", y="median over pairs", **axes)
+    kernels = chart(*curves, title=r"kernel: $|\hat K - K| / K$", y="median over pairs", **axes)
     curves, zero = _output_curves(outcomes, waves), Line(y=1, label="output of zero")
-    title = "attention: ‖c − exact‖/‖exact‖"
+    title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
     yield figure(kernels, chart(*curves, zero, title=title, y="median over rows", **axes))
 
 
@@ -291,7 +296,7 @@ def _kernel_curves(outcomes: Outcomes, waves: Sequence[int], spread: float) -> l
             for u in (normal_exponents(d, spread), fixed_norm_exponents(d))
         )
         curves += [
-            series(waves, moving, f"D = {d}", color=i),
+            series(waves, moving, f"$D$ = {d}", color=i),
             series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
             series(waves, fixed, style="dotted", color=i),
             series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
@@ -346,7 +351,7 @@ def _output_curves(outcomes: Outcomes, waves: Sequence[int]) -> list[Series]:
     curves = []
     for i, (d, of) in enumerate(outcomes.items()):
         curves += [
-            series(waves, [x.median for x in of.expected], f"D = {d}", color=i),
+            series(waves, [x.median for x in of.expected], f"$D$ = {d}", color=i),
             series(waves, [x.median for x in of.outputs], style="dots", color=i),
             series(waves, [x.median for x in of.fixed_expected], style="dotted", color=i),
             series(waves[-1:], [of.fixed_output.median], style="squares", color=i),

@@ -73,10 +73,13 @@ def gaussian_identity(
     whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
     ends = [scores.min(), scores.max()]
     diagonal = series(ends, ends, color=5)
-    left, right = "−‖q − k‖²/2σ²", "(‖q‖² + ‖k‖² − ‖q − k‖²)/2σ²"
+    left, right = (
+        r"$-\lVert q - k \rVert^2 / 2\sigma^2$",
+        r"$(\lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2) / 2\sigma^2$",
+    )
     yield figure(
-        chart(alone, title="the Gaussian kernel alone", x="q·k/√d", y=left),
-        chart(whole, diagonal, title="with both factors", x="q·k/√d", y=right),
+        chart(alone, title="the Gaussian kernel alone", x=r"$q \cdot k / \sqrt{d}$", y=left),
+        chart(whole, diagonal, title="with both factors", x=r"$q \cdot k / \sqrt{d}$", y=right),
     )
 
 

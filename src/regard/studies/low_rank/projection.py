@@ -118,8 +118,8 @@ def _error_by_rank(scores: Float[Tensor, "n n"]) -> Chart:
     return chart(
         series(ranks, omitted),
         series(ranks, errors, style="dots", color=0),
-        title="P·WWᵀ instead of P",
-        x="rows of C and D",
+        title=r"$P \cdot W W^\top$ instead of $P$",
+        x="rows of $C$ and $D$",
         y="error",
         y_scale="log",
     )

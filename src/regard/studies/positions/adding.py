@@ -99,12 +99,18 @@ def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Cha
     ends = [Sinusoidal(length=steps + 1, d=width).vectors[[0, steps]] for width in WIDTHS]
     positions = [float(first @ last) for first, last in ends]
     return chart(
-        series(widths, sigma**2 * widths, "x·x, a word with itself", color=0),
-        series(widths, positions, f"p·p, distance {steps}", color=2),
-        series(widths, sigma * root, "cross terms, σ√d", color=1),
+        series(widths, sigma**2 * widths, r"$x \cdot x$, a word with itself", color=0),
+        series(widths, positions, rf"$p \cdot p$, distance {steps}", color=2),
+        series(widths, sigma * root, r"cross terms, $\sigma \sqrt{d}$", color=1),
         series(widths, sizes.values(), "measured", "dots", color=1),
-        series(widths, sigma**2 * root, "x₁·x₂, two words, σ²√d", "dashes", color=3),
-        x="width d",
+        series(
+            widths,
+            sigma**2 * root,
+            r"$x_1 \cdot x_2$, two words, $\sigma^2 \sqrt{d}$",
+            "dashes",
+            color=3,
+        ),
+        x="width $d$",
         y="size",
         x_scale="log",
         y_scale="log",

@@ -93,9 +93,9 @@ def relative_bias(
     yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
     numbers, axes = bias[0], {"x": "key", "y": "query"}
     panels = (
-        heat_map(numbers, title="π", most=largest(numbers), unit="π", **axes),
+        heat_map(numbers, title=r"$\pi$", most=largest(numbers), unit=r"$\pi$", **axes),
         heat_map(weights_concatenated[0, 0], title="weights, concatenated", unit="weight", **axes),
-        heat_map(weights[0, 0], title="weights, with π", unit="weight", **axes),
+        heat_map(weights[0, 0], title=r"weights, with $\pi$", unit="weight", **axes),
     )
     yield figure(*panels, same="the same" if error < ROUNDING else "different")
 

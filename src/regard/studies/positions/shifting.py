@@ -67,15 +67,15 @@ def shifting(
     yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
     yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
     yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-    shown, title = min(d, 32), f"M to the power {steps}"
+    shown, title = min(d, 32), f"$M$ to the power {steps}"
     power = shift_matrix(d, steps)[:shown, :shown]
-    axes = {"x": f"entries 0 to {shown - 1} of p(t)", "y": f"of p(t + {steps})"}
+    axes = {"x": f"entries 0 to {shown - 1} of $p(t)$", "y": f"of $p(t + {steps})$"}
     pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     by_pair = chart(
-        series(pair + 1, wavelengths(0, d)[pair], "k from 0", "dots"),
-        series(pair + 1, wavelengths(1, d)[pair], "k from 1", "crosses"),
-        Line(y=TURN, label="2π"),
-        Line(y=BASE * TURN, label="10000·2π"),
+        series(pair + 1, wavelengths(0, d)[pair], "$k$ from 0", "dots"),
+        series(pair + 1, wavelengths(1, d)[pair], "$k$ from 1", "crosses"),
+        Line(y=TURN, label=r"$2\pi$"),
+        Line(y=BASE * TURN, label=r"$10000 \cdot 2\pi$"),
         title="wavelengths",
         x="pair",
         y="wavelength",

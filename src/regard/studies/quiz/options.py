@@ -117,7 +117,7 @@ def wrong_options(
     yield figure(
         heat_map(
             next_probabilities(draw),
-            title=f"P(y_{STEP} | prefix)",
+            title=rf"$P(y_{STEP} \mid \mathrm{{prefix}})$",
             x="next token",
             y="prefix",
             rows=prefixes,

@@ -56,19 +56,19 @@ def order_of_products(
     for (name, way), count in zip(ways.items(), _operations(length, m, d), strict=True):
         yield equal(f"operations, {name}", multiplications(way), count)
     yield informational("L with equal operations", equal_at)
-    shapes = {"Q′": f"L × {m}", "K′ᵀ": f"{m} × L", "V": f"L × {d}"}
+    shapes = {"$Q'$": f"$L$ × {m}", r"$K'^\top$": f"{m} × $L$", "$V$": f"$L$ × {d}"}
     factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
     lines = [Line(x=equal_at), Line(x=length)]
     costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
     curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
     yield figure(
-        _order(factors, (0, 1), "L × L", 2, names[0]),
+        _order(factors, (0, 1), "$L$ × $L$", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
         chart(
             *curves,
             *lines,
             title="multiplications",
-            x="tokens L",
+            x="tokens $L$",
             x_scale="log",
             y_scale="log",
         ),

@@ -14,7 +14,7 @@ from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train
 from regard.studies.study import Seed, study
 
-WORD, CROSS = "x·x, same word", "x·p"
+WORD, CROSS = r"$x \cdot x$, same word", r"$x \cdot p$"
 
 
 @study()
@@ -66,10 +66,10 @@ def terms(model: Any) -> dict[str, float]:
     positions: Float[Tensor, "n d"] = model.body.absolute.vectors.detach()
     return {
         WORD: _root(words.square().sum(-1)),
-        "x₁·x₂": _root(_others(words @ words.T)),
+        r"$x_1 \cdot x_2$": _root(_others(words @ words.T)),
         CROSS: _root(words @ positions.T),
-        "p·p, same position": _root(positions.square().sum(-1)),
-        "p₁·p₂": _root(_others(positions @ positions.T)),
+        r"$p \cdot p$, same position": _root(positions.square().sum(-1)),
+        r"$p_1 \cdot p_2$": _root(_others(positions @ positions.T)),
     }
 
 

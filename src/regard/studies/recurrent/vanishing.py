@@ -88,20 +88,22 @@ def _over_steps(radii: Radii, stretch: float, steps: int) -> Chart:
         norms = [predicted(radius, stretch, step) or nan for step in places]
         found = [gradient_norm(transition(radius, stretch), step) or nan for step in shown]
         curves += [
-            series(places, norms, f"ρ = {radius:g}", color=i),
+            series(places, norms, rf"$\rho$ = {radius:g}", color=i),
             series(shown, found, style="dots", color=i),
         ]
-    return _chart(curves, f"σ = {stretch:g}", "steps back", (1e-9, 1e13))
+    return _chart(curves, rf"$\sigma$ = {stretch:g}", "steps back", (1e-9, 1e13))
 
 
 def _over_stretches(radii: Radii, stretches: Sequence[float], steps: int) -> Chart:
     low, high = min(stretches), max(stretches)
     grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
     curves = [
-        series(grid, [predicted(radius, one, steps) or nan for one in grid], f"ρ = {radius:g}")
+        series(
+            grid, [predicted(radius, one, steps) or nan for one in grid], rf"$\rho$ = {radius:g}"
+        )
         for radius in radii
     ]
-    return _chart(curves, f"after {steps} steps", "largest singular value σ", (1e-65, 1e45))
+    return _chart(curves, f"after {steps} steps", r"largest singular value $\sigma$", (1e-65, 1e45))
 
 
 def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:

@@ -114,12 +114,12 @@ def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
     projections, attention = predicted_counts(grid, h)
     return chart(
-        series(grid, projections, "projections, 3nh²"),
-        series(grid, attention, "attention, 2n²h"),
+        series(grid, projections, "projections, $3nh^2$"),
+        series(grid, attention, "attention, $2n^2h$"),
         series(grid, projections + attention, "sum", "dashes"),
-        Line(x=1.5 * h, label="n = 1.5h"),
+        Line(x=1.5 * h, label="$n = 1.5h$"),
         title="multiplications",
-        x="n",
+        x="$n$",
         x_scale="log",
         y_scale="log",
     )
@@ -131,7 +131,7 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
         for name, taken in times.items()
     }
     limits = (None, 20 * max(max(taken) for taken in milliseconds.values()))
-    return log_chart(lengths, milliseconds, title="milliseconds", x="n", y_limits=limits)
+    return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
 
 
 def predicted_counts(n: N, h: int) -> tuple[N, N]:

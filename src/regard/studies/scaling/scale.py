@@ -21,7 +21,7 @@ Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
 """Widths of the heads whose softmax is measured."""
 _BATCH, _QUERIES = 8, 32
-_WIDTH_AXIS: dict[str, Any] = {"x": "h", "x_scale": "log"}
+_WIDTH_AXIS: dict[str, Any] = {"x": "$h$", "x_scale": "log"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def scale(
     yield at_most(f"gradient, unscaled, {size}", plain[-1].gradient, 0.2)
     yield informational(f"entropy, scaled, {size}, σ doubled", doubled.entropy)
     yield informational(f"gradient, scaled, {size}, σ doubled", doubled.gradient)
-    uniform = Line(y=math.log(n), label="ln n")
+    uniform = Line(y=math.log(n), label=r"$\ln n$")
     yield figure(
         _variances(draw),
         _by_width(plain, scaled, "entropy", 1.1 * math.log(n), uniform),
@@ -138,9 +138,9 @@ def _variances(draw: Draw) -> Chart:
     pairs = (draw.pairs(h, 1000) for h in WIDTHS)
     measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
     return chart(
-        series(WIDTHS, predicted, "q·k", color=1),
+        series(WIDTHS, predicted, r"$q \cdot k$", color=1),
         series(WIDTHS, measured, style="dots", color=1),
-        series(WIDTHS, predicted / widths, "q·k/√h", color=0),
+        series(WIDTHS, predicted / widths, r"$q \cdot k / \sqrt{h}$", color=0),
         series(WIDTHS, measured / widths, style="dots", color=0),
         title="variance",
         y_scale="log",

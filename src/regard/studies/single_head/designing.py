@@ -9,6 +9,7 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
+from regard.book.formula_text import label_text
 from regard.errors import UserError
 from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
@@ -102,13 +103,13 @@ def _outputs(
     without: Float[Tensor, "3 4"], designed: Float[Tensor, "3 4"], custom: Float[Tensor, "n e"]
 ) -> Drawing:
     """Return heat maps of the course's outputs, as shares of β, and of the custom ones."""
-    rows = [f"c{'₁₂₃₄₅₆₇₈'[i]}" for i in range(max(len(custom), 3))]
-    components = ["u_a", "u_b", "u_c", "u_d"]
-    axes: dict[str, Any] = {"rows": rows[:3], "columns": components, "unit": "share of β"}
+    rows = [label_text(f"$c_{i + 1}$") for i in range(max(len(custom), 3))]
+    components = [label_text(f"$u_{letter}$") for letter in "abcd"]
+    axes: dict[str, Any] = {"rows": rows[:3], "columns": components, "unit": r"share of $\beta$"}
     names = {"rows": rows[: len(custom)], "columns": [str(e + 1) for e in range(custom.shape[1])]}
     most = largest(custom) or 1.0
     return figure(
-        heat_map(without, title="x as queries, keys, values", **axes),
+        heat_map(without, title="$x$ as queries, keys, values", **axes),
         heat_map(designed, title="with matrices", **axes),
         heat_map(custom, title="custom targets", x="entry", most=most, unit="output", **names),
     )

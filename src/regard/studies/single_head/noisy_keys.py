@@ -95,15 +95,15 @@ def noisy_keys_one_head(
     errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
     by_length = chart(
         series(lengths, errors, style="line with dots"),
-        Line(x=math.log(n), label="ln n"),
-        Line(x=1 / math.sqrt(alpha), label="1/√α"),
+        Line(x=math.log(n), label=r"$\ln n$"),
+        Line(x=1 / math.sqrt(alpha), label=r"$1 / \sqrt{\alpha}$"),
         title="equal noise",
-        x="t",
+        x="$t$",
         y="weight outside the average",
         x_scale="log",
         y_scale="log",
     )
-    shares = chart(steps, title="varying norm of k_a", x="s, the share of v_a", y="draws")
+    shares = chart(steps, title="varying norm of $k_a$", x="$s$, the share of $v_a$", y="draws")
     yield figure(by_length, shares)
 
 
@@ -185,9 +185,9 @@ def _share_by_length(keys: NoisyKeys, t: float, stretch: float) -> Chart:
     return chart(
         *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
         Line(y=found_share(n, math.inf, stretch), label="limit"),
-        Line(x=t, label=f"t = {t:g}"),
-        x="t",
-        y="share of draws with α_a > ½",
+        Line(x=t, label=f"$t$ = {t:g}"),
+        x="$t$",
+        y=r"share of draws with $\alpha_a$ > ½",
         x_scale="log",
         y_limits=(0, 1),
     )

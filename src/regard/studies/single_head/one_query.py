@@ -134,8 +134,8 @@ def averaging(
         counts,
         lambda count, s: 1 - 2 * pair_weight(count, s),
         {count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in counts},
-        Line(x=t, label=f"t = {t:g}"),
-        x="t",
+        Line(x=t, label=f"$t$ = {t:g}"),
+        x="$t$",
         y="weight of all other values",
     )
     yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")

@@ -82,9 +82,9 @@ def random_heads(
     yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
     sizes = {"within": _size(h, n), "beyond": _size(h_beyond, n_beyond)}
     panels = (
-        _first_map(independent, f"Q, K random, {sizes['within']}"),
-        _first_map(same, f"Q = K, {sizes['within']}"),
-        _first_map(beyond, f"Q = K, {sizes['beyond']}"),
+        _first_map(independent, f"$Q$, $K$ random, {_size_label(h, n)}"),
+        _first_map(same, f"$Q = K$, {_size_label(h, n)}"),
+        _first_map(beyond, f"$Q = K$, {_size_label(h_beyond, n_beyond)}"),
         _by_length(sorted({n, n_beyond}), seed),
     )
     yield figure(*panels, columns=2, most=SHOWN, **sizes)
@@ -110,7 +110,7 @@ def _by_length(counts: Sequence[int], seed: int) -> Chart:
             series(lengths[::6], averaged, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
-    return chart(*curves, title="diagonal weight, Q = K", x="h", y_limits=(0, 1.03))
+    return chart(*curves, title="diagonal weight, $Q = K$", x="$h$", y_limits=(0, 1.03))
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -184,3 +184,7 @@ def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
 
 def _size(h: int, n: int) -> str:
     return f"h = {h}, n = {n}"
+
+
+def _size_label(h: int, n: int) -> str:
+    return f"$h$ = {h}, $n$ = {n}"

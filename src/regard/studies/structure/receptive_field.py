@@ -86,7 +86,7 @@ def _by_depth(layers: int, inputs: int) -> Chart:
         reached = [field(paths(planted_pointers(k, n, inputs), "argmax")).max() for n in depth]
         sizes = [size.mean for size in random_sizes(k, layers, inputs)]
         curves += [
-            series(depth, [(k + 1) ** n for n in depth], f"k = {k}", color=k - 1),
+            series(depth, [(k + 1) ** n for n in depth], f"$k$ = {k}", color=k - 1),
             series(depth, reached, style="dots", color=k - 1),
             series(depth, sizes, style="dashes", color=k - 1),
         ]

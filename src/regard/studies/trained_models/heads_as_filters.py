@@ -81,7 +81,7 @@ def heads_as_filters(
     by_bias = chart(
         series(sharpness, errors, style="dots"),
         title=f"{len(weights)} heads as a convolution",
-        x="t, bias against other places",
+        x="$t$, bias against other places",
         y="largest error",
         y_scale="log",
     )
@@ -95,7 +95,7 @@ def _weaker_feature() -> Chart:
         series(gaps, one, "one head"),
         series(gaps, two, "a head for each"),
         title="two features",
-        x="Δ, difference of scores",
+        x=r"$\Delta$, difference of scores",
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
     )

@@ -29,7 +29,7 @@ from regard.studies.trained_models.three_sentences import ACROSS, PRONOUN, SHORT
 
 QUANTITIES = {
     "first": "weight on the first token",
-    "entropy": "entropy / ln i",
+    "entropy": r"entropy / $\ln i$",
     "distance": "mean distance in tokens",
 }
 Layers = Mapping[str, Float[Tensor, " layers"]]

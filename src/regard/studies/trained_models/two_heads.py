@@ -70,7 +70,7 @@ def two_heads(
             label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
             for heads, label in ((1, "one head"), (2, "two heads"))
         },
-        Line(y=2 / k, label="2/k"),
+        Line(y=2 / k, label="$2 / k$"),
         y="accuracy",
         y_limits=(0, 1.05),
     )
