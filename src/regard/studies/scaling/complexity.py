@@ -105,7 +105,8 @@ def complexity(
         name.replace("-attention", "").replace(", ", "\n"): ratio
         for name, ratio in zip(DOUBLED, doubled, strict=True)
     }
-    ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title="time if a length is doubled")
+    title = "time if a length is doubled"
+    ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
     panels = (_predicted_counts(h), _milliseconds(lengths, times), ratios)
     yield figure(*panels, base=lengths[2])
 
