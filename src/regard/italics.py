@@ -38,6 +38,7 @@ def _spans(letters: str, subscript: str | None) -> str:
     font = f'font-family="{FORMULA_FONT}"'
     spans = f"<tspan {font}>{letters}</tspan>"
     if subscript:
-        spans += f'<tspan {font} font-size="75%" dy=".3em">{subscript}</tspan>'
-        spans += '<tspan dy="-.225em">\u200b</tspan>'  # back to the line, without width
+        # As large as the letter: on a phone, a smaller one could not be read.
+        spans += f'<tspan {font} dy=".3em">{subscript}</tspan>'
+        spans += '<tspan dy="-.3em">\u200b</tspan>'  # back to the line, without width
     return spans
