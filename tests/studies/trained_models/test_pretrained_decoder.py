@@ -53,7 +53,7 @@ def test_weights_between_words_keep_the_sum_of_a_query(words: list[str]) -> None
 @pytest.mark.slow
 @needs_package
 def test_the_verdict() -> None:
-    assert pretrained_decoder(seed=10, texts=24).verdict is Verdict.HOLDS
+    assert pretrained_decoder(seed=10).verdict is Verdict.HOLDS
 
 
 @pytest.mark.slow
