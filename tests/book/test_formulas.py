@@ -23,5 +23,5 @@ def test_other_syntax_is_refused(formula: str) -> None:
 
 
 def test_a_function_of_the_page_has_terms_and_results() -> None:
-    function = to_javascript(["n", "h"], {"a": "n * h"}, {"sum": "a + h", "square": "a ** 2"})
+    function = to_javascript(["n", "h"], {"a": "n * h"}, ["a + h", "a ** 2"])
     assert function == "(n, h) => { const a = n * h; return [a + h, a ** 2]; }"

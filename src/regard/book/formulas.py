@@ -3,7 +3,7 @@
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp,
@@ -49,8 +49,8 @@ def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def to_javascript(
-    parameters: list[str], terms: Mapping[str, str], results: Mapping[str, str]
+    parameters: Iterable[str], terms: Mapping[str, str], results: Iterable[str]
 ) -> str:
     """Return an arrow function from parameters to the list of results; terms are constants."""
     constants = "".join(f"const {name} = {formula}; " for name, formula in terms.items())
-    return f"({', '.join(parameters)}) => {{ {constants}return [{', '.join(results.values())}]; }}"
+    return f"({', '.join(parameters)}) => {{ {constants}return [{', '.join(results)}]; }}"

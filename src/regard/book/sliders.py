@@ -43,6 +43,11 @@ class Slider:
             known[name] = evaluate(formula, known)
         return [evaluate(formula, known) for formula in self.results.values()]
 
+    def to_javascript(self) -> str:
+        """Return a function from the parameters, in the order of the axes, to the results."""
+        symbols = (axis.symbol for axis in self.axes)
+        return to_javascript(symbols, self.terms, self.results.values())
+
 
 SLIDERS: Mapping[str, Slider] = {
     "copying": Slider(
@@ -281,9 +286,7 @@ SLIDERS: Mapping[str, Slider] = {
 def formula_script(names: Collection[str]) -> str:
     """Return a script that defines FORMULAS: a function for each of these sliders."""
     functions = "".join(
-        f'"{name}": {to_javascript([axis.symbol for axis in one.axes], one.terms, one.results)},\n'
-        for name, one in SLIDERS.items()
-        if name in names
+        f'"{name}": {one.to_javascript()},\n' for name, one in SLIDERS.items() if name in names
     )
     return (
         f"const FORMULAS = (({{ {', '.join(FUNCTIONS)}, PI: pi }}) => ({{\n{functions}}}))(Math);\n"

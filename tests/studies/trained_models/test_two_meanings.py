@@ -7,7 +7,7 @@ import torch
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.pretrained import PACKAGE, pretrained_bert
+from regard.studies.trained_models.pretrained import PACKAGE, load_bert
 from regard.studies.trained_models.two_meanings import PARTS, cosines, judged, two_meanings
 
 needs_package = pytest.mark.skipif(
@@ -40,6 +40,6 @@ def test_the_verdict(seed: int) -> None:
 
 @needs_package
 def test_an_untrained_model_has_one_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = pretrained_bert("").untrained()
+    fresh = load_bert("").untrained()
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda folder: fresh))
     assert two_meanings(texts=3).verdict is Verdict.FAILS

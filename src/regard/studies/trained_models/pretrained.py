@@ -1,6 +1,6 @@
 """The pretrained models of the studies: any of Hugging Face, by default packaged ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -27,36 +27,36 @@ Decoder = Annotated[
 ]
 
 
-def pretrained_bert(bert: str) -> HuggingFaceModel:
-    """Return the model.
+def load_bert(bert: str) -> HuggingFaceModel:
+    """Return the model of the parameter `bert`.
 
     Raises:
         UserError: the model isn't installed, can't be loaded, or isn't a BERT.
     """
-    try:
-        model = HuggingFaceModel.load(bert.removeprefix("hf:") if bert else packaged_bert())
-    except UserError as error:
-        raise UserError(f"bert: {' '.join(str(error).split())}") from None
+    model = _load("bert", bert, packaged_bert)
     if getattr(model.model.config, "model_type", "") != "bert":
         raise UserError(f"bert: {bert} isn't a BERT; choose one, such as bert=bert-base-uncased")
     return model
 
 
-def pretrained_decoder(decoder: str) -> HuggingFaceModel:
-    """Return the model.
+def load_decoder(decoder: str) -> HuggingFaceModel:
+    """Return the model of the parameter `decoder`.
 
     Raises:
         UserError: the model isn't installed, can't be loaded, or isn't a causal decoder.
     """
-    try:
-        model = HuggingFaceModel.load(
-            decoder.removeprefix("hf:") if decoder else packaged_decoder()
-        )
-    except UserError as error:
-        raise UserError(f"decoder: {' '.join(str(error).split())}") from None
+    model = _load("decoder", decoder, packaged_decoder)
     if not type(model.model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
         raise UserError(f"decoder: {decoder} isn't a decoder; choose one, such as decoder=gpt2")
     return model
+
+
+def _load(parameter: str, name: str, packaged: Callable[[], Path]) -> HuggingFaceModel:
+    """Return the model of a name, or the packaged one; an error names the parameter."""
+    try:
+        return HuggingFaceModel.load(name.removeprefix("hf:") if name else packaged())
+    except UserError as error:
+        raise UserError(f"{parameter}: {' '.join(str(error).split())}") from None
 
 
 def packaged_bert() -> Path:

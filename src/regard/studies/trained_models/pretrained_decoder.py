@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
-from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.studies.figure import Drawing, chart, figure, series
 from regard.studies.finding import (
@@ -22,14 +21,13 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.pretrained import Decoder, spans_of_words
-from regard.studies.trained_models.pretrained import pretrained_decoder as load_decoder
+from regard.studies.trained_models.pretrained import Decoder, load_decoder, spans_of_words
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.studies.trained_models.three_sentences import ACROSS, PRONOUN, SHORT, places_of
 
 QUANTITIES = {
     "first": "weight on the first token",
-    "entropy": r"entropy / $\ln i$",
+    "entropy": "entropy / ln i",
     "distance": "mean distance in tokens",
 }
 Layers = Mapping[str, Float[Tensor, " layers"]]
@@ -66,7 +64,7 @@ def pretrained_decoder(
     """
     model = load_decoder(decoder)
     read = labeled_texts(seed, "pretrained", texts)
-    maps = [_attention(model, text) for text in read]
+    maps = [model.attention_maps(text.text)[0] for text in read]
     heads = head_scores(maps)
     later = max(float(layer.record.weights.triu(1).max()) for one in maps for layer in one.layers)
     yield at_most("largest weight on a later token", later, 0)
@@ -83,7 +81,7 @@ def pretrained_decoder(
     layers = means_by_layer(heads)
     yield from _layers(layers)
     new = model.untrained()
-    fresh = head_scores([_attention(new, text) for text in read[:4]])
+    fresh = head_scores([new.attention_maps(text.text)[0] for text in read[:4]])
     least = min(head.scores["entropy"] for head in fresh)
     yield at_least("random weights: entropy of a head / ln i, least", least, 0.9)
     columns = dict(layers) | {
@@ -92,11 +90,6 @@ def pretrained_decoder(
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
     yield _drawn(layers)
-
-
-def _attention(model: HuggingFaceModel, text: Labeled) -> AttentionMap:
-    """Return the attention to a text."""
-    return model.attention_maps(text.text)[0]
 
 
 def _by_layer(each: Float[Tensor, " all"], heads: Sequence[Head]) -> Float[Tensor, "layers heads"]:
@@ -132,14 +125,14 @@ def _norms_over_first(one: AttentionMap) -> Float[Tensor, " heads"]:
 
 def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
     """Yield the weight of the best head from one word to another, by form of the sentence."""
-    of_text = {id(text): _words_of(one) for text, one in zip(read, maps, strict=True)}
+    of_text = {text.text: _words_of(one) for text, one in zip(read, maps, strict=True)}
     names = {
         SHORT: "verb → subject",
         ACROSS: "word before the verb → subject",
         PRONOUN: "word before it → the name",
     }
     for form, places in places_of(read).items():
-        found = [(of_text[id(place.text)][:, place.query], place) for place in places]
+        found = [(of_text[place.text.text][:, place.query], place) for place in places]
         shares = torch.stack([weights[:, place.key] for weights, place in found])
         head = int(shares[::2].mean(0).argmax())
         measured = shares[1::2, head].mean()
@@ -167,18 +160,22 @@ def between_words(
 
 
 def _layers(layers: Layers) -> Iterator[Measurement]:
-    """Yield each quantity of the first layer, and the mean and the most of the others."""
+    """Yield each quantity of the first layer, and the mean and the largest of the others."""
     for name, means in layers.items():
         yield informational(f"{name}: first layer", means[0])
         yield informational(f"{name}: mean of the others", means[1:].mean())
-        yield informational(f"{name}: most of the others", means[1:].max())
+        yield informational(f"{name}: largest of the others", means[1:].max())
 
 
 def _drawn(layers: Layers) -> Drawing:
     """Return a chart of each quantity by layer."""
     return figure(
         *(
-            chart(series(range(len(means)), means, style="line with dots"), x="layer", y=name)
+            chart(
+                series(range(len(means)), means, style="line with dots"),
+                x="layer",
+                y=name.replace("ln i", r"$\ln i$"),
+            )
             for name, means in layers.items()
         )
     )

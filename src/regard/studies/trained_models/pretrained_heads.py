@@ -24,7 +24,7 @@ from regard.studies.finding import (
 )
 from regard.studies.study import Seed, study
 from regard.studies.tensors import map_distance
-from regard.studies.trained_models.pretrained import Bert, pretrained_bert, word_starts
+from regard.studies.trained_models.pretrained import Bert, load_bert, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
 AS_IS, REVERSED, EXCHANGED = "original order", "words reversed", "sentences exchanged"
@@ -87,7 +87,7 @@ def pretrained_heads(
     Args:
         texts: number of pairs of sentences
     """
-    model = pretrained_bert(bert)
+    model = load_bert(bert)
     pairs = labeled_texts(seed, "pretrained", texts)
     read = {
         order: [reading(model, text, order) for text in pairs]

@@ -24,7 +24,7 @@ from regard.studies.finding import (
     table,
 )
 from regard.studies.study import Seed, study
-from regard.studies.trained_models.pretrained import Bert, pretrained_bert
+from regard.studies.trained_models.pretrained import Bert, load_bert
 from regard.tasks.rng import choice, generator
 
 WORD = "play"
@@ -71,7 +71,7 @@ def two_meanings(
     """
     draw = generator(seed, "two meanings")
     sentences = {meaning: [_sentence(draw, meaning) for _ in range(texts)] for meaning in _ENDS}
-    model = pretrained_bert(bert)
+    model = load_bert(bert)
     same, other = compared(model, sentences)
     control_same, control_other = compared(model.untrained(), sentences)
     control = max(float((control_same[part] - control_other[part]).max()) for part in PARTS)
