@@ -33,17 +33,22 @@ from regard.training.loop import ExecutionOptions
 
 STEPS = 600
 """Half of the recipe's."""
+ADAMW = "training.optimizer.kind=adamw"
+NO_CLOZES = ["objective.clozes=0", "objective.cloze_relevance=0"]
+LATER_QUESTIONS = ["objective.questions=0", "objective.cloze_relevance=0"]
+"""Relevance is estimated from the questions, so that it needs them from the first step."""
 VARIANTS: dict[str, list[str]] = {
     "half the steps": [],
     "all clozes alike": ["objective.cloze_relevance=0"],
-    "AdamW in place of Muon": ["training.optimizer.kind=adamw"],
-    "no clozes": [
-        *("objective.clozes=0", "objective.cloze_relevance=0"),
-        "objective.next_token=0.75",
-    ],
+    "AdamW in place of Muon": [ADAMW],
+    "no clozes": [*NO_CLOZES, "objective.next_token=0.75"],
+    "questions only afterwards": LATER_QUESTIONS,
+    "clozes alone": [*LATER_QUESTIONS, ADAMW],
+    "Muon alone": [*NO_CLOZES, *LATER_QUESTIONS],
+    "questions from the first step alone": [*NO_CLOZES, "objective.next_token=0.75", ADAMW],
+    "none of these": [*NO_CLOZES, *LATER_QUESTIONS, ADAMW],
     "clozes always with four words": ["objective.cloze_words=[4, 4]"],
     "more of the whole sentences": ["objective.next_token=0.3", "objective.clozes=0.45"],
-    "questions only afterwards": ["objective.questions=0", "objective.cloze_relevance=0"],
     "learned positions": ["model.positions.kind=learned"],
     "a quarter of the steps": [f"training.steps={STEPS // 2}"],
     "all the steps": [f"training.steps={2 * STEPS}"],
