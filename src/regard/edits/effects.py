@@ -80,17 +80,7 @@ def effects(
             f"controls = {controls}: random channels are for sites = heads; leave controls out"
         )
     controls = (20 if sites == "heads" else 0) if controls is None else controls
-    for method in by:
-        if method not in METHODS:
-            raise UserError(f"by {method or 'empty'}: there are {' and '.join(METHODS)}")
-    if not by:
-        raise UserError("by: no method; choose patching, attribution or both")
-    if steps < 0:
-        raise UserError(f"steps = {steps}: expected 0 or more")
-    if steps and "attribution" not in by:
-        raise UserError(
-            f"steps = {steps}: only attribution takes steps; choose it, or leave them out"
-        )
+    _require_methods(by, steps)
     pairs, first = pairs_of(run, clean, corrupt, metric)
     cells = cells_of(run, sites, pairs, first)
     if "attribution" in by:
@@ -144,6 +134,20 @@ class _Measured(NamedTuple):
 def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray | None:
     found = [row for row in rows if row is not None]
     return np.stack(found) if found else None
+
+
+def _require_methods(by: Sequence[str], steps: int) -> None:
+    for method in by:
+        if method not in METHODS:
+            raise UserError(f"by {method or 'empty'}: there are {' and '.join(METHODS)}")
+    if not by:
+        raise UserError("by: no method; choose patching, attribution or both")
+    if steps < 0:
+        raise UserError(f"steps = {steps}: expected 0 or more")
+    if steps and "attribution" not in by:
+        raise UserError(
+            f"steps = {steps}: only attribution takes steps; choose it, or leave them out"
+        )
 
 
 def _require_parallel(cells: Sequence[Cell]) -> None:
