@@ -125,10 +125,22 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     seeds = scores("birthplaces-modern")
     right, absent = "right_or_wrong", "mentioned_or_absent"
     assert f"AUROC of {aurocs(right, 'confidence')} (five seeds)" in text("4.b")
+    assert f"least probable token with {aurocs(right, 'weakest token')}" in text("4.b")
     assert f"doesn't separate them: {aurocs(right, 'familiarity')}." in text("4.b")
+    quarters = [
+        f"{percent(min(risks))} to {percent(max(risks))} %"
+        for risks in zip(*(of["risk"] for of in seeds), strict=True)
+    ]
+    curves = json.loads((ROOT / "docs/figures/birthplaces-risk.json").read_text("utf-8"))
+    looked_up = [curve["with look-up"][74] for curve in curves]
+    assert f"of all answers, {quarters[3]} are wrong" in text("4.b")
+    assert f"three quarters, {quarters[2]};" in text("4.b")
+    assert f"{percent(min(looked_up))} to {percent(max(looked_up))} % if the" in text("4.b")
     by_name, by_answer = (aurocs(absent, signal) for signal in ("familiarity", "confidence"))
     assert f"{by_name} by familiarity, {by_answer} by probability" in text("4.b")
-    assert f"AUROC of {by_answer}, familiarity with {by_name} (five seeds)" in page
+    weakest = aurocs(absent, "weakest token")
+    assert f"AUROC of {by_answer} ({weakest} by the least probable token)" in page
+    assert f"familiarity with {by_name} (five seeds)" in page
     assert f"real data, it is lower (AUROC {by_answer})" in text("4.c")
     mean = sum(of["accuracy"] for of in seeds) / len(seeds)
     assert f"(modern) reaches {percent(mean)} % on average over five seeds" in text("3.f")

@@ -50,7 +50,7 @@ def _singular_vectors(rng: torch.Generator) -> Inputs:
 $U, W \in \mathbb{R}^{n \times k}$ and $\Sigma = \mathrm{diag}(s)$. Return $PV$ in
 $O(nkh)$: no tensor with $n^2$ or more entries may be made. Use torch only, where entries
 are counted.""",
-    explanation=r"$U (\Sigma (W^\top V))$, from right to left: $2nkh$ multiplications.",
+    explanation=r"$U (\Sigma (W^\top V))$, from right to left: $2nkh + kh$ multiplications.",
     draw=_singular_vectors,
     max_entries=lambda u, **_: len(u) ** 2 - 1,
     mistakes=[

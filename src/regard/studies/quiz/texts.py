@@ -120,7 +120,7 @@ def batching(draw: Draw) -> Check:
 def foreign_ids(draw: Draw) -> Check:
     """Is something wrong with a BERT tokenizer and a GPT-2 model?
 
-    Yes: both have to be from the same checkpoint.
+    Yes: ids must be of the vocabulary with which the model was trained.
     """
     own = train_tokenizer(CharactersConfig(), TEXTS)
     other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])

@@ -30,8 +30,8 @@ def vanishing_and_exploding(
     r"""When do gradients vanish or explode, and where does NaN come from?
 
     In the long run, the spectral radius of W_hh decides, not its largest singular value: below 1
-    the gradient vanishes, above 1 it explodes. Only exploding gradients cause NaN. Clipping helps
-    as long as the squared norm of the gradient is finite.
+    the gradient vanishes, above 1 it explodes. Exploding gradients lead to NaN, vanishing ones
+    don't. Clipping helps as long as the squared norm of the gradient is finite.
 
     $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
     \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$

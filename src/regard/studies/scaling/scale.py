@@ -69,9 +69,9 @@ def scale(
 ) -> EvidenceParts:
     r"""Why are products of queries and keys divided by √h?
 
-    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². After the
-    division by √h, its standard deviation doesn't depend on h, and softmax keeps its entropy and
-    its gradient at any width. Without the division it loses both.
+    With independent q, k ~ N(μ, σ²I), q·k has mean ‖μ‖² and variance hσ⁴ + 2σ²‖μ‖². If
+    all entries of μ are equal, the standard deviation after the division by √h doesn't depend on h,
+    and softmax keeps its entropy and its gradient at any width. Without the division it loses both.
 
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
