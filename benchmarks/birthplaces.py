@@ -33,6 +33,7 @@ from regard.training.loop import ExecutionOptions
 
 STEPS = 600
 """Half of the recipe's."""
+QUARTER = f"training.steps={STEPS // 2}"
 ADAMW = "training.optimizer.kind=adamw"
 NO_CLOZES = ["objective.clozes=0", "objective.cloze_relevance=0"]
 LATER_QUESTIONS = ["objective.questions=0", "objective.cloze_relevance=0"]
@@ -43,14 +44,14 @@ VARIANTS: dict[str, list[str]] = {
     "AdamW in place of Muon": [ADAMW],
     "no clozes": [*NO_CLOZES, "objective.next_token=0.75"],
     "questions only afterwards": LATER_QUESTIONS,
-    "clozes alone": [*LATER_QUESTIONS, ADAMW],
-    "Muon alone": [*NO_CLOZES, *LATER_QUESTIONS],
-    "questions from the first step alone": [*NO_CLOZES, "objective.next_token=0.75", ADAMW],
-    "none of these": [*NO_CLOZES, *LATER_QUESTIONS, ADAMW],
+    "clozes alone": [*LATER_QUESTIONS, ADAMW, QUARTER],
+    "Muon alone": [*NO_CLOZES, *LATER_QUESTIONS, QUARTER],
+    "questions alone": [*NO_CLOZES, "objective.next_token=0.75", ADAMW, QUARTER],
+    "none of these": [*NO_CLOZES, *LATER_QUESTIONS, ADAMW, QUARTER],
     "clozes always with four words": ["objective.cloze_words=[4, 4]"],
     "more of the whole sentences": ["objective.next_token=0.3", "objective.clozes=0.45"],
     "learned positions": ["model.positions.kind=learned"],
-    "a quarter of the steps": [f"training.steps={STEPS // 2}"],
+    "a quarter of the steps": [QUARTER],
     "all the steps": [f"training.steps={2 * STEPS}"],
     "twice the steps": [f"training.steps={4 * STEPS}"],
 }
