@@ -9,8 +9,7 @@ import torch
 
 from regard.comparison.folder import Costs, Outcome, publish, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
-from regard.device import peak_memory_mb
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import decode_json, read_table

@@ -9,7 +9,7 @@ import torch
 
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage, Verdict
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from regard.config import to_toml
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.evaluation import figures
 from regard.evaluation.report import (
     Figure,

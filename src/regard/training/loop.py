@@ -12,8 +12,7 @@ from types import FrameType
 import torch
 
 from regard.data.batch import Batch, Sampler
-from regard.device import freed_memory_reused
-from regard.environment import ExecutionEnvironment, TrainingPrecision
+from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
 from regard.models.builders import Model
 from regard.operations import OperationCounter

@@ -20,8 +20,8 @@ from torch import Tensor
 from regard import device
 from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
+from regard.device import ExecutionEnvironment
 from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
-from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.runs.recipe import TrainingConfig

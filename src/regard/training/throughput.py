@@ -21,8 +21,7 @@ from torch import nn
 
 from regard.attention.config import SoftmaxConfig
 from regard.data.batch import Batch
-from regard.device import peak_memory_mb
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment, peak_memory_mb
 from regard.models.builders import Model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from regard.training.checkpoint import Progress, Publishing
