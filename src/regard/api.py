@@ -34,8 +34,7 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Example, Examples
 from regard.text.corpus import Corpus
 from regard.text.pack import pack_files
-from regard.text.packed import PackedCorpus, open_packed
-from regard.text.tokenize import TextSpec
+from regard.text.packed import PackedCorpus, TextSpec, open_packed
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import track_text
 from regard.training.loop import ExecutionOptions

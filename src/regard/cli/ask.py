@@ -220,9 +220,9 @@ def calibrate(
     its answers is wrong, for questions like these. Stored in RUN/calibration.json.
     """
     from regard.runs.run import load
-    from regard.runs.training_text import open_run_index
+    from regard.runs.training_text import open_run_index, training_files
     from regard.tasks.examples import read_answered
-    from regard.uncertainty.calibration import calibrate_run, save_calibration, training_files
+    from regard.uncertainty.calibration import calibrate_run, save_calibration
 
     examples = read_answered(questions)
     loaded = load(run, **loading)

@@ -26,11 +26,10 @@ from regard.evaluation.perplexity import (
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
-from regard.evaluation.training_overlap import count_line, count_trained, is_training_text
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.run import Run, require_finite
-from regard.runs.training_text import open_run_index
+from regard.runs.training_text import count_line, count_trained, is_training_text, open_run_index
 from regard.tasks.examples import (
     Example,
     Examples,
