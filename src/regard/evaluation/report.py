@@ -10,7 +10,7 @@ import torch
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage, Verdict
 from regard.device import ExecutionEnvironment
-from regard.evaluation import figures
+from regard.drawing import line_chart
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
@@ -229,7 +229,7 @@ def risk_coverage_figure(
         coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
         curves[name] = (coverage.tolist(), risk.tolist())
     return Figure(
-        svg=figures.line_chart(
+        svg=line_chart(
             curves,
             x="share of questions answered",
             y="share of them wrong",

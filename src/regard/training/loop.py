@@ -35,6 +35,8 @@ from regard.training.checkpoint import (
 from regard.training.loggers import (
     CheckpointReport,
     Logger,
+    MetricsLog,
+    Throughput,
     make_loggers,
     no_report,
 )
@@ -42,7 +44,6 @@ from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
 from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
-from regard.training.throughput import MetricsLog, Throughput
 
 
 class InterruptedTraining(RegardError):
