@@ -126,14 +126,14 @@ def test_interception_and_scores_import_no_models(name: str) -> None:
 
 BACK = {
     "regard.attention.config": {
-        f"regard.attention.{name}" for name in ("block_sparse", "gating", "softcap", "softmax")
+        f"regard.attention.{name}" for name in ("gating", "softcap", "softmax")
     },
     "regard.attention.kernel_config": {"regard.attention.kernel"},
     "regard.attention.score_config": {
         f"regard.attention.{name}"
         for name in (
-            *("differential", "forgetting", "latent", "linformer", "moba", "sigmoid"),
-            *("softmax_one", "stick_breaking", "synthesizer", "top_k"),
+            *("block_sparse", "differential", "forgetting", "latent", "linformer", "moba"),
+            *("sigmoid", "softmax_one", "stick_breaking", "synthesizer", "top_k"),
         )
     },
     "regard.studies.finding": {"regard.book.page"},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from regard.attention.block_sparse import SlidingWindow as SlidingWindow
     from regard.attention.config import AttentionConfig as AttentionConfig
     from regard.attention.config import LayerShape as LayerShape
+    from regard.attention.config import Support as Support
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
     from regard.attention.differential import Differential as Differential
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from regard.attention.softmax_one import SoftmaxOne as SoftmaxOne
     from regard.attention.state import State as State
     from regard.attention.stick_breaking import StickBreaking as StickBreaking
-    from regard.attention.support import Support as Support
     from regard.attention.synthesizer import Synthesizer as Synthesizer
     from regard.attention.top_k import TopK as TopK
     from regard.attention.types import AnyBias as AnyBias

@@ -27,12 +27,12 @@ from regard.attention.base import (
     at_least_float32,
     without_autocast,
 )
-from regard.attention.config import ArgmaxConfig, SoftmaxConfig
+from regard.attention.config import SCORES, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.mask import Mask
+from regard.attention.score_config import ArgmaxConfig
 from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
-from regard.attention.support import SCORES
 from regard.attention.types import (
     AnyBias,
     Bias,
