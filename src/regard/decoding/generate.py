@@ -5,6 +5,7 @@ samples depend on the seed and the row alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -357,7 +358,8 @@ def generate(
     ['Rome']
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with run.environment(precision).autocast(), edited(run, edit):
+    applied = edited(run, edit) if edit else nullcontext()
+    with run.environment(precision).autocast(), applied:
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
         generated = generate_ids(
             encoded.model,
