@@ -3,7 +3,7 @@
 - course: pretraining by the course's recipe, 14 950 steps of 128 rows, plain and with --compile;
   seconds of everything, checkpoints and compilation included.
 - gpt: training of a GPT of 124M weights (GPT-2's sizes) in bfloat16 with --compile, in rows of 1024
-  random tokens; model FLOPs utilization as `regard.training.loggers` defines it, of the data
+  random tokens; model FLOPs utilization as `regard.training.step` defines it, of the data
   sheet's peak where that is known, and of a measured product of 8192 × 8192 matrices.
 - attention: exact attention, 16 heads of width 128, as a part of that product, forward and backward
   (gpu_attention.py measures all mechanisms).
@@ -51,11 +51,12 @@ from regard.runs.run import Run
 from regard.tasks.world import WorldConfig, make_world
 from regard.text.corpus import Document
 from regard.text.tokenizer import number_tokenizer
-from regard.training.loggers import TrainingCost, peak_of, read_metrics
+from regard.training.loggers import read_metrics
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_run, plan_training
 from regard.training.sources.base import Datasets
 from regard.training.sources.documents import DocumentSource
+from regard.training.step import TrainingCost, peak_of
 
 COURSE_SECONDS, MFU, FORWARD, BACKWARD = 60.0, 0.45, 0.85, 0.70
 """What is claimed: the course's pretraining, and parts of what the GPU does at most."""

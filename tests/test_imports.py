@@ -133,7 +133,7 @@ BACK = {
         f"regard.attention.{name}"
         for name in (
             *("block_sparse", "differential", "forgetting", "latent", "linformer", "moba"),
-            *("sigmoid", "softmax_one", "stick_breaking", "synthesizer", "top_k"),
+            *("sigmoid", "softmax", "softmax_one", "stick_breaking", "synthesizer", "top_k"),
         )
     },
     "regard.studies.finding": {"regard.book.page"},

@@ -8,8 +8,8 @@ from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.models.layers import Layer
 from regard.operations import OperationCounter
-from regard.training.loggers import TrainingCost
 from regard.training.optimizers import orthogonalized
+from regard.training.step import TrainingCost
 
 SIZE = DecoderConfig(context_length=16, n_layers=2, n_heads=3, d_model=12, dropout=0.0, d_ff=20)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "base": ("Attention",),
     "block_sparse": ("BigBird", "SlidingWindow"),
-    "config": ("AttentionConfig", "LayerShape"),
+    "config": ("AttentionConfig", "LayerShape", "Support"),
     "cost": ("Cost", "Shape"),
     "differential": ("Differential", "DifferentialV1"),
     "forgetting": ("Forgetting",),
@@ -73,7 +73,6 @@ _NAMES = {
     "softmax_one": ("SoftmaxOne",),
     "state": ("State",),
     "stick_breaking": ("StickBreaking",),
-    "support": ("Support",),
     "synthesizer": ("Synthesizer",),
     "top_k": ("TopK",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),

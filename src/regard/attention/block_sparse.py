@@ -20,9 +20,18 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
 from regard.attention.mask import Blocks, Mask
 from regard.attention.score_config import BLOCK_SPARSE
-from regard.attention.softmax import PositionedBias, Softmax
+from regard.attention.softmax import Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
-from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
+from regard.attention.types import (
+    AnyBias,
+    Bias,
+    DenseBias,
+    Keys,
+    PositionedBias,
+    Queries,
+    Weights,
+    adds_numbers,
+)
 
 
 class BlockSparse(Softmax):

@@ -32,18 +32,11 @@ from regard.training.checkpoint import (
     remove_unfinished,
     require_intact,
 )
-from regard.training.loggers import (
-    CheckpointReport,
-    Logger,
-    MetricsLog,
-    Throughput,
-    make_loggers,
-    no_report,
-)
+from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_loggers, no_report
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
-from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
+from regard.training.step import OptimizerStep, StepResult, Throughput, Validation, make_batches
 
 
 class InterruptedTraining(RegardError):

@@ -15,18 +15,19 @@ from regard.data.packing import Mixture, PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS
 from regard.errors import UserError
 from regard.models.transformer import Decoder
-from regard.runs.recipe import (
-    Documents,
-    Recipe,
-    require_continuing,
-    require_no_task,
-    require_objective,
-)
+from regard.runs.recipe import Documents, Recipe
 from regard.runs.run import Run, describe_origin
 from regard.text.packed import DocumentTokens, PackedCorpus, open_packed, require_intact
 from regard.text.tokenizer import Tokenizer
 from regard.training.processes import join_processes
-from regard.training.sources.base import Datasets, Prepared, Source
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
+    require_continuing,
+    require_no_task,
+    require_objective,
+)
 from regard.training.sources.text import perplexity_record
 
 CHOSEN_BY_PACKING = (

@@ -19,7 +19,7 @@ from regard.data.windows import HeldOutWindows, Windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
 from regard.files import write_file
-from regard.runs.recipe import Recipe, require_continuing, require_no_task, require_parent
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
 from regard.runs.training_text import TOKENS
 from regard.text.corpus import Corpus, Document, Piece, cut_pieces, read_documents
@@ -42,9 +42,16 @@ from regard.text.packed import (
     require_intact,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.training.adaptation import require_parent
 from regard.training.loggers import Record, track_text
 from regard.training.processes import join_processes
-from regard.training.sources.base import Datasets, Prepared, Source
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
+    require_continuing,
+    require_no_task,
+)
 
 SAMPLE_TOKENS = 64
 _ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
