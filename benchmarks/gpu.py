@@ -3,7 +3,7 @@
 - course: pretraining by the course's recipe, 14 950 steps of 128 rows, plain and with --compile;
   seconds of everything, checkpoints and compilation included.
 - gpt: training of a GPT of 124M weights (GPT-2's sizes) in bfloat16 with --compile, in rows of 1024
-  random tokens; model FLOPs utilization as `regard.training.throughput` defines it, of the data
+  random tokens; model FLOPs utilization as `regard.training.step` defines it, of the data
   sheet's peak where that is known, and of a measured product of 8192 × 8192 matrices.
 - attention: exact attention, 16 heads of width 128, as a part of that product, forward and backward
   (gpu_attention.py measures all mechanisms).
@@ -42,7 +42,7 @@ from regard.config import override
 from regard.data.batch import WeightedDataset
 from regard.data.causal import Documents
 from regard.decoding.generate import Decoding
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import Recipe, TrainingConfig
@@ -56,7 +56,7 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_run, plan_training
 from regard.training.sources.base import Datasets
 from regard.training.sources.documents import DocumentSource
-from regard.training.throughput import TrainingCost, peak_of
+from regard.training.step import TrainingCost, peak_of
 
 COURSE_SECONDS, MFU, FORWARD, BACKWARD = 60.0, 0.45, 0.85, 0.70
 """What is claimed: the course's pretraining, and parts of what the GPU does at most."""

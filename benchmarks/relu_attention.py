@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.attention import reference
+from regard.attention.config import SCORES
 from regard.attention.mask import Mask
 from regard.attention.softmax import ScoreAttention
-from regard.attention.support import SCORES
 from regard.attention.types import DenseBias, Keys, Queries, Weights
 
 

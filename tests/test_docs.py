@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.attention.config import BUILT_IN
-from regard.attention.support import FEATURE_NAMES
+from regard.attention.config import BUILT_IN, FEATURE_NAMES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -22,7 +22,6 @@ RANKS = {
     "logistic": 0,
     "dropout": 0,
     "device": 0,
-    "environment": 0,
     "operating_system": 0,
     "operations": 0,
     "config": 1,
@@ -127,14 +126,14 @@ def test_interception_and_scores_import_no_models(name: str) -> None:
 
 BACK = {
     "regard.attention.config": {
-        f"regard.attention.{name}" for name in ("block_sparse", "gating", "softcap", "softmax")
+        f"regard.attention.{name}" for name in ("gating", "softcap", "softmax")
     },
     "regard.attention.kernel_config": {"regard.attention.kernel"},
     "regard.attention.score_config": {
         f"regard.attention.{name}"
         for name in (
-            *("differential", "forgetting", "latent", "linformer", "moba", "sigmoid"),
-            *("softmax_one", "stick_breaking", "synthesizer", "top_k"),
+            *("block_sparse", "differential", "forgetting", "latent", "linformer", "moba"),
+            *("sigmoid", "softmax", "softmax_one", "stick_breaking", "synthesizer", "top_k"),
         )
     },
     "regard.studies.finding": {"regard.book.page"},

@@ -20,7 +20,7 @@ from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.decoding.package import compile as compile
-from regard.environment import ExecutionEnvironment, Precision, TrainingPrecision
+from regard.device import ExecutionEnvironment, Precision, TrainingPrecision
 from regard.errors import UserError, require_list
 from regard.evaluation import answers
 from regard.evaluation.answers import Answer
@@ -34,8 +34,7 @@ from regard.runs.start import convert as convert
 from regard.tasks.examples import Example, Examples
 from regard.text.corpus import Corpus
 from regard.text.pack import pack_files
-from regard.text.packed import PackedCorpus, open_packed
-from regard.text.tokenize import TextSpec
+from regard.text.packed import PackedCorpus, TextSpec, open_packed
 from regard.text.tokenizer import Tokenizer
 from regard.training.loggers import track_text
 from regard.training.loop import ExecutionOptions

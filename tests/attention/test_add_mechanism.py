@@ -24,7 +24,7 @@ from msgspec import Meta
 from regard.attention import reference
 from regard.attention.config import AttentionConfig, LayerShape
 from regard.attention.softmax import ScoreAttention
-from regard.attention.support import SCORES
+from regard.attention.config import SCORES
 from regard.config import Config
 
 

@@ -16,7 +16,7 @@ from regard.attention.differential import BothMaps
 from regard.attention.gating import DifferentialGating, DifferentialNorm
 from regard.attention.registry import find
 from regard.attention.score_config import DifferentialConfig
-from regard.models.layers import SelfAttention
+from regard.models.attention_layers import SelfAttention
 from regard.positions import Rotary, rotate
 from regard.positions.config import RotaryConfig
 from regard.positions.rotary import frequencies

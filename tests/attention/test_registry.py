@@ -36,12 +36,11 @@ from regard.attention import (
     Synthesizer,
     TopK,
 )
-from regard.attention.config import BUILT_IN, GROUP, config_type, supporting
+from regard.attention.config import ALL_MASKS, BUILT_IN, GROUP, config_type, supporting
 from regard.attention.contract import check
 from regard.attention.contract_cases import TableBias
 from regard.attention.registry import find, mechanisms
 from regard.attention.score_config import LinformerConfig
-from regard.attention.support import ALL_MASKS
 from regard.errors import UnsupportedError, UserError
 from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder

@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.config import AttentionConfig, SlidingWindowConfig, SoftmaxConfig
+from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
+from regard.attention.score_config import SlidingWindowConfig
 from regard.decoding import Beam, generate_ids, search_ids
 from regard.decoding.beam_search import EarlyStopping
 from regard.errors import NonFiniteError, UserError

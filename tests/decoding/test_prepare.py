@@ -9,13 +9,7 @@ from torch.nn.utils import parametrize
 from torch.profiler import ProfilerActivity, profile
 
 from regard.attention import Softmax, State
-from regard.attention.config import (
-    ArgmaxConfig,
-    AttentionConfig,
-    BigBirdConfig,
-    SlidingWindowConfig,
-    SoftmaxConfig,
-)
+from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig, FavorHyperbolicConfig, FavorPositiveConfig
 from regard.attention.recurrent_config import (
     DeltaNetConfig,
@@ -26,6 +20,7 @@ from regard.attention.recurrent_config import (
     Mamba2Config,
     RWKV7Config,
 )
+from regard.attention.score_config import ArgmaxConfig, BigBirdConfig, SlidingWindowConfig
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import _tensors

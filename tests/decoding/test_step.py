@@ -6,14 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.config import (
-    AttentionConfig,
-    BigBirdConfig,
-    SlidingWindowConfig,
-    SoftmaxConfig,
-)
+from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig, FavorPositiveConfig, PolynomialConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
+from regard.attention.score_config import BigBirdConfig, SlidingWindowConfig
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel, check_step, export_step

@@ -18,8 +18,8 @@ from regard.edits.tokens import Tokens
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.look import look
 from regard.huggingface.convert.families import FAMILIES as IMPORTED
+from regard.models.attention_layers import SharedValues
 from regard.models.perceiver import PerceiverDecoder
-from regard.models.shared_values import SharedValues
 from regard.runs.run import Run
 from tiny_edited import (
     BODIES,

@@ -11,8 +11,8 @@ from test_look import TEXT, run
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.attention.config import ArgmaxConfig, BigBirdConfig
 from regard.attention.kernel_config import EluConfig
+from regard.attention.score_config import ArgmaxConfig, BigBirdConfig
 from regard.errors import UserError
 from regard.explorer.calls import mechanisms
 from regard.explorer.gradients import Gradient, gradient_norms, text_loss, weight_gradients

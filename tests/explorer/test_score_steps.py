@@ -10,18 +10,17 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention import Bias, Differential, KernelAttention, Linformer, RelativeVectors
-from regard.attention.config import (
-    BUILT_IN,
-    ArgmaxConfig,
-    BigBirdConfig,
-    SlidingWindowConfig,
-    SoftmaxConfig,
-)
+from regard.attention.config import BUILT_IN, SoftmaxConfig
 from regard.attention.contract_cases import HEADS, Cases, D
 from regard.attention.gated import RecurrentAttention
 from regard.attention.kernel_config import EluConfig
 from regard.attention.registry import Mechanism, find, mechanisms
-from regard.attention.score_config import TopKConfig
+from regard.attention.score_config import (
+    ArgmaxConfig,
+    BigBirdConfig,
+    SlidingWindowConfig,
+    TopKConfig,
+)
 from regard.explorer.attention_maps import PositionInfo
 from regard.explorer.intercept import (
     AttentionRecord,

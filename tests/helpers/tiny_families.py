@@ -6,9 +6,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.attention.config import BigBirdConfig, SoftmaxConfig
+from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import BigBirdConfig
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds
 from regard.models.builders import (

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Mask
+from regard.models.attention_layers import ConvolvedSelfAttention, SelfAttention
 from regard.models.canon import LayerWithCanon
 from regard.models.config import DecoderConfig
-from regard.models.layers import ConvolvedSelfAttention, Layer, SelfAttention
+from regard.models.layers import Layer
 from regard.models.transformer import make_layer
 from regard.positions.config import NoPositionsConfig
 from tiny_models import tiny_config, tiny_model

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 import torch
 
-from regard.attention.config import AttentionConfig, BigBirdConfig, config_type
+from regard.attention.config import AttentionConfig, config_type
+from regard.attention.score_config import BigBirdConfig
 from regard.edits.activations import text_inputs
 from regard.edits.head_importance import group_layers, scaled
 from regard.edits.places import intercept_places

@@ -10,10 +10,12 @@ from msgspec import structs
 from torch import Tensor, nn
 
 from regard.attention import Mask
-from regard.attention.config import SlidingWindowConfig, SoftmaxConfig
+from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel_config import EluConfig
 from regard.attention.recurrent_config import GatedDeltaNetConfig
+from regard.attention.score_config import SlidingWindowConfig
 from regard.errors import UnsupportedError
+from regard.models.attention_layers import SelfAttention
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.config import (
     DecoderConfig,
@@ -22,8 +24,7 @@ from regard.models.config import (
     TargetConfig,
     TransformerConfig,
 )
-from regard.models.feed_forward import FeedForward
-from regard.models.layers import Layer, SelfAttention, make_norm
+from regard.models.layers import FeedForward, Layer, make_norm
 from regard.models.pattern import LayerConfig
 from regard.models.transformer import Decoder, Encoder
 from regard.positions import DynamicRotary, Rotary, frequencies, llama3_frequencies, rotate

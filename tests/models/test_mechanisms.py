@@ -12,11 +12,8 @@ from torch import Tensor
 from regard.attention import BigBird, KernelAttention
 from regard.attention.config import (
     BUILT_IN,
-    ArgmaxConfig,
     AttentionConfig,
-    BigBirdConfig,
     LayerShape,
-    SlidingWindowConfig,
     SoftmaxConfig,
     config_type,
 )
@@ -39,6 +36,8 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    ArgmaxConfig,
+    BigBirdConfig,
     DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
@@ -46,6 +45,7 @@ from regard.attention.score_config import (
     LinformerConfig,
     MobaConfig,
     SigmoidConfig,
+    SlidingWindowConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
     SynthesizerConfig,

@@ -10,9 +10,10 @@ from torch._dynamo.testing import CompileCounter
 
 from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Mask, flex
-from regard.attention.config import AttentionConfig, SlidingWindowConfig, SoftmaxConfig
+from regard.attention.config import AttentionConfig, SoftmaxConfig
 from regard.attention.kernel_config import EluConfig, FourierConfig
 from regard.attention.recurrent_config import Mamba2Config
+from regard.attention.score_config import SlidingWindowConfig
 from regard.attention.state import Memory
 from regard.decoding.prepare import prepare
 from regard.errors import NormalizerError

@@ -9,15 +9,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from regard.attention.config import (
-    BUILT_IN,
-    ArgmaxConfig,
-    AttentionConfig,
-    BigBirdConfig,
-    SlidingWindowConfig,
-    SoftmaxConfig,
-    supporting,
-)
+from regard.attention.config import BUILT_IN, AttentionConfig, SoftmaxConfig, supporting
 from regard.attention.kernel_config import (
     EluConfig,
     FavorHyperbolicConfig,
@@ -36,6 +28,8 @@ from regard.attention.recurrent_config import (
     RWKV7Config,
 )
 from regard.attention.score_config import (
+    ArgmaxConfig,
+    BigBirdConfig,
     DifferentialConfig,
     ForgettingConfig,
     GatedSoftmaxConfig,
@@ -43,6 +37,7 @@ from regard.attention.score_config import (
     LinformerConfig,
     MobaConfig,
     SigmoidConfig,
+    SlidingWindowConfig,
     SoftmaxOneConfig,
     StickBreakingConfig,
     SynthesizerConfig,

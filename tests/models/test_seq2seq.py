@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from regard.attention.config import (
     BUILT_IN,
-    ArgmaxConfig,
     AttentionConfig,
     SoftmaxConfig,
     config_type,
@@ -25,6 +24,7 @@ from regard.attention.kernel_config import (
     PolynomialConfig,
 )
 from regard.attention.score_config import (
+    ArgmaxConfig,
     GatedSoftmaxConfig,
     LinformerConfig,
     SigmoidConfig,

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 SMALL_BATCHES = """
 import sys
 from regard.cli.main import main
-from regard.text import pack, tokenize
-tokenize.BATCH, pack.RECORDED = 3_000, 2
+from regard.text import corpus, pack
+corpus.BATCH, pack.RECORDED = 3_000, 2
 main(sys.argv[1:])
 """
 """`regard`, with batches of some 50 documents, of which two are between records of the progress."""

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.runs.claim import newest_claim
+from regard.files import newest_claim
 from tiny import MODEL
 from train_many import CASES, train_many
 

@@ -20,12 +20,18 @@ from platforms import imitate, refuse_to_replace_folders
 from regard import files
 from regard.errors import UserError
 from regard.files import hold_lock
-from regard.text import pack, tokenize
+from regard.text import pack
 from regard.text.config import BytePairsConfig, CharactersConfig, TokenizerConfig
 from regard.text.files import find_files, inspect_file
-from regard.text.pack import pack_corpus
-from regard.text.packed import DocumentTokens, Header, PackedCorpus, open_packed
-from regard.text.tokenize import EncodedBatch, TextSpec
+from regard.text.pack import EncodedBatch, pack_corpus
+from regard.text.packed import (
+    DocumentTokens,
+    Header,
+    PackedCorpus,
+    TextSpec,
+    held_out_documents,
+    open_packed,
+)
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXTS = st.lists(
@@ -87,7 +93,7 @@ def lines(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a few documents, recorded one by one."""
-    monkeypatch.setattr(tokenize, "BATCH", 300)
+    monkeypatch.setattr("regard.text.corpus.BATCH", 300)
     monkeypatch.setattr(pack, "RECORDED", 1)
 
 
@@ -102,7 +108,7 @@ def test_every_document_is_packed_once_in_its_order(
     corpus = packed(folder / "packed", spec_of(path, documents="records", validation=validation))
     training = texts_of(corpus, corpus.training)
     held_out = texts_of(corpus, corpus.validation)
-    decide = tokenize.held_out_documents(validation, 0)
+    decide = held_out_documents(validation, 0)
     assert training == [text for i, text in enumerate(texts) if not decide(i)]
     assert held_out == [text for i, text in enumerate(texts) if decide(i)]
     for documents in (corpus.training, corpus.validation):

@@ -14,7 +14,7 @@ from regard.runs.recipes import RECIPES
 from regard.text.config import CharactersConfig
 from regard.text.files import inspect_file
 from regard.text.pack import pack_corpus
-from regard.text.tokenize import TextSpec
+from regard.text.packed import TextSpec
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan

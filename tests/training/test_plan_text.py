@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.evaluation.perplexity import TextScore
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
-from regard.text import packed, tokenize
+from regard.text import packed
 from regard.training.estimate import estimate_training
 from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan
@@ -65,7 +65,7 @@ def test_of_one_document_the_end_is_held_out(tmp_path: Path) -> None:
 def test_one_document_of_each_block_is_held_out(share: float) -> None:
     size = round(1 / share)
     for seed in range(20):
-        held_out = tokenize.held_out_documents(share, seed)
+        held_out = packed.held_out_documents(share, seed)
         chosen = [index for index in range(20 * size) if held_out(index)]
         assert [index // size for index in chosen] == list(range(20))
         assert chosen[0] == size - 1
@@ -122,7 +122,7 @@ def test_a_resumed_run_does_not_tokenize_again(
     shutil.rmtree(out / "checkpoints")
     monkeypatch.setattr(text_source, "pack_corpus", pytest.fail)
     monkeypatch.setattr(packed, "inspect_file", pytest.fail)
-    monkeypatch.setattr(tokenize, "read_pieces", pytest.fail)
+    monkeypatch.setattr(packed, "read_pieces", pytest.fail)
     progress = plan_text(lines, out, recipe()).execute(options, resume=True)
     assert progress.step == plan_text(lines, out, recipe()).sampler.steps
     assert {path: path.stat().st_mtime_ns for path in (out / "tokens").iterdir()} == written
@@ -155,7 +155,7 @@ def test_the_tokenizer_sees_a_sample_of_a_large_text(
     lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = plan_text(lines, tmp_path / "whole", recipe("tokenizer.kind=words"))
-    monkeypatch.setattr(tokenize, "SAMPLE_BYTES", 500)
+    monkeypatch.setattr(packed, "SAMPLE_BYTES", 500)
     words = recipe("tokenizer.kind=words", "tokenizer.unknown=unk")
     sampled = plan_text(lines, tmp_path / "run", words)
     assert sampled.run.tokenizer.size < whole.run.tokenizer.size / 2

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from regard.attention.block_sparse import SlidingWindow as SlidingWindow
     from regard.attention.config import AttentionConfig as AttentionConfig
     from regard.attention.config import LayerShape as LayerShape
+    from regard.attention.config import Support as Support
     from regard.attention.cost import Cost as Cost
     from regard.attention.cost import Shape as Shape
     from regard.attention.differential import Differential as Differential
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from regard.attention.softmax_one import SoftmaxOne as SoftmaxOne
     from regard.attention.state import State as State
     from regard.attention.stick_breaking import StickBreaking as StickBreaking
-    from regard.attention.support import Support as Support
     from regard.attention.synthesizer import Synthesizer as Synthesizer
     from regard.attention.top_k import TopK as TopK
     from regard.attention.types import AnyBias as AnyBias
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "base": ("Attention",),
     "block_sparse": ("BigBird", "SlidingWindow"),
-    "config": ("AttentionConfig", "LayerShape"),
+    "config": ("AttentionConfig", "LayerShape", "Support"),
     "cost": ("Cost", "Shape"),
     "differential": ("Differential", "DifferentialV1"),
     "forgetting": ("Forgetting",),
@@ -73,7 +73,6 @@ _NAMES = {
     "softmax_one": ("SoftmaxOne",),
     "state": ("State",),
     "stick_breaking": ("StickBreaking",),
-    "support": ("Support",),
     "synthesizer": ("Synthesizer",),
     "top_k": ("TopK",),
     "types": ("AnyBias", "Bias", "RelativeVectors"),

@@ -12,12 +12,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.config import require_support
+from regard.attention.config import Support, require_support
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.state import State, StateShape, last_real
-from regard.attention.support import Support
 from regard.attention.types import (
     AnyBias,
     Keys,

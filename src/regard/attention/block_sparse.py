@@ -16,13 +16,22 @@ from torch import Tensor
 from regard.attention import reference
 from regard.attention.backends import masked
 from regard.attention.base import assume_constant_result
-from regard.attention.config import BLOCK_SPARSE
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
 from regard.attention.mask import Blocks, Mask
-from regard.attention.softmax import PositionedBias, Softmax
+from regard.attention.score_config import BLOCK_SPARSE
+from regard.attention.softmax import Softmax
 from regard.attention.state import KeyValueCache, State, StateShape
-from regard.attention.types import AnyBias, Bias, DenseBias, Keys, Queries, Weights, adds_numbers
+from regard.attention.types import (
+    AnyBias,
+    Bias,
+    DenseBias,
+    Keys,
+    PositionedBias,
+    Queries,
+    Weights,
+    adds_numbers,
+)
 
 
 class BlockSparse(Softmax):

@@ -11,12 +11,10 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-import msgspec
 from msgspec import Meta
 
 from regard.attention import custom
-from regard.attention.support import FEATURE_NAMES, LINEAR_MASKS, SCORES, Support
-from regard.config import Config, Count, OpenConfig, Positive, Seed
+from regard.config import Config, OpenConfig, Positive
 from regard.errors import UnsupportedError, UserError, alternatives
 
 if TYPE_CHECKING:
@@ -25,11 +23,88 @@ if TYPE_CHECKING:
     from regard.attention.gating import Gating
 
 
+# Features, declared as data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """Features that a mechanism supports. Using any other raises `UnsupportedError`.
+
+    >>> Softmax.supports.has("cross"), SlidingWindow.supports.has("cross")
+    (True, False)
+    """
+
+    masks: frozenset[str] = frozenset()
+    """Supported fields of `Mask`."""
+    bias: bool = False
+    """Whether a number can be added to each score."""
+    vectors: bool = False
+    """Whether vectors can be added to keys and values by relative position."""
+    dropout: bool = False
+    """Whether weights can be dropped in training."""
+    cross: bool = False
+    """Whether cross-attention is supported."""
+    decoding: bool = False
+    """Whether token-by-token decoding is supported."""
+    bidirectional: bool = True
+    """Whether attention without a causal mask is supported."""
+    value_heads: bool = False
+    """Whether values may have more heads than keys."""
+    kv_heads: bool = True
+    """Whether there may be fewer key/value heads than heads of queries."""
+    qk_norm: bool = True
+    """Whether a layer may normalize queries and keys by head."""
+    short_conv: bool = True
+    """Whether a layer may convolve queries, keys and values."""
+    added_values: bool = True
+    """Whether a layer may add to the values, or hand its own on."""
+    differentiable: bool = True
+    """Whether the gradient is that of the output everywhere: no surrogate, and no jumps."""
+
+    def has(self, feature: str) -> bool:
+        """Whether a field of `Mask`, or a field here, is supported."""
+        return feature in self.masks or bool(getattr(self, feature, False))
+
+
+ALL_MASKS = frozenset(
+    {"alignment", "window_size", "key_lengths", "document_ids", "blocks", "allowed"}
+)
+"""All fields of `Mask` that restrict attention."""
+SCORES = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
+"""Features of attention whose weights are made of all scores q·k."""
+LINEAR_MASKS = frozenset({"alignment", "key_lengths", "document_ids"})
+"""The masks of mechanisms that keep sums over keys; documents must be contiguous."""
+
+FEATURE_NAMES = {
+    "alignment": "causal masks",
+    "window_size": "window masks",
+    "key_lengths": "padding masks",
+    "document_ids": "document masks",
+    "blocks": "block masks",
+    "allowed": "arbitrary masks",
+    "bias": "a bias added to scores",
+    "vectors": "relative-position vectors",
+    "dropout": "dropout of weights",
+    "cross": "cross-attention",
+    "decoding": "token-by-token decoding",
+    "bidirectional": "attention without a causal mask",
+    "value_heads": "more value heads than key heads",
+    "kv_heads": "fewer key/value heads than heads",
+    "qk_norm": "a norm of queries and keys",
+    "added_values": "value residuals and value embeddings",
+    "short_conv": "a short convolution",
+}
+"""Each field of `Mask` and `Support`, as an error names it."""
+
+
+# Configurations
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerShape:
     """Sizes of the layer that a mechanism is built for.
 
-    >>> from regard.attention.config import SlidingWindowConfig
+    >>> from regard.attention.score_config import SlidingWindowConfig
     >>> sizes = dict(n_heads=4, n_kv_heads=2, n_value_heads=2, d_head=8, context_length=64)
     >>> SlidingWindowConfig(size=4).build(LayerShape(**sizes)).size
     4
@@ -77,7 +152,7 @@ class AttentionConfig(OpenConfig):
 
     The summary of a mechanism is the first line of its configuration's docstring.
 
-    >>> from regard.attention.config import SlidingWindowConfig
+    >>> from regard.attention.score_config import SlidingWindowConfig
     >>> SlidingWindowConfig(size=4).supported.has("cross")
     False
     """
@@ -207,87 +282,11 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
         return SoftcappedSoftmax(softcap=self.softcap, **options)
 
 
-class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):
-    """The value of the highest-scoring key, with the gradient of softmax."""
-
-    supports: ClassVar = replace(SCORES, differentiable=False)
-    time: ClassVar = "n²·d"
-    state: ClassVar = "n·d"
-    paper: ClassVar = "Bengio et al., 2013"
-
-    scaled: bool = True
-    """Whether the scores of the gradient's softmax are divided by √d."""
-
-    def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.softmax import Argmax
-
-        return Argmax(scaled=self.scaled)
-
-
-BLOCK_SPARSE = Support(masks=LINEAR_MASKS, bias=True, decoding=True)
-"""Features of block-sparse attention."""
-
-
-class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="bigbird"):
-    """Attention to a window, global blocks and random blocks."""
-
-    supports: ClassVar = BLOCK_SPARSE
-    time: ClassVar = "n·b·d"
-    state: ClassVar = "n·d"
-    paper: ClassVar = "Zaheer et al., 2020"
-    check_options: ClassVar[Mapping[str, Any]] = {"block_size": 2}
-
-    block_size: Positive = 16
-    """Tokens per block."""
-    window: Positive = 3
-    """Blocks in the window, an odd number."""
-    random: Count = 1
-    """Random blocks per block of queries and head."""
-    global_blocks: Count = 1
-    """Blocks at the beginning to which all tokens attend."""
-    seed: Seed = 0
-    """Seed of the random blocks, together with the layer; finetuning keeps them."""
-
-    def __post_init__(self) -> None:
-        if self.window % 2 == 0:
-            raise ValueError(
-                f"window = {self.window} has no middle: choose an odd number of blocks"
-            )
-
-    def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.block_sparse import BigBird
-
-        options = msgspec.structs.asdict(self) | {"seed": shape.seeded(self.seed)}
-        return BigBird(max_keys=shape.context_length, **options)
-
-
-class SlidingWindowConfig(
-    AttentionConfig, Config, frozen=True, tag_field="kind", tag="sliding-window"
-):
-    """Attention to the preceding tokens in a window."""
-
-    supports: ClassVar = BLOCK_SPARSE
-    time: ClassVar = "n·w·d"
-    state: ClassVar = "n·d"
-    paper: ClassVar = "Beltagy et al., 2020"
-    check_options: ClassVar[Mapping[str, Any]] = {"size": 3, "block_size": 2}
-
-    size: Count = 32
-    """Number of preceding tokens in the window."""
-    block_size: Positive = 16
-    """Tokens per block of the computation."""
-
-    def build(self, shape: LayerShape) -> "Attention":
-        from regard.attention.block_sparse import SlidingWindow
-
-        return SlidingWindow(size=self.size, block_size=self.block_size)
-
-
 # Kinds
 
 BUILT_IN = {
     "softmax": "regard.attention.config:SoftmaxConfig",
-    "argmax": "regard.attention.config:ArgmaxConfig",
+    "argmax": "regard.attention.score_config:ArgmaxConfig",
     "gated-softmax": "regard.attention.score_config:GatedSoftmaxConfig",
     "softmax-one": "regard.attention.score_config:SoftmaxOneConfig",
     "forgetting": "regard.attention.score_config:ForgettingConfig",
@@ -299,8 +298,8 @@ BUILT_IN = {
     "sigmoid": "regard.attention.score_config:SigmoidConfig",
     "synthesizer": "regard.attention.score_config:SynthesizerConfig",
     "linformer": "regard.attention.score_config:LinformerConfig",
-    "bigbird": "regard.attention.config:BigBirdConfig",
-    "sliding-window": "regard.attention.config:SlidingWindowConfig",
+    "bigbird": "regard.attention.score_config:BigBirdConfig",
+    "sliding-window": "regard.attention.score_config:SlidingWindowConfig",
     "elu": "regard.attention.kernel_config:EluConfig",
     "polynomial": "regard.attention.kernel_config:PolynomialConfig",
     "fourier": "regard.attention.kernel_config:FourierConfig",

@@ -16,7 +16,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
 from regard.attention.mask import Mask
 from regard.attention.score_config import ForgettingConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, Softmax
+from regard.attention.softmax import ScoreAttention, Softmax
 from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import (
     AddedScores,
@@ -25,6 +25,7 @@ from regard.attention.types import (
     DenseBias,
     KeyPositions,
     Keys,
+    PositionedBias,
     Queries,
     QueryPositions,
     ScoreMod,

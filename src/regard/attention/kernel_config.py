@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape
-from regard.attention.support import LINEAR_MASKS, Support
+from regard.attention.config import (
+    CHECKED_SHAPE,
+    LINEAR_MASKS,
+    AttentionConfig,
+    LayerShape,
+    Support,
+)
 from regard.config import Config, Positive
 
 if TYPE_CHECKING:

@@ -4,8 +4,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from regard.attention.config import CHECKED_SHAPE, AttentionConfig, LayerShape, locate
-from regard.attention.support import LINEAR_MASKS, Support
+from regard.attention.config import (
+    CHECKED_SHAPE,
+    LINEAR_MASKS,
+    AttentionConfig,
+    LayerShape,
+    Support,
+    locate,
+)
 from regard.config import Config
 
 if TYPE_CHECKING:

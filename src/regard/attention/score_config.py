@@ -1,13 +1,22 @@
-"""Configurations of attention by all scores, other than softmax itself. Imports no torch."""
+"""Configurations of attention by scores, other than softmax itself. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.attention.config import AttentionConfig, LayerShape, SoftmaxConfig
-from regard.attention.support import ALL_MASKS, LINEAR_MASKS, SCORES, Support
-from regard.config import Config, Count, Positive
+import msgspec
+
+from regard.attention.config import (
+    ALL_MASKS,
+    LINEAR_MASKS,
+    SCORES,
+    AttentionConfig,
+    LayerShape,
+    SoftmaxConfig,
+    Support,
+)
+from regard.config import Config, Count, Positive, Seed
 
 if TYPE_CHECKING:
     from regard.attention.base import Attention
@@ -30,6 +39,23 @@ class ScoreConfig(AttentionConfig, Config, frozen=True):
     supports: ClassVar[Support] = DROPPING
     time: ClassVar = "n²·d"
     state: ClassVar = "n·d"
+
+
+class ArgmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="argmax"):
+    """The value of the highest-scoring key, with the gradient of softmax."""
+
+    supports: ClassVar = replace(SCORES, differentiable=False)
+    time: ClassVar = "n²·d"
+    state: ClassVar = "n·d"
+    paper: ClassVar = "Bengio et al., 2013"
+
+    scaled: bool = True
+    """Whether the scores of the gradient's softmax are divided by √d."""
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.softmax import Argmax
+
+        return Argmax(scaled=self.scaled)
 
 
 class GatedSoftmaxConfig(SoftmaxConfig, frozen=True, tag_field="kind", tag="gated-softmax"):
@@ -306,3 +332,62 @@ class LinformerConfig(AttentionConfig, Config, frozen=True, tag_field="kind", ta
 
         length, heads = shape.context_length, None if self.shared else shape.n_kv_heads
         return Linformer(length=length, k=min(self.k, length), heads=heads)
+
+
+BLOCK_SPARSE = Support(masks=LINEAR_MASKS, bias=True, decoding=True)
+"""Features of block-sparse attention."""
+
+
+class BigBirdConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="bigbird"):
+    """Attention to a window, global blocks and random blocks."""
+
+    supports: ClassVar = BLOCK_SPARSE
+    time: ClassVar = "n·b·d"
+    state: ClassVar = "n·d"
+    paper: ClassVar = "Zaheer et al., 2020"
+    check_options: ClassVar[Mapping[str, Any]] = {"block_size": 2}
+
+    block_size: Positive = 16
+    """Tokens per block."""
+    window: Positive = 3
+    """Blocks in the window, an odd number."""
+    random: Count = 1
+    """Random blocks per block of queries and head."""
+    global_blocks: Count = 1
+    """Blocks at the beginning to which all tokens attend."""
+    seed: Seed = 0
+    """Seed of the random blocks, together with the layer; finetuning keeps them."""
+
+    def __post_init__(self) -> None:
+        if self.window % 2 == 0:
+            raise ValueError(
+                f"window = {self.window} has no middle: choose an odd number of blocks"
+            )
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.block_sparse import BigBird
+
+        options = msgspec.structs.asdict(self) | {"seed": shape.seeded(self.seed)}
+        return BigBird(max_keys=shape.context_length, **options)
+
+
+class SlidingWindowConfig(
+    AttentionConfig, Config, frozen=True, tag_field="kind", tag="sliding-window"
+):
+    """Attention to the preceding tokens in a window."""
+
+    supports: ClassVar = BLOCK_SPARSE
+    time: ClassVar = "n·w·d"
+    state: ClassVar = "n·d"
+    paper: ClassVar = "Beltagy et al., 2020"
+    check_options: ClassVar[Mapping[str, Any]] = {"size": 3, "block_size": 2}
+
+    size: Count = 32
+    """Number of preceding tokens in the window."""
+    block_size: Positive = 16
+    """Tokens per block of the computation."""
+
+    def build(self, shape: LayerShape) -> "Attention":
+        from regard.attention.block_sparse import SlidingWindow
+
+        return SlidingWindow(size=self.size, block_size=self.block_size)

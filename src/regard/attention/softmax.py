@@ -3,9 +3,9 @@
 import math
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,46 +27,22 @@ from regard.attention.base import (
     at_least_float32,
     without_autocast,
 )
-from regard.attention.config import ArgmaxConfig, SoftmaxConfig
+from regard.attention.config import SCORES, SoftmaxConfig
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.mask import Mask
+from regard.attention.score_config import ArgmaxConfig
 from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
-from regard.attention.support import SCORES
 from regard.attention.types import (
     AnyBias,
-    Bias,
     DenseBias,
-    KeyPositions,
     Keys,
+    PositionedBias,
     Queries,
-    QueryPositions,
     Weights,
     adds_vectors,
 )
 from regard.dropout import Dropout
-
-
-@dataclass(frozen=True, eq=False)
-class PositionedBias:
-    """A bias at the positions of given queries and keys."""
-
-    bias: AnyBias
-    query_positions: QueryPositions
-    key_positions: KeyPositions
-
-    def scores(self, query: Queries) -> Tensor:
-        """Return the term added to the scores of the (scaled) queries."""
-        if adds_vectors(self.bias):
-            return self.bias.scores(query, self.query_positions, self.key_positions)
-        numbers = cast(Bias, self.bias).dense(self.query_positions, self.key_positions)
-        return numbers.to(query.dtype)
-
-    def gather(self, weights: Weights) -> Tensor | float:
-        """Return the term added to the output."""
-        if adds_vectors(self.bias):
-            return self.bias.gather(weights, self.query_positions, self.key_positions)
-        return 0.0
 
 
 class ScoreAttention(Attention):

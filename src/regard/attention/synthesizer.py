@@ -14,7 +14,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import SynthesizerConfig
-from regard.attention.softmax import PositionedBias, ScoreAttention, softmax
+from regard.attention.softmax import ScoreAttention, softmax
 from regard.attention.state import KeyValueCache, State, StateShape
 from regard.attention.types import (
     AnyBias,
@@ -22,6 +22,7 @@ from regard.attention.types import (
     KeyPositions,
     Keys,
     Outputs,
+    PositionedBias,
     Queries,
     QueryPositions,
     Weights,

@@ -1,7 +1,8 @@
 """Types of attention: shapes of tensors, and biases by position."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -75,3 +76,25 @@ def adds_vectors(bias: object) -> TypeGuard[RelativeVectors]:
 def adds_numbers(bias: object) -> TypeGuard[Bias]:
     """Whether a bias adds a number to each score."""
     return hasattr(bias, "dense") and hasattr(bias, "score_mod")
+
+
+@dataclass(frozen=True, eq=False)
+class PositionedBias:
+    """A bias at the positions of given queries and keys."""
+
+    bias: AnyBias
+    query_positions: QueryPositions
+    key_positions: KeyPositions
+
+    def scores(self, query: Queries) -> Tensor:
+        """Return the term added to the scores of the (scaled) queries."""
+        if adds_vectors(self.bias):
+            return self.bias.scores(query, self.query_positions, self.key_positions)
+        numbers = cast(Bias, self.bias).dense(self.query_positions, self.key_positions)
+        return numbers.to(query.dtype)
+
+    def gather(self, weights: Weights) -> Tensor | float:
+        """Return the term added to the output."""
+        if adds_vectors(self.bias):
+            return self.bias.gather(weights, self.query_positions, self.key_positions)
+        return 0.0

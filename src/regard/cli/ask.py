@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from regard.corpus.evidence import Evidence, Passage
-    from regard.environment import Precision
+    from regard.device import Precision
     from regard.evaluation.answers import Answer
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration
@@ -220,9 +220,9 @@ def calibrate(
     its answers is wrong, for questions like these. Stored in RUN/calibration.json.
     """
     from regard.runs.run import load
-    from regard.runs.training_text import open_run_index
+    from regard.runs.training_text import open_run_index, training_files
     from regard.tasks.examples import read_answered
-    from regard.uncertainty.calibration import calibrate_run, save_calibration, training_files
+    from regard.uncertainty.calibration import calibrate_run, save_calibration
 
     examples = read_answered(questions)
     loaded = load(run, **loading)

@@ -10,8 +10,8 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.device import Precision
     from regard.edits.edit import Edits
-    from regard.environment import Precision
     from regard.evaluation.evaluate import Evaluation
     from regard.evaluation.perplexity import TextScore
     from regard.evaluation.tasks import TaskScore
@@ -65,28 +65,24 @@ def evaluate(
     answer gets a verdict from the training text. With --edit, the edited model is scored, which
     isn't calibrated, and there is no report.
     """
-    if report and edit:
-        raise UserError("--report: is of a run without edits; leave it or --edit out")
+    _require_unedited(report, edit)
     if baseline is not None:
         _require_nothing(predictions, paraphrases, report, edit)
         _baseline(pairs, baseline, json_file)
         return
-    from regard import api
     from regard.edits.edit import load_edit
-    from regard.evaluation.evaluate import Evaluation
-    from regard.models.builders import Classifier
+    from regard.evaluation.evaluate import evaluate as score_run
     from regard.runs.run import load
 
     edits = load_edit(edit) if edit else None
     started = time.perf_counter()
     loaded = load(run, **loading)
     _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
-    if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
+    if _labels_texts(loaded):
         score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad, edits)
-        if json_file and (figures := score.figures()):
-            options.write_json(json_file, figures)
+        _write_figures(score, json_file)
         return
-    result = api.evaluate(
+    result = score_run(
         loaded,
         pairs,
         paraphrases=paraphrases,
@@ -95,40 +91,49 @@ def evaluate(
         precision=precision,
         edit=edits,
     )
-    if predictions is not None:
-        _save_predictions(result, run, predictions)
-    for line in result.lines():
-        click.echo(line)
-    if json_file and (figures := result.figures()):
-        options.write_json(json_file, figures)
+    _save_predictions(result, run, predictions)
+    click.echo("\n".join(result.lines()))
+    _write_figures(result, json_file)
     if edits:
         click.echo(f"Edit: {edit} ({edits.fingerprint})")
-    elif isinstance(result, Evaluation):
-        seconds = time.perf_counter() - started
-        _write_report(loaded, result, precision, pairs, report or run / "report.html", seconds)
+    else:
+        _write_report(loaded, result, precision, pairs, report or run / "report.html", started)
+
+
+def _write_figures(result: "Evaluation | TaskScore | TextScore", path: Path | None) -> None:
+    if path and (figures := result.figures()):
+        options.write_json(path, figures)
 
 
 def _write_report(
     run: "Run",
-    result: "Evaluation",
+    result: "Evaluation | TaskScore | TextScore",
     precision: "Precision",
     pairs: Path | None,
     page: Path,
-    seconds: float,
+    started: float,
 ) -> None:
+    """Write the report of an evaluation on questions; other scores have none."""
+    from regard.evaluation.evaluate import Evaluation
+
+    if not isinstance(result, Evaluation):
+        return
     from regard.evaluation.report import evaluation_report
 
-    environment = run.environment(precision)
+    environment, seconds = run.environment(precision), time.perf_counter() - started
     made = evaluation_report(run, result, environment, source=str(pairs), seconds=seconds)
     made.save(page)
     click.echo(f"Report: {page}")
 
 
 def _save_predictions(
-    result: "Evaluation | TaskScore | TextScore", run: Path, predictions: Path
+    result: "Evaluation | TaskScore | TextScore", run: Path, predictions: Path | None
 ) -> None:
+    """Write the answers, if a file is given for them."""
     from regard.evaluation.evaluate import Evaluation, save_answers, save_predictions
 
+    if predictions is None:
+        return
     if not result.answered:
         raise UserError(f"--predictions: {run} is scored without answers; leave it out")
     if isinstance(result, Evaluation):
@@ -170,6 +175,13 @@ def _check(
         raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
 
 
+def _labels_texts(run: "Run") -> bool:
+    """Return whether a run of a task labels whole texts."""
+    from regard.models.builders import Classifier
+
+    return isinstance(run.model, Classifier) and run.recipe.task is not None
+
+
 def _evaluate_classifier(
     run: "Run",
     pairs: Path | None,
@@ -180,24 +192,28 @@ def _evaluate_classifier(
     edits: "Edits | None",
 ) -> "TaskScore":
     """Score labels, write predictions with their confidences, and the report."""
-    from regard import api
+    from regard.evaluation.evaluate import evaluate as score_run
     from regard.evaluation.label_report import classification_report, save_labels
     from regard.evaluation.tasks import TaskScore, scored_examples
 
     examples = scored_examples(run, pairs, skip_bad=skip_bad)
-    score = api.evaluate(run, examples if pairs else None, precision=precision, edit=edits)
+    score = score_run(run, examples if pairs else None, precision=precision, edit=edits)
     assert isinstance(score, TaskScore)
     if report is not None and not score.scores:
         raise UserError("--report: needs rows with labels; leave it out")
     if predictions is not None:
         save_labels(examples, score.predictions, predictions)
         click.echo(f"Predictions: {predictions}")
-    for line in score.lines():
-        click.echo(line)
+    click.echo("\n".join(score.lines()))
     if report is not None:
         classification_report(run, examples, score.predictions).save(report)
         click.echo(f"Report: {report}")
     return score
+
+
+def _require_unedited(report: Path | None, edit: Path | None) -> None:
+    if report and edit:
+        raise UserError("--report: is of a run without edits; leave it or --edit out")
 
 
 def _require_nothing(*given: object) -> None:

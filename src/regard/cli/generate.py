@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.environment import Precision
+    from regard.device import Precision
     from regard.runs.run import Run
 
 
@@ -119,7 +120,7 @@ def generate(
             compile(loaded, batch=rows, precision=settings["precision"], again=False)
         beams = settings["num_beams"] is not None
         records = (_beams if beams else _samples)(loaded, texts, settings)
-    with edited(loaded, None if edit is None else load_edit(edit)):
+    with edited(loaded, load_edit(edit)) if edit else nullcontext():
         found = list(records)
     for record in found:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])

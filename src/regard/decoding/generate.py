@@ -5,6 +5,7 @@ samples depend on the seed and the row alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +17,9 @@ from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
 from regard.decoding.prepare import has_hooks, prepare
 from regard.decoding.sampling import GREEDY, Sampling
+from regard.device import Precision
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
-from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
@@ -357,7 +358,8 @@ def generate(
     ['Rome']
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with run.environment(precision).autocast(), edited(run, edit):
+    applied = edited(run, edit) if edit else nullcontext()
+    with run.environment(precision).autocast(), applied:
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
         generated = generate_ids(
             encoded.model,

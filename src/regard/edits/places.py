@@ -26,9 +26,10 @@ from regard.edits.tokens import Reader, Tokens
 from regard.errors import UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
 from regard.explorer.states import StateHandler
+from regard.models.attention_layers import CrossAttention, SelfAttention
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
-from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.layers import Layer
 from regard.models.perceiver import DownLayer, LatentLayer, PerceiverDecoder, UpLayer
 from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder

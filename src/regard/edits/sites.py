@@ -20,10 +20,11 @@ from regard.edits.positions import rotary_of
 from regard.edits.recurrent import state_places
 from regard.errors import UserError, alternatives
 from regard.explorer.states import state_width
+from regard.models.attention_layers import CrossAttention, SelfAttention
 from regard.models.builders import Model
 from regard.models.fixed_window import FixedWindowDecoder
 from regard.models.latent_attention import LatentSelfAttention
-from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.layers import Layer
 from regard.models.perceiver import LatentLayer, PerceiverDecoder
 from regard.models.recurrent import Recurrence
 from regard.models.seq2seq import GlobalAttention

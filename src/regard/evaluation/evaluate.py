@@ -5,6 +5,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import msgspec
 import numpy as np
 
 from regard.corpus.index import CorpusIndex
+from regard.device import ExecutionEnvironment, Precision
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, as_edits
-from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.perplexity import (
@@ -26,11 +27,10 @@ from regard.evaluation.perplexity import (
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, given_examples, score_task
-from regard.evaluation.training_overlap import count_line, count_trained, is_training_text
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.run import Run, require_finite
-from regard.runs.training_text import open_run_index
+from regard.runs.training_text import count_line, count_trained, is_training_text, open_run_index
 from regard.tasks.examples import (
     Example,
     Examples,
@@ -217,7 +217,7 @@ def evaluate(
     1.0
     """
     require_finite(run.model, run.path)
-    with edited(run, edit):
+    with edited(run, edit) if edit else nullcontext():
         return _score(
             run,
             data,
@@ -225,7 +225,7 @@ def evaluate(
             paraphrases=paraphrases,
             seed=seed,
             skip_bad=skip_bad,
-            edits=as_edits(edit),
+            is_edited=edit is not None and bool(as_edits(edit).edits),
         )
 
 
@@ -237,7 +237,7 @@ def _score(
     paraphrases: Sequence[str],
     seed: int,
     skip_bad: bool,
-    edits: Edits,
+    is_edited: bool,
 ) -> Evaluation | TaskScore | TextScore:
     """Score a run as `evaluate`, under edits that are applied."""
     if run.recipe.task is not None:
@@ -268,7 +268,7 @@ def _score(
         environment,
         paraphrases=paraphrases,
         seed=seed,
-        calibration=None if edits.edits else load_calibration(run.path),
+        calibration=None if is_edited else load_calibration(run.path),
         index=open_run_index(run),
     )
     return replace(scored, in_training=count_trained(run, questions))

@@ -15,16 +15,11 @@ from regard.data.batch import Dataset, evaluation_batches
 from regard.data.causal import Documents
 from regard.data.packing import PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS, HeldOutWindows
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
-from regard.runs.corpora import (
-    TOKENS,
-    packed_rows,
-    text_streams,
-    training_corpora,
-)
 from regard.runs.run import Run
+from regard.runs.training_text import TOKENS, training_corpora
 from regard.text.corpus import Document, detect_documents, read_corpus
 from regard.text.files import find_files, inspect_all
 from regard.text.packed import PackedCorpus, open_packed
@@ -135,7 +130,7 @@ def held_out_perplexity(
         if run.origin.get("stage") == "training" and run.origin.get("inputs"):
             raise UserError(f"{path}: is missing; restore it from a copy, or name a file to score")
         return None
-    _, held_out = text_streams(run, open_packed(path))
+    _, held_out = open_packed(path).streams(run.template, run.recipe.data.validation)
     windows = HeldOutWindows(held_out, run.row_format.whole_rows)
     if not len(windows):
         return None
@@ -163,7 +158,7 @@ def packed_perplexity(
                 f"{corpus.path}: was packed with another tokenizer than that of {run.path}; pack "
                 f"it with --tokenizer {run.path}"
             )
-        rows = packed_rows(run, corpus.validation, packing=False)
+        rows = corpus.validation.rows(run.template, run.row_format, packing=False)
         rows = rows.spread(VALIDATION_TOKENS // len(corpora))
         if len(rows):
             found = _losses(run, rows, environment)

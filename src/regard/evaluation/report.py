@@ -9,17 +9,17 @@ import torch
 
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage, Verdict
-from regard.environment import ExecutionEnvironment
-from regard.evaluation import figures
+from regard.device import ExecutionEnvironment
+from regard.drawing import line_chart
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
-from regard.evaluation.training_overlap import count_line
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
+from regard.runs.training_text import count_line
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
 
@@ -229,7 +229,7 @@ def risk_coverage_figure(
         coverage, risk = risk_coverage(confidence, [answer.correct for answer in answers])
         curves[name] = (coverage.tolist(), risk.tolist())
     return Figure(
-        svg=figures.line_chart(
+        svg=line_chart(
             curves,
             x="share of questions answered",
             y="share of them wrong",

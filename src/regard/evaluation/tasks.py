@@ -16,9 +16,8 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds, evaluation_batches
 from regard.decoding.generate import generate_answers
-from regard.environment import ExecutionEnvironment, Precision
+from regard.device import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
-from regard.evaluation.training_overlap import count_line
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (
     Classifier,
@@ -36,6 +35,7 @@ from regard.models.head_config import (
 from regard.models.tensors import TokenIds
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
+from regard.runs.training_text import count_line
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example, Examples

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from regard.attention import AnyBias, Attention, Mask, State
 from regard.attention.backends import repeat_kv
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.softmax import PositionedBias
 from regard.attention.state import RowState, last_real
-from regard.attention.types import Keys, Outputs, Queries, Values, Weights
+from regard.attention.types import Keys, Outputs, PositionedBias, Queries, Values, Weights
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.states import StateHandler, step_through
 

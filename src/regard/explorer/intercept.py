@@ -16,13 +16,14 @@ from regard.attention.base import at_least_float32
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.differential import MapDifference
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.softmax import PositionedBias, ScoreAttention
+from regard.attention.softmax import ScoreAttention
 from regard.attention.synthesizer import Synthesizer
 from regard.attention.top_k import IndexedTopK
 from regard.attention.types import (
     KeyPositions,
     Keys,
     Outputs,
+    PositionedBias,
     Queries,
     QueryPositions,
     Values,

@@ -30,9 +30,10 @@ from regard.explorer.attention_maps import (
 )
 from regard.explorer.gradients import Gradient, text_loss, weight_gradients
 from regard.explorer.intercept import capture_attention, intercept
+from regard.models.attention_layers import CrossAttention, SelfAttention
 from regard.models.builders import Classifier, LanguageModel, SequenceToSequence
 from regard.models.head_config import ClassificationHeadConfig
-from regard.models.layers import CrossAttention, Layer, SelfAttention
+from regard.models.layers import Layer
 from regard.models.perceiver import PerceiverDecoder
 from regard.models.transformer import Transformer
 from regard.runs.run import Run

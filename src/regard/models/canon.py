@@ -15,9 +15,9 @@ from torch import Tensor
 from regard.attention import AnyBias, Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import last_real
+from regard.models.attention_layers import SharedValues
 from regard.models.config import TransformerConfig
 from regard.models.layers import Layer
-from regard.models.shared_values import SharedValues
 from regard.models.short_convolution import CanonLayer, ConvolvedState
 from regard.models.tensors import Hidden, Rope, TokenIds, TokenMask
 

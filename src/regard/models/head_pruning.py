@@ -11,9 +11,10 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from regard.attention.config import BigBirdConfig
+from regard.attention.score_config import BigBirdConfig
 from regard.config import convert
 from regard.errors import UnsupportedError
+from regard.models.attention_layers import CrossAttention, SelfAttention
 from regard.models.builders import Model
 from regard.models.config import (
     DecoderConfig,
@@ -22,7 +23,6 @@ from regard.models.config import (
     ModelConfig,
     TransformerConfig,
 )
-from regard.models.layers import CrossAttention, SelfAttention
 from regard.models.pattern import expand, fold
 from regard.models.tensors import saved_tensors
 from regard.positions.config import BIASES

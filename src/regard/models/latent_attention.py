@@ -14,9 +14,8 @@ from regard.attention.base import product_dtype
 from regard.attention.latent import LatentCache
 from regard.attention.norm import RMSNorm
 from regard.attention.score_config import LatentConfig
+from regard.models.attention_layers import Attend, SelfAttention, SharedValues
 from regard.models.config import TransformerConfig
-from regard.models.layers import Attend, SelfAttention
-from regard.models.shared_values import SharedValues
 from regard.models.tensors import Heads, Hidden, Rope, TokenMask
 from regard.positions import rotate
 

@@ -1,291 +1,44 @@
-"""The layers of a Transformer: attention around a mechanism, and the residual branches.
+"""The layers of a Transformer: residual branches, feed-forward, requirements of mechanisms.
 
 Shapes: b rows, n tokens, d = d_model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention import AnyBias, LayerShape, Mask, State
-from regard.attention.base import product_dtype
-from regard.attention.config import locate
-from regard.attention.gates import NO_GATES, Gates
-from regard.attention.gating import Gated
+from regard.attention import AnyBias, Mask, State
 from regard.attention.norm import RMSNorm, ZeroCenteredRMSNorm
 from regard.attention.state import last_real
 from regard.dropout import Dropout
-from regard.models.config import CROSS, PerceiverConfig, TargetConfig, TransformerConfig
-from regard.models.feed_forward import FeedForward
-from regard.models.shared_values import SharedValues, ValueMixture
-from regard.models.short_convolution import ConvolvedState, make_qkv_convolution
-from regard.models.tensors import (
-    Heads,
-    Hidden,
-    Lengths,
-    Rope,
-    TokenMask,
-    heads_of,
-    join_heads,
-    rotate_heads,
-    split_heads,
+from regard.errors import UnsupportedError
+from regard.models.attention_layers import CrossAttention, SharedValues, self_attention_class
+from regard.models.config import (
+    CROSS,
+    DecoderConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    PerceiverConfig,
+    RecurrentEncoderDecoderConfig,
+    TargetConfig,
+    TransformerConfig,
 )
-
-Attend: TypeAlias = Callable[..., tuple[Heads, State]]
-"""`extend` or `extend_last` of a mechanism."""
-
-
-def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
-    """Return the sizes of a layer for its mechanism; torch's seed decides draws."""
-    return LayerShape(
-        n_heads=config.n_heads,
-        n_kv_heads=config.kv_heads,
-        n_value_heads=config.value_heads,
-        d_head=config.d_head,
-        context_length=config.context_length,
-        layer=layer,
-        seed=torch.initial_seed(),
-        dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
-    )
-
-
-class SelfAttention(nn.Module):
-    """Projections to queries, keys and values around an attention mechanism."""
-
-    def __init__(self, config: TransformerConfig, layer: int) -> None:
-        super().__init__()
-        self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
-        self.window_size = config.window_size
-        self.make_projections(config)
-        shape = shape_of(config, layer)
-        self.attention = config.attention.build(shape)
-        gates = self.attention.gates
-        self.gating = config.attention.build_gating(gates, config.d_model, shape)
-        self.o_proj = nn.Linear(config.d_attention, config.d_model, bias=config.o_bias)
-        self.mixture = ValueMixture(config, layer)
-
-    def make_projections(self, config: TransformerConfig) -> None:
-        """Create the projections to queries, keys and values."""
-        queries = config.n_heads * config.attention.queries_per_head
-        keys = config.kv_heads if config.attention.has_keys else 0
-        self.heads = [queries, keys, config.value_heads]
-        self.rotary_parts = config.d_head // config.rotary_width
-        self.qkv_proj = nn.Linear(
-            config.d_model, sum(self.heads) * config.d_head, bias=config.qkv_bias
-        )
-        centered = config.norm_type == "zero-centered-rms-norm"
-        norm = ZeroCenteredRMSNorm if centered else RMSNorm
-        self.q_norm, self.k_norm = (
-            norm(config.d_head, eps=config.norm_eps) if config.qk_norm else None for _ in range(2)
-        )
-
-    def forward(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        mask: Mask | None,
-        values: SharedValues | None = None,
-    ) -> Hidden:
-        """Return self-attention of whole rows; `values` are mixed with those of the layer."""
-        query, key, value, gates = self._inputs(x, self._project(x, mask), rope, values)
-        if self.window_size is not None:
-            mask = (mask or Mask()).within(self.window_size)
-        out = self.attention(query, key, value, mask=mask, bias=bias, gates=gates)
-        return self.finish(x, out)
-
-    def init_state(self, batch: int, capacity: int) -> State:
-        """The state before the first token."""
-        weight, d = self.qkv_proj.weight, self.d_head
-        return self.attention.init_state(
-            batch,
-            self.heads[2],
-            d if self.heads[1] else 0,
-            d,
-            capacity=capacity,
-            device=weight.device,
-            dtype=product_dtype(weight),
-            window_size=self.window_size,
-        )
-
-    def extend(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        values: SharedValues | None = None,
-    ) -> tuple[Heads, State]:
-        """Return causal attention of new tokens to themselves and to all earlier ones, by head."""
-        return self._extend(self.attention.extend, x, rope, bias, state, attention_mask, values)
-
-    def extend_last(
-        self,
-        x: Hidden,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: TokenMask | None,
-        values: SharedValues | None = None,
-    ) -> tuple[Float[Tensor, "b heads 1 d_head"], State]:
-        """Extend the state as `extend`; return only the outputs of each row's last real token."""
-        return self._extend(
-            self.attention.extend_last, x, rope, bias, state, attention_mask, values
-        )
-
-    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
-        """Return queries, keys and values of all heads, concatenated."""
-        projected: Tensor = self.qkv_proj(x)
-        return projected
-
-    def _extend(
-        self,
-        attend: Attend,
-        x: Tensor,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: Tensor | None,
-        values: SharedValues | None,
-    ) -> tuple[Tensor, State]:
-        query, key, value, gates = self._inputs(x, self.qkv_proj(x), rope, values)
-        return attend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias, gates=gates
-        )
-
-    def finish(self, x: Hidden, out: Heads) -> Hidden:
-        """Return the projected outputs of all heads, in the shape of the input."""
-        out = out if self.gating is None else self.gating.finish(x, out)
-        projected: Tensor = self.o_proj(join_heads(out))
-        return projected
-
-    def _inputs(
-        self, x: Tensor, projected: Tensor, rope: Rope | None, values: SharedValues | None
-    ) -> tuple[Tensor, Tensor, Tensor, Gates]:
-        """Return queries, keys, values and gates of the mechanism."""
-        sizes = self.heads
-        if self.gating is None and self.q_norm is None and rope is None:
-            query, key, value = split_heads(projected, sizes, self.d_head)
-            value = value if values is None else self.mixture(value, values)
-            return *self._complete(query, key), value, NO_GATES
-        heads = heads_of(projected, self.d_head)
-        if self.gating is not None:
-            heads = self.gating.activate(heads)
-        both, value = heads.split_with_sizes([sizes[0] + sizes[1], sizes[2]], 1)
-        value = value if values is None else self.mixture(value, values)
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = both.split_with_sizes(sizes[:2], 1)
-            both = torch.cat([self.q_norm(query), self.k_norm(key)], 1)
-        if self.gating is not None:
-            both = self.gating.normalize(both)
-        if rope is not None:
-            both = rotate_heads(both, rope, self.rotary_parts)
-        query, key = self._complete(*both.split_with_sizes(sizes[:2], 1))
-        if self.gating is None:
-            return query, key, value, NO_GATES
-        gated: Gated = self.gating(x, query, key, value)
-        return gated
-
-    def _complete(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries and keys, of width 0 where the mechanism has none."""
-        if not self.heads[0]:
-            query = query.new_empty(len(query), self.n_heads, query.size(2), 0)
-        if not self.heads[1]:
-            key = key.new_empty(len(key), self.kv_heads, key.size(2), 0)
-        return query, key
-
-
-class ConvolvedSelfAttention(SelfAttention):
-    """Self-attention with a short convolution of queries, keys and values."""
-
-    def __init__(self, config: TransformerConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.short_conv = make_qkv_convolution(self.qkv_proj.out_features, config)
-
-    def _project(self, x: Tensor, mask: Mask | None = None) -> Tensor:
-        document_ids = None if mask is None else mask.document_ids
-        projected: Tensor = self.short_conv(super()._project(x), document_ids)
-        return projected
-
-    def init_state(self, batch: int, capacity: int) -> ConvolvedState:
-        """The state before the first token."""
-        before = self.short_conv.first_inputs(batch, product_dtype(self.qkv_proj.weight))
-        return ConvolvedState(super().init_state(batch, capacity), [before])
-
-    def _extend(
-        self,
-        attend: Attend,
-        x: Tensor,
-        rope: Rope | None,
-        bias: AnyBias | None,
-        state: State,
-        attention_mask: Tensor | None,
-        values: SharedValues | None,
-    ) -> tuple[Tensor, State]:
-        assert isinstance(state, ConvolvedState)
-        projected: Tensor = self.qkv_proj(x)
-        convolved, before = self.short_conv.extend(projected, state.before[0], attention_mask)
-        query, key, value, gates = self._inputs(x, convolved, rope, values)
-        out, attention = attend(
-            query,
-            key,
-            value,
-            state.attention,
-            attention_mask=attention_mask,
-            bias=bias,
-            gates=gates,
-        )
-        return out, ConvolvedState(attention, [before])
-
-
-class CrossAttention(nn.Module):
-    """Attention with keys and values from another sequence, which may have another width."""
-
-    def __init__(self, config: TargetConfig | PerceiverConfig, layer: int, d_source: int) -> None:
-        """Build the projections of a layer, and its mechanism.
-
-        Raises:
-            UnsupportedError: the mechanism does not support cross-attention or padding masks.
-        """
-        super().__init__()
-        config.cross.require_support(*CROSS)
-        self.kv_heads, self.d_head = config.kv_heads, config.d_head
-        heads_width, kv_width = (n * config.d_head for n in (config.n_heads, config.kv_heads))
-        self.q_proj = nn.Linear(config.d_model, heads_width, bias=config.qkv_bias)
-        self.kv_proj = nn.Linear(d_source, 2 * kv_width, bias=config.qkv_bias)
-        shape = shape_of(config, layer)
-        self.attention = config.cross.build(shape)
-        self.gating = config.cross.build_gating((), config.d_model, shape)
-        self.o_proj = nn.Linear(heads_width, config.d_model, bias=config.o_bias)
-
-    def encode_memory(self, source: Float[Tensor, "b m d_source"], mask: Mask | None) -> State:
-        """Encode the keys and values of a source; all layers share the mask of its padding."""
-        return self.attention.encode_memory(*self.keys_and_values(source), mask=mask)
-
-    def forward(self, x: Hidden, memory: State) -> Hidden:
-        """Return the attention to an encoded source."""
-        return self.finish(x, self.attention.attend_memory(self.queries(x), memory))
-
-    def queries(self, x: Hidden) -> Heads:
-        """Return the queries of all heads."""
-        return heads_of(self.q_proj(x), self.d_head)
-
-    def keys_and_values(self, source: Float[Tensor, "b m d_source"]) -> tuple[Heads, Heads]:
-        """Return the keys and values of all heads."""
-        sizes = [self.kv_heads, self.kv_heads]
-        key, value = split_heads(self.kv_proj(source), sizes, self.d_head)
-        return key, value
-
-    def finish(self, x: Hidden, out: Heads) -> Hidden:
-        """Return the projected outputs of all heads, in the shape of the input."""
-        out = out if self.gating is None else self.gating.finish(x, out)
-        projected: Tensor = self.o_proj(join_heads(out))
-        return projected
+from regard.models.pattern import period
+from regard.models.tensors import Hidden, Lengths, Rope, TokenMask
+from regard.positions.config import (
+    AlibiConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+    ShawVectorsConfig,
+    T5BiasConfig,
+)
 
 
 class CheckpointedModule(nn.Module):
@@ -318,7 +71,7 @@ class Layer(CheckpointedModule):
         after = make_norm if config.norm == "sandwich" else lambda _: None
         self.norm_attention, self.norm_attention_out = make_norm(config), after(config)
         self.dropout_attention = Dropout(config.dropout)
-        self.self_attention = _self_attention(config)(config, layer)
+        self.self_attention = self_attention_class(config)(config, layer)
         if d_source is not None:
             assert isinstance(config, TargetConfig)
             self.norm_cross, self.norm_cross_out = make_norm(config), after(config)
@@ -422,14 +175,6 @@ def _after(norm: nn.Module | None, branch: Tensor) -> Tensor:
     return normalized
 
 
-def _self_attention(config: TransformerConfig) -> type[SelfAttention]:
-    """Return the class of the self-attention of a layer."""
-    if config.attention.layer:
-        found: type[SelfAttention] = locate(config.attention.layer)
-        return found
-    return ConvolvedSelfAttention if config.convolves_qkv else SelfAttention
-
-
 def length_mask(lengths: Lengths | None) -> Mask | None:
     """Return the mask of the padding at the ends of rows."""
     return None if lengths is None else Mask.lengths(lengths)
@@ -445,3 +190,130 @@ _NORMS: dict[str, type[nn.LayerNorm | RMSNorm]] = {
     "rms-norm": RMSNorm,
     "zero-centered-rms-norm": ZeroCenteredRMSNorm,
 }
+
+
+# Feed-forward
+
+Inner: TypeAlias = Float[Tensor, "b n d_ff"]
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them, W₂ f(W₁ x).
+
+    With a gate, W₂ (f(W_g x) ⊙ W₁ x) (Shazeer, 2020, eq. 5 and 6).
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        d_ff = config.d_ff or 4 * config.d_model
+        self.up_proj = nn.Linear(config.d_model, d_ff, bias=config.ff_bias)
+        self.activation = _ACTIVATIONS[config.activation]()
+        self.gate_proj = (
+            nn.Linear(config.d_model, d_ff, bias=config.ff_bias) if config.gated else None
+        )
+        self.down_proj = nn.Linear(d_ff, config.d_model, bias=config.ff_bias)
+
+    def forward(self, x: Hidden) -> Hidden:
+        return self.finish(*self.project(x))
+
+    def project(self, x: Hidden) -> list[Inner]:
+        """Return what the activation takes: W₁ x, and W_g x if there is a gate."""
+        return [self.up_proj(x)] if self.gate_proj is None else [self.up_proj(x), self.gate_proj(x)]
+
+    def finish(self, up: Inner, gate: Inner | None = None) -> Hidden:
+        """Return the output, given the projected inputs."""
+        inner = self.activation(up) if gate is None else self.activation(gate) * up
+        narrowed: Tensor = self.down_proj(inner)
+        return narrowed
+
+
+class SquaredReLU(nn.Module):
+    """So et al., 2021, "Primer"."""
+
+    def forward(self, x: Hidden) -> Hidden:
+        return F.relu(x).square()
+
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,  # Hendrycks & Gimpel, 2016, §2
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
+    "relu": nn.ReLU,
+    "relu2": SquaredReLU,
+    "silu": nn.SiLU,
+}
+
+
+# What each place in a model requires of an attention mechanism
+
+DECODER = ("alignment", "decoding")
+ENCODER = ("bidirectional", "key_lengths")
+PERCEIVER = ("alignment", "decoding", "cross", "allowed")
+"""Features of each place, in the order in which they are checked."""
+
+
+def require_places(config: ModelConfig) -> None:
+    """Raise unless each mechanism of a model has the features that its place requires.
+
+    Raises:
+        UnsupportedError: names the mechanism and the feature.
+    """
+    match config:
+        case DecoderConfig():
+            require_layers(config, DECODER)
+        case PerceiverConfig():
+            require_layers(config, PERCEIVER)
+        case EncoderConfig():
+            require_layers(config, ENCODER)
+        case EncoderDecoderConfig(encoder=encoder, decoder=decoder):
+            require_layers(encoder, ENCODER, "encoder layer")
+            require_layers(decoder, DECODER, "decoder layer")
+            if decoder.cross_attention is not None:
+                decoder.cross_attention.require_support(*CROSS)
+        case RecurrentEncoderDecoderConfig(attention=attention) if attention is not None:
+            attention.require_support(*CROSS)
+
+
+def require_layers(
+    config: TransformerConfig, features: Sequence[str], called: str = "layer"
+) -> None:
+    """Raise unless the mechanism of each layer has features, and those that its layer needs.
+
+    Raises:
+        UnsupportedError: names the mechanism and the feature, and the layer of a pattern.
+    """
+    n_kinds = period(config.pattern) if config.pattern else 1
+    layers = [config.layer(i) for i in range(n_kinds)]
+    residual = any(layer.value_residual for layer in layers)
+    for i, layer in enumerate(layers):
+        shares_values = layer.value_residual or (residual and i == 0)
+        try:
+            layer.attention.require_support(*features, *_needed(layer, shares_values))
+            _require_queries(layer)
+        except UnsupportedError as error:
+            place = f"{called} {i}: " if config.pattern else ""
+            raise UnsupportedError(f"{place}{error}") from None
+
+
+def _require_queries(layer: TransformerConfig) -> None:
+    """Raise if positions rotate queries, and the mechanism has none."""
+    if isinstance(layer.positions, RotaryConfig) and not layer.attention.queries_per_head:
+        raise UnsupportedError(
+            f"{layer.attention.called} attention has no queries that rotary positions rotate; set "
+            "model.positions.kind=learned"
+        )
+
+
+def _needed(layer: TransformerConfig, shares_values: bool) -> list[str]:
+    """The features that the options of a layer require, which may share its values."""
+    biases = RelativeBiasConfig | T5BiasConfig | AlibiConfig
+    needed = {
+        "bias": isinstance(layer.positions, biases),
+        "vectors": isinstance(layer.positions, ShawVectorsConfig),
+        "window_size": layer.window > 0,
+        "value_heads": layer.value_heads != layer.kv_heads,
+        "kv_heads": layer.kv_heads != layer.n_heads,
+        "qk_norm": layer.qk_norm,
+        "short_conv": layer.convolves_qkv,
+        "added_values": layer.value_embedding or shares_values,
+    }
+    return [feature for feature, is_needed in needed.items() if is_needed]

@@ -14,10 +14,15 @@ from regard.attention import Mask, State
 from regard.attention.base import product_dtype
 from regard.attention.state import KeyValueCache, RowState, StateShape
 from regard.dropout import Dropout
+from regard.models.attention_layers import CrossAttention
 from regard.models.config import PerceiverConfig
-from regard.models.feed_forward import FeedForward
-from regard.models.layers import CheckpointedModule, CrossAttention, make_norm
-from regard.models.places import PERCEIVER, require_layers
+from regard.models.layers import (
+    PERCEIVER,
+    CheckpointedModule,
+    FeedForward,
+    make_norm,
+    require_layers,
+)
 from regard.models.recurrent import require_fit
 from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
 from regard.models.transformer import Transformer

@@ -29,7 +29,7 @@ from regard.models.config import (
     ModelConfig,
     RecurrentEncoderDecoderConfig,
 )
-from regard.models.head_config import HeadConfig, LMHeadConfig, MaskedLMHeadConfig
+from regard.models.head_config import HeadConfig, LMHeadConfig
 from regard.runs import code
 from regard.tasks.probes import ProbeConfig
 from regard.tasks.registry import TaskConfig
@@ -306,65 +306,6 @@ def text_affixes(recipe: Recipe, template: Template) -> Affixes:
     # Windows begin anywhere; a plan replaces auto by what it detects.
     bare = recipe.data.documents in {"files", "auto"} or isinstance(recipe.task, ProbeConfig)
     return Affixes() if bare else Affixes(template.document.prefix)
-
-
-def require_objective(recipe: Recipe) -> None:
-    """Raise unless the model's head can learn by the objective.
-
-    Raises:
-        UserError: names what to set instead.
-    """
-    head, objective = recipe.head, recipe.objective
-    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
-        raise UserError(
-            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
-            "objective.masked_tokens=1, or take --recipe masked"
-        )
-    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
-        raise UserError(
-            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
-            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
-        )
-    if not isinstance(head, MaskedLMHeadConfig):
-        require_continuing(recipe)
-
-
-def require_continuing(recipe: Recipe) -> None:
-    """Raise unless the model continues texts.
-
-    Raises:
-        UserError: names what to set instead.
-    """
-    if not recipe.continues_texts:
-        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
-        raise UserError(
-            f"model.kind={family} with head.kind={head}: requires a causal language model: set "
-            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
-        )
-
-
-def require_parent(config: TrainingConfig, has_parent: bool) -> None:
-    """Raise if there are no trained weights for a configuration to adapt.
-
-    Raises:
-        UserError: names the field.
-    """
-    for field in ("lora", "freeze"):
-        if getattr(config, field) and not has_parent:
-            raise UserError(f"training.{field}: adapts trained weights; give them by --from")
-
-
-def require_no_task(recipe: Recipe) -> None:
-    """Raise if the recipe is for a task, by which its run would be scored.
-
-    Raises:
-        UserError: names the task.
-    """
-    if recipe.task is not None:
-        kind = recipe.task.__struct_config__.tag
-        raise UserError(
-            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
-        )
 
 
 def read_recipe(path: Path, named: Sequence[str] = ()) -> Recipe:

@@ -1,22 +1,31 @@
-"""The training text of a run as questions look it up: its index, and the answers that are known.
+"""The text that a run was trained on: files, tokens, index, known answers; overlap with other data.
 
-Both are those of the run, or of its nearest ancestor that has them.
+Index and known answers are those of the run, or of its nearest ancestor that has them.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from regard.corpus.evidence import AnswerNames, learn_relation
+from regard.corpus.evidence import AnswerNames, Relation, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
-from regard.corpus.relations import Relation
 from regard.errors import UserError
-from regard.files import decode_json, to_json, write_file
+from regard.files import decode_json, sums_of, to_json, write_file
 from regard.runs.run import Run, ancestors
-from regard.tasks.examples import Example, subject_of
+from regard.tasks.examples import Example, read_questions, subject_of
+from regard.tasks.registry import read_rows
+from regard.tasks.rows import count_duplicates, load_rows
+from regard.tasks.split import TextTaskConfig
+from regard.text.files import find_files
+from regard.text.packed import PackedCorpus, is_packed, open_packed, read_header
 
+TOKENS = "tokens"
+"""Folder of a run with the packed text that it was trained on."""
 KNOWN_ANSWERS = "known_answers.json"
 """Name of the file of known answers in a run's folder."""
 
@@ -90,3 +99,96 @@ def _nearest(run: Run, name: str) -> Path | None:
 
 def _is_missing(folder: Path) -> bool:
     return not folder.exists() and not str(folder).startswith("hf:")
+
+
+# Packed corpora, and files of questions
+
+
+def training_corpora(run: Run) -> list[PackedCorpus]:
+    """Open the packed corpora that a run was trained on; none for other runs.
+
+    Raises:
+        UserError: one is missing or damaged, or has changed since.
+    """
+    if not run.is_trained_on_packed:
+        return []
+    found = []
+    for name, fingerprint in zip(run.origin["inputs"], run.origin["packed"], strict=True):
+        path = Path(name)
+        if not is_packed(path):
+            raise UserError(
+                f"{path}: is no packed corpus any more, but {run.path} was trained on it; name a "
+                "text or packed corpus to score"
+            )
+        corpus = open_packed(path)
+        if corpus.header.fingerprint != fingerprint:
+            raise UserError(
+                f"{path}: has changed since {run.path} was trained on it; name a text or packed "
+                "corpus to score"
+            )
+        found.append(corpus)
+    return found
+
+
+def trained_questions(run: Run) -> dict[Path, list[Example]]:
+    """Return the question files that trained a run and its parents, as far as they still exist."""
+    found = dict[Path, list[Example]]()
+    for path in training_files(run):
+        if path.is_file():
+            with suppress(UserError):  # a corpus in JSONL
+                found[path] = read_questions(path)
+    return found
+
+
+def training_files(run: Run) -> list[Path]:
+    """Return the files that may hold questions that trained a run and its ancestors."""
+    origins = [run.origin, *run.origin.get("ancestors", ())]
+    files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
+    return [path for path in files if path.suffix in {".tsv", ".jsonl"}]
+
+
+# How much of the data to evaluate on was in training, as far as the run's origin says
+
+
+def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
+    """Return how many examples have a text that the run or an ancestor was trained on.
+
+    None where the origin names no files of examples, or one of them is missing or unreadable.
+    """
+    is_rows = isinstance(run.recipe.task, TextTaskConfig)
+    files = list(map(Path, run.origin.get("inputs", ()))) if is_rows else training_files(run)
+    if not files or not all(path.is_file() for path in files):
+        return None
+    with suppress(UserError):
+        found = [_training_rows(run, files)] if is_rows else trained_questions(run).values()
+        return count_duplicates(chain(*found), examples) if found else None
+    return None
+
+
+def _training_rows(run: Run, files: Sequence[Path]) -> list[Example]:
+    """Return the rows of files without those that the run holds out."""
+    task, table = run.recipe.task, msgspec.structs.replace(run.recipe.data.table, skip_bad=True)
+    assert isinstance(task, TextTaskConfig)
+    rows = chain.from_iterable(read_rows(task, path, table).examples for path in files)
+    held_out = {Path(row.where).name for row in load_rows(run.path) or ()}  # file and line
+    return [row for row in rows if Path(row.where).name not in held_out]
+
+
+def is_training_text(run: Run, path: Path) -> bool:
+    """Return whether a run or an ancestor was trained on a file, or on all files of a folder.
+
+    Of a run with packed text, the content counts; of others, the names of files.
+    """
+    files = find_files([path])
+    if is_packed(run.path / TOKENS):
+        with suppress(UserError):  # it may be damaged
+            sums = {file.sha256 for file in read_header(run.path / TOKENS).spec.files}
+            return all(sums.issuperset(sums_of([file]).values()) for file in files)
+    origins: list[dict[str, Any]] = [run.origin, *run.origin.get("ancestors", ())]
+    known = set(chain.from_iterable(origin.get("inputs", ()) for origin in origins))
+    return known.issuperset(str(file.resolve()) for file in files)
+
+
+def count_line(n: int, what: str, in_training: int | None) -> str:
+    """Return a line with the number of examples, and how many of them were in training."""
+    return f"{n} {what}" if in_training is None else f"{in_training} of {n} {what} were in training"

@@ -1,10 +1,11 @@
 """Report of the effect of pretraining on answers about birthplaces."""
 
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from regard.config import to_toml
-from regard.environment import ExecutionEnvironment
-from regard.evaluation import figures
+from regard.device import ExecutionEnvironment
+from regard.drawing import interval_chart
 from regard.evaluation.report import (
     Figure,
     Report,
@@ -100,8 +101,9 @@ def _figures(arms: Mapping[str, Arm], first: Arm, signal: str) -> list[Figure]:
 
 
 def _auroc_figure(aurocs: Mapping[str, Interval], arm: str) -> Figure:
+    bars = {name: astuple(interval) for name, interval in aurocs.items()}
     return Figure(
-        svg=figures.interval_chart(aurocs, x="AUROC", title="AUROC of each signal"),
+        svg=interval_chart(bars, x="AUROC", title="AUROC of each signal"),
         caption=f"AUROC of each signal, {arm}, with 95 % intervals. 0.5 is chance. Two kinds of "
         "doubt: whether the answer is right, and whether the text mentions the person.",
     )

@@ -1,8 +1,9 @@
 """Figures shared by the reports of `regard demo` and `regard birthplaces`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 
-from regard.evaluation import figures
+from regard.drawing import histogram, interval_chart, line_chart
 from regard.evaluation.answers import Answer
 from regard.evaluation.report import Figure
 from regard.metrics import Interval
@@ -12,7 +13,8 @@ from regard.training.loggers import read_metrics
 
 def accuracies(found: Mapping[str, Interval]) -> Figure:
     """Return the accuracy of each model on people in the text only."""
-    svg = figures.interval_chart(found, x="accuracy on people in the text only", title="Accuracy")
+    bars = {name: astuple(interval) for name, interval in found.items()}
+    svg = interval_chart(bars, x="accuracy on people in the text only", title="Accuracy")
     return Figure(svg=svg, caption="Accuracy on people in the text only, with 95 % intervals.")
 
 
@@ -22,7 +24,7 @@ def confidence(
     """Return histograms of a signal for several groups of answers, without empty ones."""
     values = {name: [one.scores[signal] for one in group] for name, group in groups.items()}
     shown = {name: several for name, several in values.items() if several}
-    return Figure(svg=figures.histogram(shown, x=signal, title=title), caption=caption)
+    return Figure(svg=histogram(shown, x=signal, title=title), caption=caption)
 
 
 def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figure:
@@ -37,7 +39,7 @@ def loss_curves(runs: Mapping[str, Run], *, held_out: str | None = None) -> Figu
             losses = [r["validation_loss"] for r in measured]
             curves[f"{name}, held-out text"] = ([r["seconds"] for r in measured], losses)
     return Figure(
-        svg=figures.line_chart(
+        svg=line_chart(
             curves, x="seconds of training", y="loss (nats a token)", title="Loss", log_y=True
         ),
         caption="Loss on the training batches, including questions"

@@ -22,6 +22,8 @@ from regard.text.files import (
 
 PIECE = 2**16
 """Characters of a piece, at least, unless its document is shorter."""
+BATCH = 2**21
+"""Characters that are encoded together, at least, unless the text is shorter."""
 
 
 class Piece(NamedTuple):
@@ -115,6 +117,20 @@ def cut_pieces(parts: Iterable[Piece], size: int = PIECE) -> Iterator[Piece]:
 
 
 _WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
+
+
+def batch_pieces(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces in lists of some BATCH characters."""
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece.text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _whole(file: TextFile, size: int) -> Iterator[Piece]:

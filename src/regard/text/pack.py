@@ -1,4 +1,4 @@
-"""Writing of packed corpora: documents are encoded by worker processes and written in their order.
+"""Writing of packed corpora: documents are encoded in batches and written in their order.
 
 What is written so far is in a hidden folder beside the packed one, with progress.json. A killed
 command continues from there: files are truncated to the sizes that were recorded last, and the
@@ -17,40 +17,31 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 import numpy as np
+from jaxtyping import Bool, Integer
 
 from regard.errors import RegardError, UserError, alternatives
 from regard.files import decode_json, hold_lock, publish, sums_of, write_file
 from regard.operating_system import process_cpu_count
-from regard.text.config import TokenizerConfig
-from regard.text.corpus import Document, Piece, cut_pieces
+from regard.text.corpus import Piece, batch_pieces
 from regard.text.files import PACKED
 from regard.text.packed import (
     SPLITS,
-    DocumentTokens,
+    Advance,
     Header,
     Size,
     Sizes,
-    Splits,
+    TextSpec,
+    held_out_documents,
     id_type,
     is_packed,
     packed_from,
     read_spec,
 )
-from regard.text.tokenize import (
-    Advance,
-    EncodedBatch,
-    TextSpec,
-    batch_pieces,
-    encode_batch,
-    held_out_documents,
-    pieces_of,
-    sample_text,
-)
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
 PROGRESS = "progress.json"
 DOCUMENTS = ("auto", "files", "paragraphs", "lines", "records")
@@ -68,6 +59,36 @@ class PackProgress(msgspec.Struct, kw_only=True):
     characters: int = 0
     documents: int = 0
     sizes: Sizes = msgspec.field(default_factory=Sizes)
+
+
+class EncodedBatch(NamedTuple):
+    """The ids of pieces of text."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    lengths: Integer[np.ndarray, " pieces"]
+    begins: Bool[np.ndarray, " pieces"]
+    """Whether a document begins with the piece."""
+    characters: int
+
+    def held_out(self, last: int, choose: Callable[[int], bool]) -> Bool[np.ndarray, " pieces"]:
+        """Return whether each piece is held out; `last` is the index of the document before."""
+        indices = last + np.cumsum(self.begins)
+        return np.array([choose(int(index)) for index in indices], dtype=bool)
+
+    def only(self, chosen: Bool[np.ndarray, " pieces"]) -> "EncodedBatch":
+        """Return some of the pieces."""
+        return EncodedBatch(
+            ids=self.ids[np.repeat(chosen, self.lengths)],
+            lengths=self.lengths[chosen],
+            begins=self.begins[chosen],
+            characters=self.characters,
+        )
+
+    @property
+    def starts(self) -> Integer[np.ndarray, " documents"]:
+        """The place among the ids of the first id of each document that begins here."""
+        ends = np.cumsum(self.lengths)
+        return np.asarray((ends - self.lengths)[self.begins])
 
 
 def pack_files(
@@ -95,30 +116,6 @@ def pack_files(
             return pack_corpus(
                 read, out, report, jobs=jobs or process_cpu_count(), tokenizer=tokenizer
             )
-
-
-def pack_documents(
-    documents: Sequence[Document],
-    tokenizer: Tokenizer | TokenizerConfig,
-    *,
-    validation: float,
-    seed: int,
-) -> Splits:
-    """Return the tokens of documents in memory; `tokenizer` may be one to train on them.
-
-    Raises:
-        UserError: a document can't be encoded.
-    """
-    pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
-    if not isinstance(tokenizer, Tokenizer):
-        tokenizer = train_tokenizer(tokenizer, (piece.text for piece in pieces))
-    batch = encode_batch(tokenizer, pieces, id_type(tokenizer))
-    held = batch.held_out(-1, held_out_documents(validation, seed))
-    training, held_out = (
-        DocumentTokens(part.ids, part.starts, tokenizer.size, Path(documents[0].where))
-        for part in (batch.only(~held), batch.only(held))
-    )
-    return Splits(tokenizer=tokenizer, training=training, validation=held_out)
 
 
 def _require_possible(spec: TextSpec, jobs: int | None) -> None:
@@ -248,7 +245,7 @@ def _save_tokenizer(
     """
     if (folder / PROGRESS).exists():
         return Tokenizer.load(folder)
-    tokenizer = known or train_tokenizer(spec.tokenizer, sample_text(spec, advance))
+    tokenizer = known or train_tokenizer(spec.tokenizer, spec.sample(advance))
     tokenizer.save(folder)
     _record(folder, PackProgress(fingerprint=spec.fingerprint))
     return tokenizer
@@ -268,7 +265,7 @@ def _write(
 ) -> Header:
     dtype = id_type(tokenizer)
     held_out = held_out_documents(spec.validation, spec.seed)
-    batches = islice(batch_pieces(pieces_of(spec)), progress.batches, None)
+    batches = islice(batch_pieces(spec.pieces()), progress.batches, None)
     advance("tokens", progress.characters)
     with ExitStack() as stack:
         files = {
@@ -349,7 +346,40 @@ def _flush(files: Iterable[_SplitFiles]) -> None:
         file.flush()
 
 
-# Encoding in worker processes
+# Encoding, in worker processes if there are several jobs
+
+
+def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> EncodedBatch:
+    """Encode pieces in parallel.
+
+    Raises:
+        UserError: names the place of what the vocabulary lacks.
+    """
+    rows: list[list[int]] = [[]] * len(batch)
+    for begins in (True, False):
+        places = [i for i, piece in enumerate(batch) if piece.begins == begins]
+        for place, row in zip(places, _rows(tokenizer, [batch[i] for i in places]), strict=True):
+            rows[place] = row
+    return EncodedBatch(
+        ids=np.concatenate([np.empty(0, dtype), *(np.array(row, dtype) for row in rows)]),
+        lengths=np.array([len(row) for row in rows], dtype=np.int64),
+        begins=np.array([piece.begins for piece in batch], dtype=bool),
+        characters=sum(len(piece.text) for piece in batch),
+    )
+
+
+def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
+    """The ids of pieces that all begin documents, or all continue them."""
+    if not pieces:
+        return []
+    texts = [piece.text for piece in pieces]
+    try:
+        return tokenizer.encode_batch(texts, continuing=not pieces[0].begins)
+    except UserError:
+        for piece in pieces:
+            with locate_unknown(piece.where, tokenizer):
+                tokenizer.encode(piece.text)
+        raise
 
 
 @contextmanager

@@ -7,22 +7,29 @@ NAME.starts   the place of the first id of each document, little-endian, 64 bits
 packed.json   what was packed and how, sizes and checksums of these files; written last
 """
 
+import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from jaxtyping import Integer
 
+from regard.data.batch import RowFormat
+from regard.data.packing import PackedDocuments
+from regard.data.windows import TokenStream
 from regard.errors import UserError
 from regard.files import changed_file, decode_json
-from regard.text.corpus import detect_documents
+from regard.text.config import TokenizerConfig
+from regard.text.corpus import Piece, detect_documents, read_pieces
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
-from regard.text.tokenize import TextSpec
+from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
 
 PACKED_FORMAT = 2
@@ -30,6 +37,49 @@ Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
 CHECKED = 2**24
 """Ids of a split that are checked at most when it is opened, evenly spaced."""
+SAMPLE_BYTES = 100_000_000
+"""Largest size of the text on which a tokenizer is trained."""
+
+Advance: TypeAlias = Callable[[str, int], None]
+"""Reports progress: what is done, and how many more characters of the text it has read."""
+
+
+class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the tokens of a text depend on."""
+
+    files: tuple[TextFile, ...] = ()
+    documents: str
+    """What a document is; "auto" until the files are read."""
+    text_field: str
+    tokenizer: TokenizerConfig
+    known: str | None = None
+    """Fingerprint of a tokenizer that isn't trained on the text, if there is one."""
+    validation: float
+    seed: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the contents and of how they are read; names of files don't matter."""
+        files = [msgspec.structs.replace(file, path="", modified=0) for file in self.files]
+        content = msgspec.json.encode(msgspec.structs.replace(self, files=tuple(files)))
+        return hashlib.sha256(content).hexdigest()[:16]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the documents of the text, long ones in pieces."""
+        return read_pieces(self.files, self.documents, self.text_field)
+
+    def sample(self, advance: Advance) -> Iterator[str]:
+        """Yield the text, or pieces of it, drawn by the seed, as a tokenizer is trained on."""
+        draw, share = Random(f"{self.seed} tokenizer"), SAMPLE_BYTES / max(self.bytes, 1)
+        for piece in self.pieces():
+            advance("tokenizer", len(piece.text))
+            if share >= 1 or draw.random() < share:
+                yield piece.text
 
 
 class Size(msgspec.Struct, kw_only=True):
@@ -66,6 +116,20 @@ class Header(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self.spec, known=self.tokenizer).fingerprint
 
 
+def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
+    """Return whether the document of an index is held out: one of each 1/share, by the seed.
+
+    Of the first ones it is the last, so that none is where there are fewer.
+    """
+    size = max(round(1 / share), 2) if share else 0
+
+    @lru_cache(maxsize=1)  # documents come in their order
+    def place(block: int) -> int:
+        return Random(f"{seed} {block}").randrange(size) if block else size - 1
+
+    return (lambda index: place(index // size) == index % size) if share else lambda _: False
+
+
 @dataclass(frozen=True, eq=False)
 class DocumentTokens:
     """The ids of documents, one after another, and where each document begins.
@@ -84,6 +148,20 @@ class DocumentTokens:
         """Number of ids of each document."""
         return np.diff(self.starts, append=len(self.ids))
 
+    def rows(self, template: Template, format: RowFormat, *, packing: bool) -> PackedDocuments:
+        """Return rows of the documents, each with the affixes of the template around it."""
+        around = template.document
+        return PackedDocuments(
+            self.ids,
+            self.starts,
+            format.whole_rows,
+            packing=packing,
+            prefix=around.prefix,
+            suffix=around.suffix,
+            vocabulary=self.vocabulary,
+            path=self.path,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
@@ -97,6 +175,20 @@ class Splits:
     def documents(self) -> int:
         """Number of documents."""
         return len(self.training.starts) + len(self.validation.starts)
+
+    def streams(self, template: Template, share: float) -> tuple[TokenStream, TokenStream]:
+        """Return streams to train on and to validate with, documents joined by a separator.
+
+        Where there are too few documents to hold out one, the end of the text is held out: a
+        `share` of its tokens.
+        """
+        training, validation = (
+            TokenStream(part.ids, part.starts, template.separator)
+            for part in (self.training, self.validation)
+        )
+        if share and not len(validation):
+            return training.split(len(training) - int(share * len(training)))
+        return training, validation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,12 @@ class Template:
     def __init__(self, config: TemplateConfig, tokenizer: Tokenizer) -> None:
         self._texts, self.tokenizer = config.texts, tokenizer
 
+    @property
+    def separator(self) -> list[int]:
+        """The ids between two documents: the end of one and the beginning of the other."""
+        before, behind = self.document.prefix, self.document.suffix
+        return [*behind] if before == behind else [*behind, *before]
+
     def open_answer(self, prompt: Sequence[int]) -> list[int]:
         """Return the row that the answer to a prompt continues."""
         return [*prompt, *self.completion.prefix]

@@ -13,7 +13,7 @@ from regard.models.builders import Model
 from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
 from regard.models.layers import CheckpointedModule
 from regard.positions import Learned
-from regard.runs.recipe import LoRAConfig, TrainingConfig, require_parent
+from regard.runs.recipe import LoRAConfig, TrainingConfig
 from regard.runs.run import Run
 
 
@@ -141,3 +141,14 @@ def _chosen(layers: dict[str, nn.Linear], targets: tuple[str, ...]) -> Iterator[
     for name, layer in layers.items():
         if not targets or name.rpartition(".")[2] in targets:
             yield layer
+
+
+def require_parent(config: TrainingConfig, has_parent: bool) -> None:
+    """Raise if there are no trained weights for a configuration to adapt.
+
+    Raises:
+        UserError: names the field.
+    """
+    for field in ("lora", "freeze"):
+        if getattr(config, field) and not has_parent:
+            raise UserError(f"training.{field}: adapts trained weights; give them by --from")

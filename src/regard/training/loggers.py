@@ -1,13 +1,13 @@
-"""Loggers of training metrics: a file, the terminal, TensorBoard."""
+"""Loggers of training metrics: a file, the terminal, TensorBoard. Imports no torch."""
 
 import json
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from rich.console import Console
@@ -15,6 +15,10 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
 from regard.files import append_line, write_file
+
+if TYPE_CHECKING:
+    from regard.training.checkpoint import Progress, Publishing
+    from regard.training.step import Throughput
 
 Record = dict[str, Any]
 CheckpointReport = Callable[[Record], Record]
@@ -209,3 +213,36 @@ def track_text(size: int) -> Iterator[Callable[[str, int], None]]:
             print(f"{stage}: {done[stage] / size:.0%}", file=sys.stderr, flush=True)
 
     yield report
+
+
+class MetricsLog:
+    """Writes the metrics of steps to all loggers."""
+
+    def __init__(
+        self, loggers: Sequence[Logger], throughput: "Throughput", publishing: "Publishing"
+    ) -> None:
+        self._loggers, self._throughput, self._publishing = loggers, throughput, publishing
+
+    def write(self, record: Record, progress: "Progress", steps: int) -> "Progress":
+        """Write a record; its loss is the mean since the one before.
+
+        Returns:
+            The progress without these losses.
+        """
+        record |= {
+            "loss": sum(progress.losses) / len(progress.losses),
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            **self._throughput.record(),
+            "seconds_left": round(progress.seconds / progress.step * (steps - progress.step), 1),
+        }
+        if self._loggers:
+            with self._publishing():
+                for logger in self._loggers:
+                    logger.log(record)
+        return msgspec.structs.replace(progress, losses=())
+
+    def close(self) -> None:
+        """Finish writing."""
+        for logger in self._loggers:
+            logger.close()

@@ -12,12 +12,11 @@ from types import FrameType
 import torch
 
 from regard.data.batch import Batch, Sampler
-from regard.device import freed_memory_reused
-from regard.environment import ExecutionEnvironment, TrainingPrecision
+from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
+from regard.files import Claim
 from regard.models.builders import Model
 from regard.operations import OperationCounter
-from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
 from regard.training.adaptation import release
@@ -33,17 +32,11 @@ from regard.training.checkpoint import (
     remove_unfinished,
     require_intact,
 )
-from regard.training.loggers import (
-    CheckpointReport,
-    Logger,
-    make_loggers,
-    no_report,
-)
+from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_loggers, no_report
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
-from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
-from regard.training.throughput import MetricsLog, Throughput
+from regard.training.step import OptimizerStep, StepResult, Throughput, Validation, make_batches
 
 
 class InterruptedTraining(RegardError):

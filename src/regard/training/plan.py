@@ -14,12 +14,11 @@ from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
-from regard.device import require_memory
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment, require_memory
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier
-from regard.models.places import require_places
+from regard.models.layers import require_places
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run, load_weights, require_free
 from regard.runs.start import begin_with, shown_names

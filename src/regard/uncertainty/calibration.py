@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -12,16 +11,15 @@ from jaxtyping import Bool, Float
 
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import decode_json, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
-from regard.runs.training_text import KnownAnswers
+from regard.runs.training_text import KnownAnswers, trained_questions
 from regard.tasks.examples import (
     Example,
     encode_questions,
-    read_questions,
     require_answers,
     subject_of,
 )
@@ -206,16 +204,6 @@ def load_calibration(run: Path) -> Calibration | None:
     return found
 
 
-def trained_questions(run: Run) -> dict[Path, list[Example]]:
-    """Return the question files that trained a run and its parents, as far as they still exist."""
-    found = dict[Path, list[Example]]()
-    for path in training_files(run):
-        if path.is_file():
-            with suppress(UserError):  # a corpus in JSONL
-                found[path] = read_questions(path)
-    return found
-
-
 def require_untrained(
     run: Run, questions: Sequence[Example], trained: Iterable[Sequence[Example]]
 ) -> None:
@@ -235,13 +223,6 @@ def require_untrained(
 
 def _key(question: str) -> str:
     return (subject_of(question) or question).casefold()
-
-
-def training_files(run: Run) -> list[Path]:
-    """Return the files that may hold questions that trained a run and its ancestors."""
-    origins = [run.origin, *run.origin.get("ancestors", ())]
-    files = [Path(name) for origin in origins for name in origin.get("inputs", ())]
-    return [path for path in files if path.suffix in {".tsv", ".jsonl"}]
 
 
 def split_thirds(n: int, seed: int = 0) -> Bool[np.ndarray, " n"]:

@@ -17,9 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.corpus.evidence import AnswerNames, find_evidence
+from regard.corpus.evidence import AnswerNames, Relation, find_evidence
 from regard.corpus.index import CorpusIndex, fold_words
-from regard.corpus.relations import Relation
 from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, pad_rows
 from regard.decoding.generate import (
@@ -29,7 +28,7 @@ from regard.decoding.generate import (
     generate_ids,
 )
 from regard.decoding.sampling import Sampling
-from regard.environment import ExecutionEnvironment
+from regard.device import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.tasks.examples import Example, encode_questions, subject_of
 

@@ -24,10 +24,10 @@ from regard.huggingface.convert.fields import (
     flat,
     nested,
 )
+from regard.models.attention_layers import SelfAttention
 from regard.models.builders import make_model
 from regard.models.config import ModelConfig, TransformerConfig
 from regard.models.head_config import EmbeddingHeadConfig, HeadConfig, MaskedLMHeadConfig
-from regard.models.layers import SelfAttention
 from regard.models.pattern import expand, fold
 from regard.models.tensors import saved_tensors
 

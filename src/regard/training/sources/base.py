@@ -1,4 +1,4 @@
-"""The contract of sources, and the split of examples that several of them share."""
+"""The contract of sources; the split of examples and the requirements that several share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from regard.data.batch import Dataset, WeightedDataset
+from regard.errors import UserError
+from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
@@ -95,3 +97,54 @@ def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
         [item for i, item in enumerate(items) if i not in held_out],
         [item for i, item in enumerate(items) if i in held_out],
     )
+
+
+# Requirements of a recipe
+
+
+def require_no_task(recipe: Recipe) -> None:
+    """Raise if the recipe is for a task, by which its run would be scored.
+
+    Raises:
+        UserError: names the task.
+    """
+    if recipe.task is not None:
+        kind = recipe.task.__struct_config__.tag
+        raise UserError(
+            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
+        )
+
+
+def require_continuing(recipe: Recipe) -> None:
+    """Raise unless the model continues texts.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    if not recipe.continues_texts:
+        family, head = (part.__struct_config__.tag for part in (recipe.model, recipe.head))
+        raise UserError(
+            f"model.kind={family} with head.kind={head}: requires a causal language model: set "
+            "model.kind=decoder and head.kind=lm, or train on examples (`regard tasks`)"
+        )
+
+
+def require_objective(recipe: Recipe) -> None:
+    """Raise unless the model's head can learn by the objective.
+
+    Raises:
+        UserError: names what to set instead.
+    """
+    head, objective = recipe.head, recipe.objective
+    if isinstance(head, MaskedLMHeadConfig) and objective.from_the_left:
+        raise UserError(
+            "head.kind=masked-lm learns from masked texts: set objective.next_token=0 and "
+            "objective.masked_tokens=1, or take --recipe masked"
+        )
+    if isinstance(head, LMHeadConfig) and objective.from_both_sides:
+        raise UserError(
+            "objective.masked_tokens and masked_autoencoding are for a model that reads both "
+            "ways: set model.kind=encoder and head.kind=masked-lm, or take --recipe masked"
+        )
+    if not isinstance(head, MaskedLMHeadConfig):
+        require_continuing(recipe)

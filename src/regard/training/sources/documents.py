@@ -12,7 +12,7 @@ from regard.data.causal import Clozes, Documents, Questions, SpanCorruption
 from regard.data.masked import MaskedAutoencoding, MaskedTokens
 from regard.data.windows import TokenStream, Windows
 from regard.errors import UserError
-from regard.runs.recipe import Recipe, require_no_task, require_objective
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.tasks.examples import Example, Examples, answered_examples, texts_of
 from regard.text.clozes import Cloze
@@ -25,7 +25,14 @@ from regard.text.tokenizer import (
     encode_documents,
     train_tokenizer,
 )
-from regard.training.sources.base import Datasets, Prepared, Source, hold_out
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
+    hold_out,
+    require_no_task,
+    require_objective,
+)
 from regard.training.sources.questions import encode_training
 
 

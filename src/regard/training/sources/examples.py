@@ -30,7 +30,7 @@ from regard.models.head_config import (
     LMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.runs.recipe import Recipe, require_objective
+from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
 from regard.runs.run import Run, describe_origin
 from regard.tasks.encoding import (
@@ -46,7 +46,7 @@ from regard.tasks.split import TextTaskConfig
 from regard.tasks.tagging import TaggingConfig, tags_of
 from regard.text.corpus import Document
 from regard.text.tokenizer import Tokenizer, encode_documents, train_tokenizer
-from regard.training.sources.base import Datasets, Prepared, Source, hold_out
+from regard.training.sources.base import Datasets, Prepared, Source, hold_out, require_objective
 from regard.training.sources.documents import objective_datasets
 
 SHOWN_LABELS = 20

@@ -11,23 +11,23 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from regard.data.batch import Dataset, WeightedDataset
-from regard.data.packing import Mixture
+from regard.data.packing import Mixture, PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS
 from regard.errors import UserError
 from regard.models.transformer import Decoder
-from regard.runs.corpora import packed_rows
-from regard.runs.recipe import (
-    Documents,
-    Recipe,
+from regard.runs.recipe import Documents, Recipe
+from regard.runs.run import Run, describe_origin
+from regard.text.packed import DocumentTokens, PackedCorpus, open_packed, require_intact
+from regard.text.tokenizer import Tokenizer
+from regard.training.processes import join_processes
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
     require_continuing,
     require_no_task,
     require_objective,
 )
-from regard.runs.run import Run, describe_origin
-from regard.text.packed import PackedCorpus, open_packed, require_intact
-from regard.text.tokenizer import Tokenizer
-from regard.training.processes import join_processes
-from regard.training.sources.base import Datasets, Prepared, Source
 from regard.training.sources.text import perplexity_record
 
 CHOSEN_BY_PACKING = (
@@ -111,11 +111,15 @@ def _datasets(run: Run, corpora: Sequence[PackedCorpus], weights: Mapping[Path, 
     packing = run.recipe.data.packing
     if packing:
         _require_packing(run)
-    training = [packed_rows(run, corpus.training, packing=packing) for corpus in corpora]
+
+    def rows(documents: DocumentTokens) -> PackedDocuments:
+        return documents.rows(run.template, run.row_format, packing=packing)
+
+    training = [rows(corpus.training) for corpus in corpora]
     for corpus, made in zip(corpora, training, strict=True):
         if not len(made):
             raise UserError(f"{corpus.path}: has no document of two tokens to learn from")
-    held_out = [packed_rows(run, corpus.validation, packing=packing) for corpus in corpora]
+    held_out = [rows(corpus.validation) for corpus in corpora]
     shares = list(weights.values()) if all(weights.values()) else [len(made) for made in training]
     mixed: Dataset = Mixture(training, shares) if len(training) > 1 else training[0]
     return Datasets(

@@ -7,7 +7,7 @@ from pathlib import Path
 from regard.data.batch import WeightedDataset
 from regard.data.causal import Questions
 from regard.errors import UserError
-from regard.runs.recipe import Recipe, require_continuing, require_no_task
+from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run, describe_origin
 from regard.runs.start import finetuning_recipe, require_same
@@ -20,7 +20,14 @@ from regard.tasks.examples import (
     with_ascii_questions,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.training.sources.base import Datasets, Prepared, Source, hold_out
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
+    hold_out,
+    require_continuing,
+    require_no_task,
+)
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,20 @@ from regard.data.windows import HeldOutWindows, Windows
 from regard.decoding import Sampling, generate_ids
 from regard.errors import UserError
 from regard.files import write_file
-from regard.runs.corpora import TOKENS, text_streams
-from regard.runs.recipe import Recipe, require_continuing, require_no_task, require_parent
+from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin, require_free
-from regard.text.corpus import Corpus, read_documents
+from regard.runs.training_text import TOKENS
+from regard.text.corpus import Corpus, Document, Piece, cut_pieces, read_documents
 from regard.text.files import PACKED, has_records
-from regard.text.pack import pack_corpus, pack_documents
+from regard.text.pack import encode_batch, pack_corpus
 from regard.text.packed import (
+    DocumentTokens,
     Header,
     PackedCorpus,
     Splits,
+    TextSpec,
+    held_out_documents,
+    id_type,
     is_packed,
     link_corpus,
     open_packed,
@@ -37,11 +41,17 @@ from regard.text.packed import (
     read_spec,
     require_intact,
 )
-from regard.text.tokenize import TextSpec
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.training.adaptation import require_parent
 from regard.training.loggers import Record, track_text
 from regard.training.processes import join_processes
-from regard.training.sources.base import Datasets, Prepared, Source
+from regard.training.sources.base import (
+    Datasets,
+    Prepared,
+    Source,
+    require_continuing,
+    require_no_task,
+)
 
 SAMPLE_TOKENS = 64
 _ENCODINGS = {"": "Parquet", "utf-8-sig": "UTF-8", "utf-16": "UTF-16", "cp1252": "Windows-1252"}
@@ -67,18 +77,29 @@ class TextSource(Source):
         if paths := [part for part in parts if isinstance(part, Path)]:
             return _prepare_files(paths, recipe, tokenizer, out, start)
         documents = read_documents(parts)
-        text = pack_documents(
-            documents,
-            tokenizer or recipe.tokenizer,
-            validation=recipe.data.validation,
-            seed=recipe.seed,
-        )
+        text = _encode_documents(documents, recipe, tokenizer)
         return Prepared(
             recipe=_with_documents(recipe, "files"),
             tokenizer=text.tokenizer,
             origin=describe_origin(self.stage, documents, ()),
             datasets=lambda run: window_datasets(run, text),
         )
+
+
+def _encode_documents(
+    documents: Sequence[Document], recipe: Recipe, tokenizer: Tokenizer | None
+) -> Splits:
+    """Return the tokens of documents in memory, by default of a tokenizer that they train."""
+    pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
+    if tokenizer is None:
+        tokenizer = train_tokenizer(recipe.tokenizer, (piece.text for piece in pieces))
+    batch = encode_batch(tokenizer, pieces, id_type(tokenizer))
+    held = batch.held_out(-1, held_out_documents(recipe.data.validation, recipe.seed))
+    training, held_out = (
+        DocumentTokens(part.ids, part.starts, tokenizer.size, Path(documents[0].where))
+        for part in (batch.only(~held), batch.only(held))
+    )
+    return Splits(tokenizer=tokenizer, training=training, validation=held_out)
 
 
 def _prepare_files(
@@ -220,7 +241,7 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
     Raises:
         UserError: it is too short.
     """
-    training, held_out = text_streams(run, text)
+    training, held_out = text.streams(run.template, run.recipe.data.validation)
     if len(training) < 2:
         raise UserError(f"{text.training.path}: is too short to learn from")
     format = run.row_format.whole_rows  # windows begin anywhere

@@ -8,8 +8,8 @@ import pytest
 
 from regard import api
 from regard.cli import main
-from regard.evaluation.training_overlap import count_trained
 from regard.runs.run import Run
+from regard.runs.training_text import count_trained
 from regard.tasks.examples import read_questions
 from tiny import BIOGRAPHIES, MODEL, PEOPLE, STEPS, Command, succeeded
 

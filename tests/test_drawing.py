@@ -7,15 +7,13 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard import drawing
-from regard.evaluation import figures
-from regard.metrics import Interval
 
 
 def drawings() -> list[str]:
     return [
-        figures.line_chart({"a": ([0, 1], [1, 2]), "b": ([0], [1])}, x="x", y="y", title="Lines"),
-        figures.interval_chart({"a": Interval(0.5, 0.4, 0.6)}, x="x", title="Bars"),
-        figures.histogram({"a": [1.0, 2.0], "b": [0.0]}, x="x", title='A "count" <of> it'),
+        drawing.line_chart({"a": ([0, 1], [1, 2]), "b": ([0], [1])}, x="x", y="y", title="Lines"),
+        drawing.interval_chart({"a": (0.5, 0.4, 0.6)}, x="x", title="Bars"),
+        drawing.histogram({"a": [1.0, 2.0], "b": [0.0]}, x="x", title='A "count" <of> it'),
     ]
 
 
@@ -46,7 +44,7 @@ def test_every_reference_finds_its_id() -> None:
 
 
 def test_names_are_shown_as_text() -> None:
-    drawn = figures.histogram({"</script>": [1.0, 2.0]}, x="x", title="Counts")
+    drawn = drawing.histogram({"</script>": [1.0, 2.0]}, x="x", title="Counts")
     assert "</script>" not in drawn
     assert "&lt;/script&gt;" in drawn
 
@@ -64,16 +62,16 @@ def test_no_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         extents.append((box.x0, box.x1))
         return title
 
-    monkeypatch.setattr("regard.evaluation.figures.to_svg", measured)
+    monkeypatch.setattr("regard.drawing.to_svg", measured)
     models = ("text and questions together, held-out text", "text first, questions afterwards")
     axis = "accuracy on people in the text only"
-    figures.line_chart(dict.fromkeys(models, ((0, 1), (0, 1))), x=axis, y="loss", title="")
-    figures.line_chart(
+    drawing.line_chart(dict.fromkeys(models, ((0, 1), (0, 1))), x=axis, y="loss", title="")
+    drawing.line_chart(
         {"a": ((0, 1), (0, 1))}, x=axis, y="loss", title="", points={models[0]: (0, 0)}
     )
-    figures.interval_chart({models[1]: Interval(0.5, 0.4, 0.6)}, x=axis, title="")
-    figures.histogram({name: [0.0, 1.0] for name in models}, x=axis, title="")
+    drawing.interval_chart({models[1]: (0.5, 0.4, 0.6)}, x=axis, title="")
+    drawing.histogram({name: [0.0, 1.0] for name in models}, x=axis, title="")
     assert len(extents) == 4
     for left, right in extents:
         assert left >= -0.01
-        assert right <= figures.WIDTH + 0.01
+        assert right <= drawing.CHART_WIDTH + 0.01
