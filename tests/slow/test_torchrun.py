@@ -1,7 +1,7 @@
 """Several processes train one model as one process does.
 
-Most are forked (`forked.py`), which takes a second where torchrun takes four; torchrun itself starts
-some.
+Most are forked (`forked.py`), which takes a second where torchrun takes four; torchrun itself
+starts some.
 """
 
 import json
