@@ -1,8 +1,10 @@
 """Sphinx's settings of the documentation site; `build.py` beside this file writes the sources."""
 
 import inspect
+import os
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -29,6 +31,14 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+EXECUTED = os.environ.get("EXECUTED_NOTEBOOKS", "").split() or ["*"]
+"""Patterns of the notebooks to execute; all by default."""
+nb_execution_excludepatterns = [
+    path.name
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+    if not any(path.match(f"{pattern}.ipynb") for pattern in EXECUTED)
+]
 
 # Docstrings are Google's, with Markdown's single backticks for code.
 default_role = "literal"

@@ -49,7 +49,7 @@ CASES = {
     "delta rule": ("casing", "decoder", *DROPOUT, "model.attention.kind=gated-deltanet"),
 }
 """Task, family and settings."""
-SETTINGS = ("training.steps=30", "training.batch=7", "training.checkpoint_every=15")
+SETTINGS = ("training.steps=12", "training.batch=7", "training.checkpoint_every=6")
 
 
 class RecordedBatches(StepBatches):

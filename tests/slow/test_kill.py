@@ -27,7 +27,9 @@ def command(world: Path, out: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "world"
-    subprocess.run([sys.executable, "-m", "regard", "world", "--out", str(folder)], check=True)
+    small = ("people=200", "absent=20")
+    command = [sys.executable, "-m", "regard", "world", "--out", str(folder), *small]
+    subprocess.run(command, check=True)
     return folder
 
 

@@ -1,4 +1,8 @@
-"""Several processes train one model as one process does."""
+"""Several processes train one model as one process does.
+
+Most are forked (`forked.py`), which takes a second where torchrun takes four; torchrun itself
+starts some.
+"""
 
 import json
 import os
@@ -29,6 +33,7 @@ pytestmark = [
 ROUNDING = 1e-11
 """Of sums in float64 in another order."""
 LOG = Path("torchrun.log")
+HELPERS = Path(__file__).parents[1] / "helpers"
 STEPS = 120
 PRETRAINING = (
     *MODEL,
@@ -79,7 +84,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_processes_train_as_one_does(
     processes: int, kind: str, names: list[str], alone: Path, tmp_path: Path
 ) -> None:
-    script = str(Path(__file__).parents[1] / "helpers/train_many.py")
+    script = str(HELPERS / "train_many.py")
     launch(processes, [script, str(tmp_path), kind, *names])
     for name in names:
         assert rows_read(tmp_path / name, processes) == rows_read(alone / name, 1)
@@ -136,7 +141,7 @@ def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(
 def test_torchrun_resumes_by_itself(processes: int, reference: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     arguments = command(tmp_path, "killed")
-    process = start(processes, arguments, "--max-restarts", "2")
+    process = start_torchrun(processes, arguments, "--max-restarts", "2")
     wait_for(tmp_path / "killed/checkpoints/20", process)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(120) == 0
@@ -145,7 +150,7 @@ def test_torchrun_resumes_by_itself(processes: int, reference: Path, tmp_path: P
 
 def test_a_dead_process_is_named(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    process = start(3, command(tmp_path, "run", "training.steps=100000"))
+    process = start_torchrun(3, command(tmp_path, "run", "training.steps=100000"))
     wait_for(tmp_path / "run/checkpoints/20", process)
     victim = workers(process.pid)[1]
     os.kill(victim, signal.SIGKILL)
@@ -287,13 +292,22 @@ def launch(processes: int, arguments: Sequence[str], *, until: Path | None = Non
     assert process.returncode == (0 if until is None else -signal.SIGKILL), printed
 
 
-def start(processes: int, arguments: Sequence[str], *flags: str) -> "subprocess.Popen[bytes]":
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    helpers = str(Path(__file__).parents[1] / "helpers")
-    paths = os.pathsep.join([helpers, os.environ.get("PYTHONPATH", "")])
+def start(processes: int, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    return started([str(HELPERS / "forked.py"), str(processes), *arguments])
+
+
+def start_torchrun(
+    processes: int, arguments: Sequence[str], *flags: str
+) -> "subprocess.Popen[bytes]":
+    torchrun = ("-m", "torch.distributed.run", "--standalone")
+    return started([*torchrun, "--nproc-per-node", str(processes), *flags, *arguments])
+
+
+def started(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    paths = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
     with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
         return subprocess.Popen(
-            [*torchrun, "--nproc-per-node", str(processes), *flags, *arguments],
+            [sys.executable, *arguments],
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
             stdout=log,
             stderr=log,

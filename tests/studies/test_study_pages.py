@@ -28,7 +28,9 @@ def test_stored_findings_have_default_parameters() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", list(all_studies()), ids=lambda study: study.name)
-def test_stored_figures_are_drawn(study: Any) -> None:
+def test_stored_results_are_shown_in_notebooks_and_drawn(study: Any) -> None:
     stored = study.stored_result()
-    assert "<svg" in stored.svg()
+    shown = stored._repr_html_()
+    assert "The claim" in shown
+    assert "<svg" in shown
     assert stored.png().startswith(b"\x89PNG")

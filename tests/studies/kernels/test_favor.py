@@ -18,11 +18,6 @@ def test_the_verdict(finding: Finding) -> None:
     assert finding.verdict is Verdict.HOLDS
 
 
-@pytest.mark.slow
-def test_the_verdict_of_two_hundred_thousand_estimates() -> None:
-    assert favor().verdict is Verdict.HOLDS
-
-
 def test_all_kinds_are_measured_where_the_sum_is_at_most_one_long(finding: Finding) -> None:
     names = [number.name for number in finding.numbers]
     for cosine in COSINES:

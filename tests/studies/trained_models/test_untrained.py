@@ -12,6 +12,7 @@ from regard.models.builders import Model
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
 from regard.studies.trained_models.untrained import (
+    INITIAL,
     layer_gradients,
     masked_loss,
     measure,
@@ -83,11 +84,12 @@ def test_the_verdict() -> None:
 
 
 @pytest.mark.slow
-def test_large_weights_attend_at_once() -> None:
-    assert untrained(std=0.3).verdict is Verdict.FAILS
-
-
-@pytest.mark.slow
-def test_hardly_trained_maps_stay_even(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("std", "wrong"), [(0.3, "before"), (INITIAL, "after")])
+def test_large_weights_attend_at_once_and_hardly_trained_ones_do_not(
+    std: float, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    assert untrained(steps=2).verdict is Verdict.FAILS
+    finding = untrained(std=std, steps=2)
+    assert finding.verdict is Verdict.FAILS
+    missed = {number.name for number in finding.numbers if not number.holds}
+    assert f"{wrong}: least entropy of a head / ln n" in missed

@@ -1,0 +1,83 @@
+"""Start the processes of one training as torchrun does, forked from one that has imported all.
+
+forked.py PROCESSES ARGUMENT…      arguments of python: a script or a module, and its own
+"""
+
+import os
+import runpy
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from torch.distributed import TCPStore
+
+import regard.cli.train  # what a training imports
+import regard.training.loop
+import regard.training.sharded  # noqa: F401
+
+HOST = "127.0.0.1"
+
+
+def main(size: int, arguments: Sequence[str]) -> None:
+    """Fork the processes, keep their store, and end them all when one fails."""
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    started: list[int] = []
+    for rank in range(size):  # before there is a thread, which a fork would lose
+        process = os.fork()
+        if process == 0:
+            listener.close()
+            join(rank, size, port)
+            return run(arguments)
+        started.append(process)
+    store = TCPStore(
+        HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+    failed = wait_for(started)
+    del store
+    sys.exit(failed)
+
+
+def join(rank: int, size: int, port: int) -> None:
+    """Set the variables of torchrun."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": HOST,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a script, or a module after `-m`, as python does."""
+    first, *rest = arguments
+    if first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+def wait_for(started: list[int]) -> bool:
+    """Wait for all processes, and return whether one failed; torchrun terminates the others."""
+    failed = False
+    while started:
+        process, status = os.wait()
+        started.remove(process)
+        if status:
+            code = os.waitstatus_to_exitcode(status)
+            print(f"exitcode: {code} (pid: {process})", file=sys.stderr, flush=True)
+            for other in () if failed else started:
+                os.kill(other, signal.SIGTERM)
+            failed = True
+    return failed
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
