@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import RegardError
 from regard.files import write_file
 from regard.studies.birthplaces import PRETRAINED, Data, birthplaces

@@ -21,7 +21,7 @@ from measure import MASK, PAD
 from trained import trained
 
 from regard.data.batch import lengths_of, pad_rows
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import predict
 from regard.files import write_file
 from regard.metrics import accuracy, exact_match

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.text.corpus import Document
 from regard.training import loop
 from regard.training.plan import plan_training

@@ -24,7 +24,7 @@ import training
 from regard import device
 from regard.attention import Mask
 from regard.attention.backends import eager, sdpa
-from regard.device import bfloat16_gain, processor_name
+from regard.environment import bfloat16_gain, processor_name
 from regard.models.config import DecoderConfig
 from regard.training.optimizers import _iterate, _iterate_gram
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.batch import Batch
 from regard.decoding.generate import generate_ids
-from regard.device import ExecutionEnvironment, processor_name
+from regard.environment import ExecutionEnvironment, processor_name
 from regard.runs.recipes import RECIPES
 from regard.tasks.world import QUESTIONS, WorldConfig, make_world
 from regard.text.corpus import Document

@@ -37,7 +37,7 @@ from rich.table import Table
 from torch import Tensor
 
 from regard.decoding import generate_ids, search_ids
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.evaluation.answers import Answer, answer
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig

@@ -31,7 +31,7 @@ from decoding import NEW, OURS, check_same_work, continued, continued_by_peer
 from regard.decoding.package import PACKAGE, build
 from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.models.builders import LanguageModel
 
 CASES: tuple[tuple[int, int, Precision], ...] = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from trained import trained
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
 from regard.files import write_file
 from regard.metrics import Interval

@@ -42,7 +42,7 @@ from regard.config import override
 from regard.data.batch import WeightedDataset
 from regard.data.causal import Documents
 from regard.decoding.generate import Decoding
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import Recipe, TrainingConfig

@@ -23,7 +23,7 @@ import torch
 from matplotlib.figure import Figure
 from torch.profiler import ProfilerActivity, profile
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 
 Call = Callable[[], object]
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -41,8 +41,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.data.batch import Batch, RowFormat
 from regard.data.causal import CausalDataset, predict_all
-from regard.device import ExecutionEnvironment, Precision, freed_memory_reused
+from regard.device import freed_memory_reused
 from regard.dropout import dropouts, make_row_keys, set_row_keys
+from regard.environment import ExecutionEnvironment, Precision
 from regard.models.builders import CompiledBody, LanguageModel
 from regard.models.config import DecoderConfig
 from regard.runs.recipe import TrainingConfig

@@ -21,7 +21,8 @@ import torch
 from msgspec.structs import replace
 
 from regard.config import override
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import answer
 from regard.metrics import accuracy
 from regard.runs.recipes import RECIPES

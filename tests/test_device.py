@@ -1,20 +1,17 @@
-"""Precision by measured speed; names of processors; peak memory; freed memory is reused."""
+"""Peak memory is the process's own; freed memory is reused."""
 
 import ctypes
 import platform
 import subprocess
 import sys
-from itertools import accumulate, chain, cycle
 from math import isnan
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from platforms import imitate
 from regard import device
-from regard.device import ExecutionEnvironment, bfloat16_gain, freed_memory_reused, peak_memory_mb
+from regard.device import freed_memory_reused, peak_memory_mb
 
 PRINT = "from regard.device import peak_memory_mb; print(peak_memory_mb())"
 REUSE = """
@@ -85,58 +82,3 @@ def test_without_glibc_memory_is_left_alone(platform: str, monkeypatch: pytest.M
     monkeypatch.setattr(ctypes, "CDLL", load)
     with freed_memory_reused():
         assert loaded == ([None] if platform == "linux" else [])
-
-
-@pytest.mark.parametrize(("gain", "dtype"), [(8.0, torch.bfloat16), (0.03, torch.float32)])
-def test_auto_is_the_faster_precision(
-    gain: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device, "bfloat16_gain", lambda _: gain)
-    assert ExecutionEnvironment.choose("cpu", "auto").dtype == dtype
-
-
-@pytest.mark.filterwarnings("always:--precision")
-def test_an_emulated_precision_is_used_when_requested_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(device, "bfloat16_gain", lambda _: 0.05)
-    with pytest.warns(UserWarning, match=r"^--precision bfloat16: .* 20 times as long"):
-        chosen = ExecutionEnvironment.choose("cpu", "bfloat16")
-    assert chosen.dtype == torch.bfloat16
-
-
-@pytest.mark.filterwarnings("error:--precision")
-def test_a_precision_in_hardware_is_used_without_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(device, "bfloat16_gain", lambda _: 2.0)
-    assert ExecutionEnvironment.choose("cpu", "bfloat16").dtype == torch.bfloat16
-
-
-def test_the_gain_is_measured_once_and_leaves_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    bfloat16_gain.cache_clear()
-    threads = torch.get_num_threads()
-    gain = bfloat16_gain(torch.device("cpu"))
-    assert 0 < gain < float("inf")
-    assert torch.get_num_threads() == threads
-    monkeypatch.setattr(device, "_gain", lambda *_: pytest.fail("measured again"))
-    assert bfloat16_gain(torch.device("cpu")) == gain
-
-
-def test_without_proc_a_processor_has_the_name_that_the_system_reports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "open", fail)
-    monkeypatch.setattr(platform, "processor", lambda: "arm")
-    assert device.processor_name(torch.device("cpu")) == "arm"
-
-
-def test_a_gain_is_found_after_disturbed_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first four products in bfloat16 take as long as those in float32, the later a quarter."""
-    times = chain(chain.from_iterable([(0.004, 0.004)] * 4), cycle((0.004, 0.001)))
-    clock = accumulate(chain.from_iterable((0.0, one) for one in times))
-    monkeypatch.setattr(device, "_seconds", lambda _: next(clock))
-    assert device._gain(torch.device("cpu"), 2) == pytest.approx(4)

@@ -22,6 +22,7 @@ RANKS = {
     "logistic": 0,
     "dropout": 0,
     "device": 0,
+    "environment": 0,
     "operating_system": 0,
     "operations": 0,
     "config": 1,

@@ -6,7 +6,7 @@ from pathlib import Path
 from explorer_pages.pairs import plan_pairs
 from explorer_pages.sentences import texts
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.studies.finding import Measurement
 
 

@@ -20,7 +20,7 @@ from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
 from regard.decoding.generate import generate as generate
 from regard.decoding.package import compile as compile
-from regard.device import ExecutionEnvironment, Precision, TrainingPrecision
+from regard.environment import ExecutionEnvironment, Precision, TrainingPrecision
 from regard.errors import UserError, require_list
 from regard.evaluation import answers
 from regard.evaluation.answers import Answer

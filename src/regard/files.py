@@ -1,4 +1,4 @@
-"""Files: text that is read as UTF-8, tensors, offline pages, checksums, atomic writes, claims.
+"""Files: text that is read as UTF-8, tensors, offline pages, checksums, and atomic writes.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
@@ -12,17 +12,15 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from regard.errors import RegardError, UserError
+from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from filelock import FileLock
     from torch import Tensor
 
 T = TypeVar("T")
@@ -225,70 +223,6 @@ def _flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# Claims: of several attempts to train in a folder, only the newest may write
-
-
-class StaleClaimError(RegardError):
-    """A newer attempt has claimed the folder."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right of one attempt to write to a folder, until a newer attempt claims it.
-
-    Check and write are done under one lock, so that an attempt that was paused between them can't
-    overwrite the files of a newer one.
-    """
-
-    folder: Path
-    number: int
-
-    @staticmethod
-    def take(folder: Path) -> "Claim":
-        """Claim a folder; from now on, earlier attempts write nothing."""
-        folder.mkdir(exist_ok=True)
-        with _publishing_lock(folder):
-            number = newest_claim(folder) + 1
-            write_file(folder / "claim", str(number).encode())
-        return Claim(folder, number)
-
-    @contextmanager
-    def publishing(self) -> Iterator[None]:
-        """Check the claim, and hold the lock while writing.
-
-        Raises:
-            StaleClaimError: a newer attempt has claimed the folder.
-        """
-        with _publishing_lock(self.folder):
-            newest = newest_claim(self.folder)
-            if newest != self.number:
-                raise StaleClaimError(
-                    f"{self.folder}: attempt {self.number} is stale, {newest} trains here"
-                )
-            yield
-
-
-def newest_claim(folder: Path) -> int:
-    """Return the number of the newest attempt; 0 without one.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    claim = folder / "claim"
-    if not claim.exists():
-        return 0
-    text = claim.read_text("ascii", "replace")
-    if not (text.isdecimal() and len(text) < 20):
-        raise UserError(f"{claim}: is damaged; delete it if no other process trains there")
-    return int(text)
-
-
-def _publishing_lock(folder: Path) -> "FileLock":
-    from filelock import FileLock
-
-    return FileLock(folder / ".publishing.lock")
 
 
 # Offline pages: the policy that allows their scripts, and data that can't end a script

@@ -19,7 +19,7 @@ from benchmark_files import (
 )
 
 from regard.attention import Attention, Softmax
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 
 CPU = torch.device("cpu")
 peers = pytest.mark.filterwarnings("ignore")  # what peers warn of when imported isn't ours

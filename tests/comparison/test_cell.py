@@ -23,7 +23,8 @@ from regard.comparison.grid import CellSettings
 from regard.comparison.plan import plan_comparison
 from regard.errors import NonFiniteError
 from regard.evaluation.tasks import score_task
-from regard.files import Claim, StaleClaimError, write_file
+from regard.files import write_file
+from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run

@@ -9,7 +9,7 @@ import pytest
 from regard.comparison import jobs
 from regard.comparison.folder import Outcome, give_up, publish, read_outcome
 from regard.comparison.jobs import run_in_jobs
-from regard.files import Claim
+from regard.runs.claim import Claim
 
 
 @pytest.fixture(autouse=True)

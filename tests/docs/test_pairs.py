@@ -7,7 +7,7 @@ from exercise_files import pairs
 
 from regard.config import override
 from regard.data import IGNORE
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.recipe import Recipe

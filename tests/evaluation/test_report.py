@@ -12,7 +12,7 @@ from pathlib import Path
 from made_answers import made_answer
 from regard.config import override
 from regard.corpus.evidence import VERDICTS
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer
 from regard.evaluation.report import (
     LONGEST,

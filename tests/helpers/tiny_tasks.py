@@ -8,7 +8,7 @@ import torch
 from plans import plan_task
 from regard.config import override
 from regard.data.batch import Batch
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.models.builders import Model
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS

@@ -15,7 +15,7 @@ import torch
 from plans import plan_task
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.training.loop import ExecutionOptions
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import ParallelKind

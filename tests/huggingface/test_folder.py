@@ -20,7 +20,7 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFa
 
 from plans import plan_finetuning
 from regard import api
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.perplexity import text_perplexity
 from regard.huggingface.convert.folder import import_folder

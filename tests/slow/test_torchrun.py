@@ -21,7 +21,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.files import newest_claim
+from regard.runs.claim import newest_claim
 from tiny import MODEL
 from train_many import CASES, train_many
 

@@ -12,7 +12,7 @@ import torch
 
 from made_answers import made_answer
 from regard.cli import main
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.evaluate import Evaluation
 from regard.studies.birthplaces import (

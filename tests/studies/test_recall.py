@@ -13,7 +13,7 @@ from msgspec import structs
 
 from made_answers import made_answer
 from regard.cli import main
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.runs.run import Run
 from regard.studies.recall import (
     FINETUNED,

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from plans import plan_task
 from regard import files
 from regard.errors import UserError
-from regard.files import Claim, StaleClaimError
+from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.run import Run
 from regard.training.checkpoint import (
     CheckpointWriter,

@@ -14,7 +14,7 @@ from regard.attention import KernelAttention
 from regard.data import IGNORE
 from regard.data.batch import Batch, PaddedIds, RowFormat
 from regard.data.causal import CausalDataset, CausalExample
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.models.builders import LanguageModel
 from regard.models.config import DecoderConfig

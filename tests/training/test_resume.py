@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from plans import plan_pretraining
 from regard import files
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import RECIPES

@@ -9,8 +9,8 @@ import torch
 
 from regard.data.batch import Batch, RowFormat, Sampler, WeightedDataset, move
 from regard.data.causal import CausalExample, Documents
-from regard.device import ExecutionEnvironment
 from regard.dropout import Dropout, dropouts, set_row_keys
+from regard.environment import ExecutionEnvironment
 from regard.training.processes import Processes
 from regard.training.step import (
     PrefetchedBatches,

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention.kernel_config import EluConfig
 from regard.data.batch import Batch, PaddedIds
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
 from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig

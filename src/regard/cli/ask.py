@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from regard.corpus.evidence import Evidence, Passage
-    from regard.device import Precision
+    from regard.environment import Precision
     from regard.evaluation.answers import Answer
     from regard.tasks.examples import Example
     from regard.uncertainty.calibration import Calibration

@@ -69,7 +69,7 @@ def check(names: tuple[str, ...], device: str, precision: tuple[str, ...], induc
 
     from regard.attention.contract import check as run
     from regard.attention.registry import find, mechanisms
-    from regard.device import ExecutionEnvironment
+    from regard.environment import ExecutionEnvironment
     from regard.errors import RegardError
 
     environment = ExecutionEnvironment.choose(device)

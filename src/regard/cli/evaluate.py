@@ -10,8 +10,8 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.device import Precision
     from regard.edits.edit import Edits
+    from regard.environment import Precision
     from regard.evaluation.evaluate import Evaluation
     from regard.evaluation.perplexity import TextScore
     from regard.evaluation.tasks import TaskScore

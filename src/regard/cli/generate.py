@@ -15,7 +15,7 @@ from regard.cli import options
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.device import Precision
+    from regard.environment import Precision
     from regard.runs.run import Run
 
 

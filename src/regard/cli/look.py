@@ -202,7 +202,7 @@ def open_run(name: str, *, device: str | None, **loading: Any) -> "Run":
 
 
 def _device(name: str | None) -> "torch.device | None":
-    from regard.device import ExecutionEnvironment
+    from regard.environment import ExecutionEnvironment
 
     return ExecutionEnvironment.choose(name).device if name else None
 

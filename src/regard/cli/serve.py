@@ -39,7 +39,7 @@ def serve(
         raise UserError(
             f"regard serve needs {missing}, which isn't installed: pip install 'regard[serve]'"
         ) from None
-    from regard.device import ExecutionEnvironment
+    from regard.environment import ExecutionEnvironment
     from regard.runs.code import trust_code as trust
     from regard.serve.available_models import find_models, find_runs
 

@@ -9,13 +9,15 @@ import torch
 
 from regard.comparison.folder import Costs, Outcome, publish, read_outcome
 from regard.comparison.grid import CellSettings, Combination, Refused
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
-from regard.files import Claim, StaleClaimError, decode_json, read_table
+from regard.files import decode_json, read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
 from regard.models.head_config import HeadConfig
 from regard.operations import OperationCounter
+from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, load_recipe
 from regard.runs.run import Run
 from regard.tasks.examples import Example

@@ -22,8 +22,9 @@ import msgspec
 from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
 from regard.config import parse_toml, to_toml
 from regard.errors import UserError
-from regard.files import Claim, decode_json, hold_lock, read_text, write_file
+from regard.files import decode_json, hold_lock, read_text, write_file
 from regard.models.pattern import to_text
+from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
 from regard.runs.recipe import Recipe, load_recipe, recipe_to_toml, require_run
 

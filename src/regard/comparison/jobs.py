@@ -13,7 +13,7 @@ from typing import Protocol
 
 from regard.comparison.executors import ATTEMPTS
 from regard.comparison.folder import give_up, read_outcome
-from regard.files import newest_claim
+from regard.runs.claim import newest_claim
 
 POLL_SECONDS = 0.5
 """Seconds between two checks of the jobs."""

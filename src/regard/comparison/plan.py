@@ -23,7 +23,7 @@ from regard.comparison.grid import (
 )
 from regard.comparison.matching import match_costs
 from regard.comparison.table import require_score
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_names
 from regard.runs.recipe import Recipe

@@ -41,7 +41,7 @@ def main() -> None:
 def train_cell(path: Path) -> None:
     """Train a cell; print that a newer attempt has claimed it, if so."""
     from regard.comparison.cell import run_cell
-    from regard.files import StaleClaimError
+    from regard.runs.claim import StaleClaimError
 
     try:
         run_cell(path)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.generate import DAMAGED, Decoding, Generator, encode_prompts
-from regard.device import Precision
+from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError
 from regard.runs.run import Run
 

@@ -17,9 +17,9 @@ from regard.data.batch import lengths_of, pad_rows
 from regard.decoding.package import with_package
 from regard.decoding.prepare import has_hooks, prepare
 from regard.decoding.sampling import GREEDY, Sampling
-from regard.device import Precision
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
+from regard.environment import Precision
 from regard.errors import NonFiniteError, UserError, require_list
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run

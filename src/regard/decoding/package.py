@@ -33,7 +33,7 @@ from regard.decoding.step import (
     unsupported,
     warn_of_package,
 )
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.files import cache_folder, decode_json, write_file
 from regard.models.builders import LanguageModel

@@ -7,7 +7,7 @@ import msgspec
 
 from regard.corpus.evidence import AnswerNames, Evidence, find_evidence
 from regard.corpus.index import CorpusIndex
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import exact_match
 from regard.runs.run import Run

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from regard.corpus.index import CorpusIndex
-from regard.device import ExecutionEnvironment, Precision
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits, as_edits
+from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.perplexity import (

@@ -15,7 +15,7 @@ from regard.data.batch import Dataset, evaluation_batches
 from regard.data.causal import Documents
 from regard.data.packing import PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS, HeldOutWindows
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.metrics import Interval, perplexity
 from regard.runs.run import Run

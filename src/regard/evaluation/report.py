@@ -9,8 +9,8 @@ import torch
 
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS, Passage, Verdict
-from regard.device import ExecutionEnvironment
 from regard.drawing import line_chart
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
 from regard.explorer.attention_maps import Panel, end_of, gather_maps

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data import IGNORE
 from regard.data.batch import PaddedIds, evaluation_batches
 from regard.decoding.generate import generate_answers
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError, require_list
 from regard.metrics import accuracy, mean_reciprocal_rank, ranks, recall_at
 from regard.models.builders import (

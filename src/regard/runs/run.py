@@ -31,7 +31,7 @@ from torch import Tensor
 import regard
 from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
-from regard.device import ExecutionEnvironment, Precision
+from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
 from regard.files import pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model

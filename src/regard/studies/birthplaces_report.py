@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import astuple
 
 from regard.config import to_toml
-from regard.device import ExecutionEnvironment
 from regard.drawing import interval_chart
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.report import (
     Figure,
     Report,

@@ -10,7 +10,7 @@ import msgspec
 from filelock import FileLock
 
 from regard.config import to_toml
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.files import cache_folder
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, load_weights

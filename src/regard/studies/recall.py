@@ -25,7 +25,8 @@ from msgspec.structs import replace
 
 from regard.config import override
 from regard.corpus.evidence import Verdict, verdict
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import Chosen, baseline_accuracy, choose_signal
 from regard.metrics import Interval, accuracy

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from regard.config import to_toml
 from regard.corpus.evidence import VERDICTS
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import (
     SHOWN,

@@ -6,7 +6,8 @@ from math import isfinite
 
 import torch
 
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
+from regard.environment import ExecutionEnvironment
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
 from regard.training.step import accumulate_gradients, best_parts

@@ -12,11 +12,12 @@ from types import FrameType
 import torch
 
 from regard.data.batch import Batch, Sampler
-from regard.device import ExecutionEnvironment, TrainingPrecision, freed_memory_reused
+from regard.device import freed_memory_reused
+from regard.environment import ExecutionEnvironment, TrainingPrecision
 from regard.errors import NonFiniteError, NormalizerError, RegardError, UserError
-from regard.files import Claim
 from regard.models.builders import Model
 from regard.operations import OperationCounter
+from regard.runs.claim import Claim
 from regard.runs.recipe import TrainingConfig
 from regard.runs.run import Run, load_weights
 from regard.training.adaptation import release

@@ -14,7 +14,8 @@ from regard.config import override, to_toml
 from regard.corpus.index import RUN_INDEX, index_documents, save_index
 from regard.data import IGNORE
 from regard.data.batch import Batch, Sampler, sequential_batches
-from regard.device import ExecutionEnvironment, require_memory
+from regard.device import require_memory
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import read_table, write_file
 from regard.models.builders import Classifier, Embedder, LanguageModel, TokenClassifier

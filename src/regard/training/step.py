@@ -29,8 +29,9 @@ from regard import device
 from regard.attention.config import SoftmaxConfig
 from regard.attention.kernel import KernelAttention, normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
-from regard.device import ExecutionEnvironment, peak_memory_mb
+from regard.device import peak_memory_mb
 from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
+from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError
 from regard.models.builders import Model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.files import decode_json, write_file
 from regard.metrics import exact_match

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import NormalizerError
 from regard.evaluation.tasks import score_task
 from regard.explorer.look import look

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from regard.config import override
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import answer
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe

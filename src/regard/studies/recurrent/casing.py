@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.config import override
 from regard.data.batch import lengths_of, pad_rows
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
 from regard.models.seq2seq import EncoderDecoderStates, RecurrentEncoderDecoder

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from regard.device import ExecutionEnvironment
+from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import score_task
 from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder

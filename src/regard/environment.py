@@ -1,0 +1,151 @@
+"""The environment of a run: its device, and the precision of its matrix products."""
+
+import os
+import platform
+import time
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+import regard
+from regard.errors import UserError
+
+Precision = Literal["auto", "float32", "bfloat16"]
+TrainingPrecision = Literal["auto", "float32", "bfloat16", "float64"]
+
+
+@dataclass(frozen=True)
+class ExecutionEnvironment:
+    """A device and the precision of its matrix products; weights are float32, or float64 too."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def choose(
+        device: str = "auto", precision: TrainingPrecision = "float32", threads: int | None = None
+    ) -> "ExecutionEnvironment":
+        """Return a device and precision; "auto" is a GPU, and bfloat16 where it is faster.
+
+        `threads` sets the number of CPU threads of this process. A warning says how much slower
+        bfloat16 is than float32 where it was requested and the hardware only emulates it.
+
+        Raises:
+            UserError: the device isn't there.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            chosen = torch.device(device)
+            if chosen.type not in ("cpu", "cuda"):
+                raise RuntimeError("models don't run on it")
+            torch.empty(0, device=chosen)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--device {device}: can't be used here: {reason}") from None
+        if threads is not None:
+            if threads > MOST_THREADS:
+                raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
+            torch.set_num_threads(threads)
+        if precision == "auto":
+            precision = "bfloat16" if bfloat16_gain(chosen) >= WORTHWHILE_GAIN else "float32"
+        elif precision == "bfloat16" and (gain := bfloat16_gain(chosen)) < 1 / WORTHWHILE_GAIN:
+            warnings.warn(
+                f"--precision bfloat16: the hardware emulates it; products take {1 / gain:.0f} "
+                "times as long as in float32",
+                stacklevel=2,
+            )
+        return ExecutionEnvironment(chosen, getattr(torch, precision))
+
+    @property
+    def is_double(self) -> bool:
+        """Whether weights and products are float64."""
+        return self.dtype == torch.float64
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Matrix products in this environment's precision."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype == torch.bfloat16)
+
+    def describe(self) -> dict[str, str | int]:
+        """Return everything that exact repetition depends on."""
+        return {
+            "regard": regard.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "machine": f"{platform.machine()} {platform.system()}",
+            "processor": processor_name(self.device),
+            "device": str(self.device),
+            "precision": str(self.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count() or 1,
+        }
+
+
+def processor_name(device: torch.device) -> str:
+    """Return the name of a device's GPU or processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
+            return " ".join(next(names, "unknown").split())
+    except OSError:
+        return platform.processor() or "unknown"
+
+
+MOST_THREADS = 4096
+"""Threads of a process; more end it, where memory or the system sets the limit."""
+
+# Precision
+
+WORTHWHILE_GAIN = 1.25
+"""Gain of bfloat16 from which it is chosen automatically.
+
+Far from every measured gain, so that two processes on one machine choose alike: 0.03 on an AMD EPYC
+without bfloat16 (Zen 3), 8 on an Intel Xeon with AMX, 2.6 to 3.4 on one whose cores are shared.
+"""
+MEASURED = 0.05
+"""Seconds of products that are measured: beside other work, the gain after four is 1.4 to 4.2."""
+
+
+@cache
+def bfloat16_gain(device: torch.device) -> float:
+    """Return how many times as fast as float32 a bfloat16 product is, measured once per process.
+
+    On a CPU, one thread is measured, by its processor time where the system counts it finely: what
+    else the machine does changes nothing.
+    """
+    if device.type == "cuda":
+        return _gain(device, 2048)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _gain(device, 256)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _gain(device: torch.device, size: int) -> float:
+    """Return the ratio of the shortest times of square products in float32 and in bfloat16."""
+    times: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
+    while len(times[torch.float32]) < 4 or sum(map(sum, times.values())) < MEASURED:
+        for dtype, its in times.items():
+            matrix = torch.ones(size, size, dtype=dtype, device=device)
+            started = _seconds(device)
+            _ = matrix @ matrix
+            its.append(_seconds(device) - started)
+    return min(times[torch.float32]) / min(times[torch.bfloat16])
+
+
+def _seconds(device: torch.device) -> float:
+    """Return the time of a clock, after a GPU has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif time.get_clock_info("thread_time").resolution < 1e-6:  # milliseconds on Windows
+        return time.thread_time()
+    return time.perf_counter()

@@ -1,0 +1,66 @@
+"""Precisions are chosen by measured speed; processors have names."""
+
+import platform
+from itertools import accumulate, chain, cycle
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import environment
+from regard.environment import ExecutionEnvironment, bfloat16_gain
+
+
+@pytest.mark.parametrize(("gain", "dtype"), [(8.0, torch.bfloat16), (0.03, torch.float32)])
+def test_auto_is_the_faster_precision(
+    gain: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "bfloat16_gain", lambda _: gain)
+    assert ExecutionEnvironment.choose("cpu", "auto").dtype == dtype
+
+
+@pytest.mark.filterwarnings("always:--precision")
+def test_an_emulated_precision_is_used_when_requested_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "bfloat16_gain", lambda _: 0.05)
+    with pytest.warns(UserWarning, match=r"^--precision bfloat16: .* 20 times as long"):
+        chosen = ExecutionEnvironment.choose("cpu", "bfloat16")
+    assert chosen.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("error:--precision")
+def test_a_precision_in_hardware_is_used_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "bfloat16_gain", lambda _: 2.0)
+    assert ExecutionEnvironment.choose("cpu", "bfloat16").dtype == torch.bfloat16
+
+
+def test_the_gain_is_measured_once_and_leaves_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    bfloat16_gain.cache_clear()
+    threads = torch.get_num_threads()
+    gain = bfloat16_gain(torch.device("cpu"))
+    assert 0 < gain < float("inf")
+    assert torch.get_num_threads() == threads
+    monkeypatch.setattr(environment, "_gain", lambda *_: pytest.fail("measured again"))
+    assert bfloat16_gain(torch.device("cpu")) == gain
+
+
+def test_without_proc_a_processor_has_the_name_that_the_system_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    assert environment.processor_name(torch.device("cpu")) == "arm"
+
+
+def test_a_gain_is_found_after_disturbed_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first four products in bfloat16 take as long as those in float32, the later a quarter."""
+    times = chain(chain.from_iterable([(0.004, 0.004)] * 4), cycle((0.004, 0.001)))
+    clock = accumulate(chain.from_iterable((0.0, one) for one in times))
+    monkeypatch.setattr(environment, "_seconds", lambda _: next(clock))
+    assert environment._gain(torch.device("cpu"), 2) == pytest.approx(4)
