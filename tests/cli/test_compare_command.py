@@ -58,9 +58,8 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
     assert not outcome.new
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_bad_input(regard: Command) -> None:
+    for arguments, says in [
         ("mqar --over model.n_layer=1,2 --out new", "did you mean n_layers"),
         ("mqar --over model.n_layers --out new", "--over model.n_layers: write FIELD=VALUE"),
         ("mqar --over model.n_layers= --out new", "has an empty value"),
@@ -84,10 +83,8 @@ def test_a_dry_run_writes_nothing(regard: Command) -> None:
         ("--suite probes --score acuracy --out new", "did you mean accuracy"),
         (".", "is not a comparison"),
         (". --seeds 3", "leave --seeds out"),
-    ],
-)
-def test_bad_input(regard: Command, arguments: str, says: str) -> None:
-    refused(regard("compare", *arguments.split()), says)
+    ]:
+        refused(regard("compare", *arguments.split()), says)
 
 
 @pytest.mark.parametrize(("executor", "library"), [("slurm", "submitit"), ("ray", "ray")])

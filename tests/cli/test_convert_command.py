@@ -92,9 +92,8 @@ def test_steps_need_tokens(regard: Command) -> None:
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_refusals_are_one_line(regard: Command) -> None:
+    for arguments, says in [
         (("run", "--out", "new"), "nothing is changed"),
         (("run", "--out", "run", ELU), "exists"),
         (("nowhere", "--out", "new", ELU), "nowhere"),
@@ -102,7 +101,5 @@ def test_steps_need_tokens(regard: Command) -> None:
         (("run", "--out", "new", "model.attention.kind=linformer"), "causal"),
         (("run", "--out", "new", "model.attention.kind=eluu"), "elu"),
         (("run", "--out", "new", ELU, "--text", "gone.txt"), "gone.txt"),
-    ],
-)
-def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:
-    refused(regard("convert", *arguments), says)
+    ]:
+        refused(regard("convert", *arguments), says)

@@ -43,9 +43,8 @@ def test_a_packed_corpus_trains(regard: Command, packed: Path, start: list[str])
     succeeded(regard(*arguments, "--resume"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_wrong_input_is_one_line(regard: Command) -> None:
+    for arguments, says in [
         (["pack", "--out", "new"], "CORPUS"),
         (["pack", "text.txt"], "--out"),
         (["pack", "none.txt", "--out", "new"], "none.txt: no such file"),
@@ -56,10 +55,8 @@ def test_a_packed_corpus_trains(regard: Command, packed: Path, start: list[str])
         (["pack", "text.txt", "--out", "new", "--documents", "records"], "text.txt:1"),
         (["pretrain", "text.txt", "--out", "new", "--mix", "a=1"], "--mix: is for packed corpora"),
         (["train", "casing", "--out", "new", "--mix", "a=1"], "--mix: is for `train text`"),
-    ],
-)
-def test_wrong_input_is_one_line(regard: Command, arguments: list[str], says: str) -> None:
-    refused(regard(*arguments), says)
+    ]:
+        refused(regard(*arguments), says)
 
 
 def cut(path: Path) -> None:

@@ -84,9 +84,8 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_refusals_are_one_line(regard: Command) -> None:
+    for arguments, says in [
         (("--from", "nowhere"), "give a run folder or, for a Hugging Face model"),
         (("--from", "hf:nowhere"), "it doesn't exist"),
         (("--from", "run", "--tokenizer", "run"), "comes with --from"),
@@ -104,7 +103,5 @@ def test_a_refused_training_on_text_writes_no_tokens(regard: Command, folder: Pa
         ),
         (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
         (("--tokenizer", "byte-pairs:abc"), "--tokenizer byte-pairs:abc: takes no such size"),
-    ],
-)
-def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:
-    refused(regard("train", "questions", "pairs.tsv", "--out", "new", *arguments), says)
+    ]:
+        refused(regard("train", "questions", "pairs.tsv", "--out", "new", *arguments), says)
