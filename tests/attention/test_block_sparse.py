@@ -1,8 +1,7 @@
 """Block-sparse attention: which blocks are looked at; all else is as in softmax attention."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -22,8 +21,8 @@ from attention_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from largest import Largest
 from regard.attention import BigBird, Mask, Shape, SlidingWindow, Softmax, State
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.contract_cases import TableBias
@@ -429,36 +428,6 @@ def test_one_step_of_long_attention_looks_at_its_blocks_only() -> None:
 
 
 # What it costs
-
-
-class Largest(TorchDispatchMode):
-    """The size of the largest tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.numel = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        given = {x.untyped_storage().data_ptr() for x in _tensors(args)}
-        out = func(*args, **(kwargs or {}))
-        for made in _tensors(out):
-            if made.untyped_storage().data_ptr() not in given:
-                self.numel = max(self.numel, made.numel())
-        return out
-
-
-def _tensors(nested: Any) -> Iterator[Tensor]:
-    if isinstance(nested, Tensor):
-        yield nested
-    elif isinstance(nested, list | tuple):
-        for x in nested:
-            yield from _tensors(x)
 
 
 MECHANISMS: dict[str, Callable[[], BlockSparse]] = {

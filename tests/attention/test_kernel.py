@@ -1,6 +1,6 @@
 """Kernel attention beyond the contract: signed sums, extremes, chunks, long states, memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +11,9 @@ from attention_cases import brief, furthest, generators, normal, of_norm
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from largest import Largest
 from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Attention, KernelAttention, Mask, Softmax, State, reference
 from regard.attention.feature_maps import (
@@ -656,24 +656,6 @@ def test_autocast_changes_nothing(call: Callable[[Case], Any]) -> None:
 # Memory
 
 
-class Largest(TorchDispatchMode):
-    """How many bytes the largest tensor holds that is made in this context."""
-
-    bytes = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        made = [x.untyped_storage().nbytes() for x in tree_leaves(out) if isinstance(x, Tensor)]
-        self.bytes = max([self.bytes, *made])
-        return out
-
-
 def used(n: int, mask: Mask | None) -> tuple[int, int]:
     """The largest tensor of a pass and its backward, and all that is kept in between, in floats."""
     kept: dict[int, int] = {}
@@ -684,11 +666,11 @@ def used(n: int, mask: Mask | None) -> tuple[int, int]:
 
     inputs = [normal(1, 1, n, 128, seed=seed).float().requires_grad_() for seed in range(3)]
     attend = KernelAttention(FavorPositive(d=128, features=128))
-    with Largest() as largest:  # type: ignore[no-untyped-call]
+    with Largest() as largest:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
             out = attend(*inputs, mask=mask)
         torch.autograd.grad(out.sum(), inputs)
-    return largest.bytes // 4, sum(kept.values()) // 4
+    return largest.numel, sum(kept.values()) // 4
 
 
 MEMORY_MASKS: dict[str, Callable[[int], Mask | None]] = {

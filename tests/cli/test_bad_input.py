@@ -243,10 +243,7 @@ def test_a_text_with_the_characters_of_special_tokens_is_learned(
             (None, "bad.tsv: no such file"),
             ("", "bad.tsv: is empty"),
             ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
-            ("Where was Ada?\r\nWhere was Mia?\tOslo\r\n", "bad.tsv:1: has no answer"),
-            ("Where was Ada?\tRome\tOslo\n", "bad.tsv:1: has 2 tabs"),
             ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
-            ("Ada?\tRome\n\tOslo\n", "bad.tsv:2: the question is empty"),
             ("Adé?\tRome\n".encode() + b"\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
         ],
     }

@@ -62,10 +62,6 @@ def test_bad_input(regard: Command) -> None:
     for arguments, says in [
         ("mqar --over model.n_layer=1,2 --out new", "did you mean n_layers"),
         ("mqar --over model.n_layers --out new", "--over model.n_layers: write FIELD=VALUE"),
-        ("mqar --over model.n_layers= --out new", "has an empty value"),
-        ("mqar --over training.lr=fast --out new", "--over training.lr=fast: expected a number"),
-        ("mqar --over training.lr=1 --tune training.lr=2 --out new", "is compared and tuned"),
-        ("mqar --over training.lr=1 --over training.lr=2 --out new", "is given twice"),
         ("mqar --over training.lr=1e-3,1e-2", "add --out FOLDER"),
         ("mqar --over model.n_layers=1,2 --seeds 900 --out new", "add --cells 1800"),
         (f"mqar --over training.lr={MANY} --seeds 1000 --out new", "has 1000000 cells; to train"),

@@ -94,11 +94,8 @@ def test_steps_need_tokens(regard: Command) -> None:
 @pytest.mark.usefixtures("run")
 def test_refusals_are_one_line(regard: Command) -> None:
     for arguments, says in [
-        (("run", "--out", "new"), "nothing is changed"),
         (("run", "--out", "run", ELU), "exists"),
         (("nowhere", "--out", "new", ELU), "nowhere"),
-        (("run", "--out", "new", "model.d_model=32"), "has shape"),
-        (("run", "--out", "new", "model.attention.kind=linformer"), "causal"),
         (("run", "--out", "new", "model.attention.kind=eluu"), "elu"),
         (("run", "--out", "new", ELU, "--text", "gone.txt"), "gone.txt"),
     ]:

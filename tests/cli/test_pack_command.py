@@ -50,8 +50,6 @@ def test_wrong_input_is_one_line(regard: Command) -> None:
         (["pack", "none.txt", "--out", "new"], "none.txt: no such file"),
         (["pack", "text.txt", "--out", "pairs.tsv"], "pairs.tsv: exists and holds something else"),
         (["pack", "text.txt", "--out", "new", "--jobs", "0"], "--jobs"),
-        (["pack", "text.txt", "--out", "new", "--validation", "1"], "--validation"),
-        (["pack", "text.txt", "--out", "new", "--tokenizer", "pairs:9"], "byte-pairs:32000"),
         (["pack", "text.txt", "--out", "new", "--documents", "records"], "text.txt:1"),
         (["pretrain", "text.txt", "--out", "new", "--mix", "a=1"], "--mix: is for packed corpora"),
         (["train", "casing", "--out", "new", "--mix", "a=1"], "--mix: is for `train text`"),

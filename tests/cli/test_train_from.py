@@ -91,10 +91,6 @@ def test_refusals_are_one_line(regard: Command) -> None:
         (("--from", "run", "--tokenizer", "run"), "comes with --from"),
         (("--from", "run", "model.n_layers=4"), "model.n_layers = 4"),
         (("--from", "run", "--recipe", "demo"), "model."),
-        (("--from", "run", "--freeze", "head"), "head"),
-        (("--freeze", "body"), "training.freeze: adapts trained weights; give them by --from"),
-        (("training.lora.rank=2",), "training.lora: adapts trained weights"),
-        (("--from", "run", "training.lora.rank=nan"), "training.lora.rank"),
         (("--from", "run", "training.lora.rank=999"), "training.lora.rank=999: exceeds"),
         (("--from", "run", "--steps", "+2", "--out", "run"), "run: holds a run; choose another"),
         (
@@ -102,6 +98,5 @@ def test_refusals_are_one_line(regard: Command) -> None:
             "--out run: is the run to continue",
         ),
         (("--tokenizer", "words:50"), "--tokenizer words:50: takes no such size"),
-        (("--tokenizer", "byte-pairs:abc"), "--tokenizer byte-pairs:abc: takes no such size"),
     ]:
         refused(regard("train", "questions", "pairs.tsv", "--out", "new", *arguments), says)

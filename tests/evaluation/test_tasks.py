@@ -287,11 +287,11 @@ def test_a_task_is_scored_on_examples_of_its_own_beside_its_baselines(
     assert score_task(run, CPU) == found
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_score_has_a_bound(task: str) -> None:
-    names = score_names(TASKS[task])
-    assert names
-    assert set(names) <= HIGHEST.keys()
+def test_every_score_has_a_bound() -> None:
+    for task in TASKS:
+        names = score_names(TASKS[task])
+        assert names
+        assert set(names) <= HIGHEST.keys()
 
 
 def test_answers_are_scored_by_their_task() -> None:

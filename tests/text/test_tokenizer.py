@@ -190,9 +190,9 @@ def test_special_tokens_come_first_whatever_the_corpus(kind: str, corpus: list[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("text", ODD)
-def test_text_that_spells_a_special_token_is_ordinary_text(kind: str, text: str) -> None:
-    assert_round_trip(train_tokenizer(KINDS[kind], ODD), text)
+def test_text_that_spells_a_special_token_is_ordinary_text(kind: str) -> None:
+    for text in ODD:
+        assert_round_trip(train_tokenizer(KINDS[kind], ODD), text)
 
 
 def test_the_name_of_a_special_token_is_unknown_text_if_the_corpus_lacks_it() -> None:
