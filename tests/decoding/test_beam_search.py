@@ -267,7 +267,7 @@ def lure() -> Table:
 
 
 def test_the_search_ends_when_nothing_better_is_hoped_for() -> None:
-    for early_stopping, length_penalty, calls in [
+    cases: list[tuple[EarlyStopping, float, int]] = [
         # The second step brings the second that ends: 3 with log ½ = -0.69, 1 3 with log 0.27 =
         # -1.31. The best that goes on is 2 0 with log 0.18 = -1.71.
         (True, 2.0, 2),
@@ -279,7 +279,8 @@ def test_the_search_ends_when_nothing_better_is_hoped_for() -> None:
         (False, 2.0, 6),
         # -1.71 / 6 is too; the best five, 2 0 2 0 1 with log 0.0097 = -4.63, are not.
         ("never", 1.0, 5),
-    ]:
+    ]
+    for early_stopping, length_penalty, calls in cases:
         model = lure()
         search_ids(
             model,
@@ -317,7 +318,7 @@ def test_nothing_is_found_in_bad_numbers(bad: float, beams: int) -> None:
 
 
 def test_impossible_settings_are_refused() -> None:
-    for wrong, message in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"beams": 0}, "beams must be ≥ 1, not 0"),
         ({"n_best": 0}, "can't return 0 of 2 beams; choose 1 to 2"),
         ({"n_best": 3}, "can't return 3 of 2 beams; choose 1 to 2"),
@@ -325,6 +326,7 @@ def test_impossible_settings_are_refused() -> None:
         ({"length_penalty": nan}, "length penalty must lie in .*, not nan"),
         ({"length_penalty": -inf}, "length penalty must lie in .*, not -inf"),
         ({"early_stopping": "soon"}, "early stopping is true, false or never, not 'soon'"),
-    ]:
+    ]
+    for wrong, message in cases:
         with pytest.raises(UserError, match=message):
             search_ids(chain(), [[0]], **{"beams": 2, "max_new_tokens": 2, **wrong})

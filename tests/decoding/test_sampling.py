@@ -274,7 +274,7 @@ def test_drawing_leaves_torch_s_own_generator_alone() -> None:
 
 
 def test_impossible_settings_are_refused() -> None:
-    for wrong, message in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"temperature": -0.1}, "temperature must be ≥ 0, not -0.1"),
         ({"temperature": nan}, "temperature must be ≥ 0, not nan"),
         ({"top_k": 0}, "top-k must be ≥ 1, not 0"),
@@ -283,6 +283,7 @@ def test_impossible_settings_are_refused() -> None:
         ({"top_p": nan}, r"top-p must lie in \(0, 1\], not nan"),
         # BUG: accepted, and NumPy's ValueError comes out of `uniforms`.
         ({"seed": -1}, "seed"),
-    ]:
+    ]
+    for wrong, message in cases:
         with pytest.raises(UserError, match=message):
             Sampling(**wrong)

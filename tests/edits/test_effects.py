@@ -238,7 +238,7 @@ def test_the_command_of_paths_writes_a_page_and_a_file(regard: Any, run: Path) -
 
 
 def test_the_command_refuses_wrong_input(regard: Any, run: Path) -> None:
-    for content, options, message in [
+    cases: list[tuple[str | None, list[Any], str]] = [
         ("", [], "has no header; begin with the columns clean"),
         ("clean\tcorrupt\tright\n", [], "has no column wrong"),
         (HEADER, [], "has no row"),
@@ -249,7 +249,8 @@ def test_the_command_refuses_wrong_input(regard: Any, run: Path) -> None:
         (None, ["--by", ""], "by empty: there are patching"),
         (None, ["--out", "x.txt"], "choose a name with .html\n"),
         (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
-    ]:
+    ]
+    for content, options, message in cases:
         path = write_pairs(run.parent)
         if content is not None:
             path.write_text(content)

@@ -89,11 +89,12 @@ def test_old_and_new_fields_of_rotary_positions_are_the_same() -> None:
 
 
 def test_old_and_new_fields_of_gpt_neox_are_the_same() -> None:
-    for fields in [
+    cases: list[dict[str, Any]] = [
         {"rotary_pct": 0.5, "rotary_emb_base": 500},
         {"rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 500.0}},
         {"rotary_emb_base": 500, "rotary_pct": 0.5, "rope_scaling": None},
-    ]:
+    ]
+    for fields in cases:
         assert decoder_config("gpt_neox", **fields).positions == RotaryConfig(base=500.0, dim=2)
 
 
@@ -108,7 +109,7 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
 
 
 def test_what_is_unsupported_is_refused_by_field_and_value() -> None:
-    for family, fields, says in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type = 'yarn'"),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
@@ -117,19 +118,21 @@ def test_what_is_unsupported_is_refused_by_field_and_value() -> None:
         ("llama", {"hidden_size": "16"}, "config.json"),
         ("mistral", {"num_key_value_heads": 3}, "n_kv_heads = 3 doesn't divide n_heads = 4"),
         ("gpt_neox", {"quantization_config": {"bits": 4}}, "quantization_config = "),
-    ]:
+    ]
+    for family, fields, says in cases:
         with pytest.raises(UserError, match=re.escape(says)) as refused:
             decoder_config(family, **fields)
         assert "\n" not in str(refused.value)
 
 
 def test_other_families_refuse_by_field_and_value_too() -> None:
-    for family, fields, says in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj = 'gated-mish'"),
         ("bart", {"normalize_before": True}, "normalize_before = True"),
         ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type = "),
         ("distilbert", {"activation": "relu"}, "activation = 'relu'"),
-    ]:
+    ]
+    for family, fields, says in cases:
         with pytest.raises(UserError, match=re.escape(says)):
             FAMILIES[family].read_config({"model_type": family, **SIZES[family], **fields})
 

@@ -81,7 +81,7 @@ def test_bert_s_configuration() -> None:
 
 
 def test_what_cannot_be_had_is_refused_by_its_field() -> None:
-    for family, fields, reason in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("gpt2", {"model_type": "bert"}, "model_type = 'bert': only models with 'gpt2'"),
         ("gpt2", {"activation_function": "mish"}, "activation_function = 'mish': only models with"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
@@ -96,7 +96,8 @@ def test_what_cannot_be_had_is_refused_by_its_field() -> None:
         ("bert", {"add_cross_attention": True}, "add_cross_attention = True: only models with"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = 'rel"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantization_config = {'bits': 4}: only"),
-    ]:
+    ]
+    for family, fields, reason in cases:
         with pytest.raises(UserError, match=re.escape(f"config.json: {reason}")) as refused:
             ALL[family].read_config(described(family, **fields))
         assert "\n" not in str(refused.value)

@@ -426,7 +426,7 @@ def test_no_option_changes_the_weights_that_a_seed_draws() -> None:
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
-    for options, says in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"pattern": (LayerConfig(repeat=3),)}, "pattern has 3 layers, and n_layers = 2"),
         ({"parallel_residual": True, "norm": "post"}, "parallel_residual = true needs norm = pre"),
         ({"positions": RotaryConfig(dim=3)}, "positions.dim = 3"),
@@ -434,7 +434,8 @@ def test_options_that_do_not_fit_are_refused() -> None:
         ({"positions": RotaryConfig(), "head_dim": 3}, "even head width, not 3"),
         ({"positions": RotaryConfig(dim=2, scaling=DynamicScalingConfig())}, "at least four"),
         ({"d_model": 13}, "or set head_dim"),
-    ]:
+    ]
+    for options, says in cases:
         with pytest.raises(ValueError, match=says):
             decoder(**options)
 

@@ -250,6 +250,11 @@ def test_buckets_that_do_not_fit_are_refused() -> None:
         T5BiasConfig(max_distance=16)
 
 
+def test_a_window_without_a_middle_is_refused() -> None:
+    with pytest.raises(ValueError, match="window = 2 has no middle"):
+        BigBirdConfig(window=2)
+
+
 def test_the_state_of_kernel_attention_does_not_grow() -> None:
     model = tiny_model(attention=EluConfig())
     assert sum(isinstance(module, KernelAttention) for module in model.modules()) == 2

@@ -1,5 +1,7 @@
 """The model's configuration: frozen, complete, and impossible ones are refused with a reason."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ from regard.positions.config import LearnedConfig, NoPositionsConfig, RotaryConf
 
 
 def test_parts_that_do_not_fit_are_refused_with_a_reason() -> None:
-    for settings, reason in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"n_heads": 3}, "n_heads = 3 doesn't divide d_model = 256: choose a divisor of d_model"),
         (
             {"n_kv_heads": 3},
@@ -35,7 +37,8 @@ def test_parts_that_do_not_fit_are_refused_with_a_reason() -> None:
             {"d_model": 24, "positions": RotaryConfig()},
             "rotary positions need an even head width, not 3",
         ),
-    ]:
+    ]
+    for settings, reason in cases:
         with pytest.raises(ValueError, match=reason):
             DecoderConfig(**settings)
         with pytest.raises(msgspec.ValidationError, match=reason):
@@ -80,6 +83,11 @@ def test_heads_share_the_width_and_have_keys_of_their_own_unless_told_otherwise(
 def test_an_unknown_mechanism_is_refused_with_its_path() -> None:
     with pytest.raises(UserError, match=r"attention\.kind: hardmax: no such mechanism"):
         convert({"attention": {"kind": "hardmax"}}, DecoderConfig, where="model")
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        DecoderConfig().n_layers = 2  # type: ignore[misc]
 
 
 def test_gated_cells_have_activations_of_their_own() -> None:

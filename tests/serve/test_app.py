@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -113,7 +114,7 @@ def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
 
 
 def test_wishes_out_of_bounds(page: TestClient, runs: list[Path]) -> None:
-    for body, code, says in [
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"model": 9}, 422, "no such model"),
         ({"edit": "[[edit"}, 422, "edit: isn't TOML"),
         ({"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
@@ -133,7 +134,8 @@ def test_wishes_out_of_bounds(page: TestClient, runs: list[Path]) -> None:
         ({"generated": [3] * 5000}, 400, "length"),
         ({"generated": [-3]}, 400, "invalid request"),
         ({"generated": [2**31 - 1]}, 422, "aren't in this model's vocabulary"),
-    ]:
+    ]
+    for body, code, says in cases:
         answer = page.post("/look", json=request_body(**body))
         assert answer.status_code == code, answer.text
         assert says in answer.json()["error"]

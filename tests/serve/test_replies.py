@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -124,13 +125,14 @@ def test_any_text_gets_a_reply(page: TestClient) -> None:
 
 
 def test_requests_out_of_bounds(page: TestClient) -> None:
-    for changes, code, says in [
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"model": 9}, 422, "no such model"),
         ({"model": -1}, 400, "invalid request"),
         ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
         ({"expected": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
         ({"index": "/etc/passwd"}, 400, "unknown field"),
-    ]:
+    ]
+    for changes, code, says in cases:
         answer = page.post("/ask", json=body() | changes)
         assert answer.status_code == code, answer.text
         assert says in answer.json()["error"]

@@ -105,6 +105,12 @@ def test_all_words_and_all_suffixes_of_a_language_differ(language: Language) -> 
     assert sorted(language.genders.values()) == [0] * 8 + [1] * 8
 
 
+def test_another_seed_is_another_language() -> None:
+    first, second = make_language(0), make_language(1)
+    assert make_language(0) == first
+    assert sum(first.stems[word] == second.stems[word] for word in first.stems) < 3
+
+
 @given(sentences, sentences)
 def test_unlike_sentences_are_unlike_in_english(first: Sentence, second: Sentence) -> None:
     assert (english(first) == english(second)) == (first == second)
@@ -114,7 +120,7 @@ BAKER, OLD_DOGS = NounPhrase(noun="baker"), NounPhrase(noun="dog", adjective="ol
 
 
 def test_english_by_example() -> None:
-    for subject, verb, tense, negated, expected in [
+    cases: list[tuple[NounPhrase, str, Tense, bool, str]] = [
         (BAKER, "see", "present", False, "the baker sees the old dogs"),
         (BAKER, "see", "present", True, "the baker does not see the old dogs"),
         (BAKER, "see", "past", False, "the baker saw the old dogs"),
@@ -127,7 +133,8 @@ def test_english_by_example() -> None:
         (OLD_DOGS, "call", "present", False, "the old dogs call the old dogs"),
         (OLD_DOGS, "call", "present", True, "the old dogs do not call the old dogs"),
         (OLD_DOGS, "call", "past", True, "the old dogs did not call the old dogs"),
-    ]:
+    ]
+    for subject, verb, tense, negated, expected in cases:
         sentence = Sentence(
             subject=subject, verb=verb, object=OLD_DOGS, tense=tense, negated=negated
         )

@@ -7,6 +7,7 @@ import lzma
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -295,7 +296,7 @@ def test_a_corpus_is_packed_from_python(tmp_path: Path, lines: Path) -> None:
 
 
 def test_impossible_options_are_refused(tmp_path: Path, lines: Path) -> None:
-    for options, says in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"jobs": 0}, "jobs=0: expected 1 or more"),
         ({"jobs": -1}, "jobs=-1: expected 1 or more"),
         ({"validation": 1.0}, "validation=1.0: expected a share"),
@@ -304,7 +305,8 @@ def test_impossible_options_are_refused(tmp_path: Path, lines: Path) -> None:
         ({"documents": "pages"}, "documents=pages: there are: auto, files, "),
         ({"tokenizer": "none"}, "--tokenizer none: there is no none/tokenizer.json"),
         ({"tokenizer": "byte-pairs:20"}, "tokenizer.size"),
-    ]:
+    ]
+    for options, says in cases:
         with pytest.raises(UserError, match=says):
             regard.pack(lines, out=tmp_path / "new" / "packed", **options)
         assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]

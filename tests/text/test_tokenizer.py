@@ -295,12 +295,13 @@ def test_a_word_that_is_known_in_another_place_is_named_with_it() -> None:
 
 
 def test_unknown_parts_are_listed_in_their_order() -> None:
-    for config in [
+    cases: list[TokenizerConfig] = [
         CharactersConfig(unknown="bytes"),
         CharactersConfig(unknown="unk"),
         WordsConfig(unknown="unk"),
         BytePairsConfig(size=300),
-    ]:
+    ]
+    for config in cases:
         tokenizer = train_tokenizer(config, ["Ada was 0x41"])
         assert tokenizer.unknown_parts("Ada was 0x41") == []
         expected = [] if isinstance(config, BytePairsConfig) else ["é", "Ł"]
