@@ -30,6 +30,18 @@ thorough = settings(deadline=None, derandomize=True, max_examples=60)
 brief = settings(deadline=None, derandomize=True, max_examples=20)
 
 
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Normal numbers, drawn in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def of_norm(x: Tensor, norm: float) -> Tensor:
+    """Vectors scaled to a norm."""
+    scaled: Tensor = x * norm / x.norm(dim=-1, keepdim=True)
+    return scaled
+
+
 @contextmanager
 def path(*, eager: bool) -> Iterator[None]:
     """Make softmax attention take one of its two ways."""

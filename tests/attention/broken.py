@@ -4,8 +4,8 @@ The numbers are those of the list of pitfalls that the tests were drawn from.
 """
 
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from regard.attention import (
 )
 from regard.attention.backends import repeat_kv
 from regard.attention.feature_maps import FavorPositive, FeatureMap, Fourier
-from regard.attention.gates import NO_GATES, Gates
 from regard.attention.kernel import KernelState
 from regard.attention.softmax import ScoreAttention
 from regard.errors import UnsupportedError
@@ -107,28 +106,9 @@ class StepwiseMaximum(KernelAttention):
         self.stepwise = KernelAttention(PerTokenMaximum(self.features), chunk=4)
 
     def extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        *,
-        attention_mask: Tensor | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, state: State, **options: Any
     ) -> tuple[Tensor, State]:
-        return self.stepwise.extend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias
-        )
-
-
-class ReusedBlocks(FavorPositive):
-    """6: one orthogonal block of directions is drawn, and taken again where more are wanted."""
-
-    def redraw(self, seed: int) -> None:
-        super().redraw(seed)
-        features, d = self.directions.shape
-        self.directions.copy_(self.directions[torch.arange(features) % d].clone())
+        return self.stepwise.extend(query, key, value, state, **options)
 
 
 class HalfTheExponent(Fourier):
@@ -136,14 +116,6 @@ class HalfTheExponent(Fourier):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return super().forward(x * 2**-0.5)
-
-
-class MissingFactor(Fourier):
-    """6: no 1/√m, which attention does not support see, as it cancels."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        values, scale = super().forward(x)
-        return values * len(self.directions) ** 0.5, scale
 
 
 # Sums
@@ -155,34 +127,20 @@ class HiddenValues(KernelAttention):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
         value = without_padding(value, mask)
         mask = None if mask is None else replace(mask, key_lengths=None)
-        return super().forward(query, key, value, mask=mask, bias=bias)
+        return super().forward(query, key, value, mask=mask, **options)
 
 
 class ZeroedKeys(HiddenValues):
     """3: the keys of padding are zeroed before the feature map, which makes 1 of 0."""
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
-        return super().forward(query, without_padding(key, mask), value, mask=mask, bias=bias)
+        return super().forward(query, without_padding(key, mask), value, mask=mask, **options)
 
 
 def without_padding(x: Tensor, mask: Mask | None) -> Tensor:
@@ -199,43 +157,11 @@ class CoarseState(KernelAttention):
     supports = FEW
 
     def extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        *,
-        attention_mask: Tensor | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, state: State, **options: Any
     ) -> tuple[Tensor, State]:
-        out, state = super().extend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias
-        )
+        out, state = super().extend(query, key, value, state, **options)
         assert isinstance(state, KernelState)
         return out, replace(state, sums=state.sums.bfloat16().to(state.sums.dtype))
-
-
-class ClampedNormalizer(KernelAttention):
-    """5: a normalizer that isn't positive is taken for a small number, and nobody is told."""
-
-    def _forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
-    ) -> Tensor:
-        numerators, normalizers = self.sums(query, key, value, mask=mask)
-        return numerators / normalizers.clamp(min=1e-6)[..., None]
-
-
-class UnderAutocast(KernelAttention):
-    """13: what comes in is cast up, and autocast casts the products down again."""
-
-    def _forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: AnyBias
-    ) -> Tensor:
-        key, value = (repeat_kv(x.float(), query.shape[1]) for x in (key, value))
-        (of_query, _), (of_key, scale) = self.features(query.float()), self.features(key)
-        kernel = of_query @ of_key.mT * (scale - scale.amax(-1, keepdim=True)).exp()[:, :, None]
-        return by_sums(kernel, value, visible(mask, query, key)).to(query.dtype)
 
 
 class WrongAxis(KernelAttention):
@@ -244,17 +170,10 @@ class WrongAxis(KernelAttention):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
         if mask is None or mask.restrictions != {"alignment"} or query.shape[2] != key.shape[2]:
-            return super().forward(query, key, value, mask=mask, bias=bias)
+            return super().forward(query, key, value, mask=mask, **options)
         key, value = (repeat_kv(x, query.shape[1]) for x in (key, value))
         (of_query, _), (of_key, _) = self.features(query), self.features(key)
         sums = (of_key[..., :, None] * value[..., None, :]).cumsum(1)
@@ -312,18 +231,11 @@ class ModuloHeads(Softmax):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
         group = query.shape[1] // key.shape[1]
         key, value = (x.repeat(1, group, 1, 1) for x in (key, value))
-        return super().forward(query, key, value, mask=mask, bias=bias)
+        return super().forward(query, key, value, mask=mask, **options)
 
 
 class SwappedAlignment(Softmax):
@@ -333,27 +245,14 @@ class SwappedAlignment(Softmax):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
-        return super().forward(query, key, value, mask=swapped(mask), bias=bias)
+        return super().forward(query, key, value, mask=swapped(mask), **options)
 
     def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
-        return super().weights(query, key, mask=swapped(mask), bias=bias)
+        return super().weights(query, key, mask=swapped(mask), **options)
 
 
 def swapped(mask: Mask | None) -> Mask | None:
@@ -373,20 +272,6 @@ class SmallBigBird(BigBird):
         super().__init__(block_size=2, random=1, global_blocks=1, max_keys=32)
 
 
-class DrawnByLength(SmallBigBird):
-    """29: the random blocks come from a generator that is asked for as many as there are now."""
-
-    def table(self, heads: int, blocks: int, *, causal: bool, device: torch.device) -> Tensor:
-        table = super().table(heads, blocks, causal=causal, device=device)
-        lots = np.random.default_rng(self.seed).random((heads, blocks, blocks))
-        row, column = np.ogrid[:blocks, :blocks]
-        taken = (np.abs(row - column) <= self.window // 2) | (column < self.global_blocks)
-        taken = taken | (causal & (column > row))
-        drawn = np.where(taken, 2.0, lots).argsort(-1)[..., : self.random]
-        drawn = np.where(np.take_along_axis(taken[None], drawn, -1), -1, drawn)
-        return torch.cat([table[..., : -self.random], torch.from_numpy(drawn)], -1)
-
-
 class AllAtBlockZero(SmallBigBird):
     """12: in evaluation every random block is the first, which all look at anyway."""
 
@@ -395,29 +280,6 @@ class AllAtBlockZero(SmallBigBird):
         if not self.training:
             table[..., -self.random :] = 0
         return table
-
-
-class FullForGood(SmallBigBird):
-    """12: one batch that is too short for the pattern switches it off, for later ones as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
-    ) -> Tensor:
-        self.full = self.full or key.shape[2] <= 4 * self.block_size
-        if self.full:
-            return Softmax().forward(query, key, value, mask=mask, bias=bias)
-        return super().forward(query, key, value, mask=mask, bias=bias)
 
 
 # Mechanisms of strangers
@@ -430,14 +292,7 @@ class Raising(Softmax):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
         raise RuntimeError(f"no kernel for {query.shape[1]} heads\nand that is that")
 
@@ -449,14 +304,7 @@ class Careless(Softmax):
     supports = Support()
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
         return self._attend(query, key, value, None, None)
 
@@ -493,20 +341,11 @@ class Forgetful(Softmax):
     supports = FEW
 
     def extend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        *,
-        attention_mask: Tensor | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, state: State, **options: Any
     ) -> tuple[Tensor, State]:
-        _, state = super().extend(
-            query, key, value, state, attention_mask=attention_mask, bias=bias
-        )
-        return self.forward(query, key, value, mask=Mask.causal(), bias=bias), state
+        _, state = super().extend(query, key, value, state, **options)
+        out = self.forward(query, key, value, mask=Mask.causal(), bias=options["bias"])
+        return out, state
 
 
 class OtherWeights(Softmax):
@@ -516,15 +355,9 @@ class OtherWeights(Softmax):
     supports = FEW
 
     def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
-        return super().weights(2 * query, key, mask=mask, bias=bias)
+        return super().weights(2 * query, key, mask=mask, **options)
 
 
 class Wide(Softmax):
@@ -534,13 +367,6 @@ class Wide(Softmax):
     supports = FEW
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias = None,
-        gates: Gates = NO_GATES,
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None = None, **options: Any
     ) -> Tensor:
-        return super().forward(query, key, value, mask=mask, bias=bias).double()
+        return super().forward(query, key, value, mask=mask, **options).double()

@@ -1,8 +1,7 @@
 """Block-sparse attention: which blocks are looked at; all else is as in softmax attention."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,11 +9,11 @@ from attention_cases import (
     BOTH_PATHS,
     DTYPES,
     Case,
-    brief,
     error,
     furthest,
     generators,
     in_steps,
+    normal,
     path,
     schedules,
     thorough,
@@ -22,9 +21,8 @@ from attention_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
+from largest import Largest
 from regard.attention import BigBird, Mask, Shape, SlidingWindow, Softmax, State
 from regard.attention.block_sparse import BlockSparse
 from regard.attention.contract_cases import TableBias
@@ -33,11 +31,6 @@ from regard.positions import Alibi, T5Bias
 
 CPU = torch.device("cpu")
 EITHER_WAY = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both sides"])
-
-
-def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def tokens(attention: BlockSparse, heads: int, n: int, *, causal: bool) -> Tensor:
@@ -129,15 +122,6 @@ def test_a_block_looks_at_the_global_ones_its_window_and_as_many_random_ones(
             assert drawn <= attention.random
 
 
-@EITHER_WAY
-def test_a_block_away_from_the_ends_looks_at_the_promised_number(causal: bool) -> None:
-    attention = BigBird(block_size=4, window=5, random=3, global_blocks=2, max_keys=256)
-    numbers = [[len(row) for row in head] for head in rows_of(attention, 3, 64, causal=causal)]
-    inner = slice(2 + 2 + 3, 64 - 2)
-    for head in numbers:
-        assert set(head[inner]) == {2 + 3 + 3 if causal else 2 + 5 + 3}
-
-
 def test_without_causality_the_global_blocks_look_at_all_keys() -> None:
     attention = BigBird(block_size=3, window=1, random=1, global_blocks=2, max_keys=60)
     assert tokens(attention, 2, 50, causal=False)[:, :6].all()
@@ -157,19 +141,6 @@ def test_what_fewer_tokens_look_at_is_a_corner(
     n, more = sorted(sizes)
     corner = tokens(attention, 2, more, causal=causal)[:, :n, :n]
     assert torch.equal(tokens(attention, 2, n, causal=causal), corner)
-
-
-def test_causal_blocks_do_not_depend_on_how_many_keys_there_may_be() -> None:
-    few, many = (BigBird(block_size=2, random=2, max_keys=n, seed=4) for n in (40, 200))
-    assert torch.equal(tokens(few, 3, 40, causal=True), tokens(many, 3, 40, causal=True))
-
-
-@thorough
-@given(attention=st.one_of(bigbirds(longest=40), windows()), n=st.integers(1, 40))
-def test_no_token_looks_ahead(attention: BlockSparse, n: int) -> None:
-    allowed = tokens(attention, 2, n, causal=True)
-    assert not allowed.triu(1).any()
-    assert allowed.diagonal(dim1=1, dim2=2).all()
 
 
 @EITHER_WAY
@@ -380,58 +351,6 @@ def test_it_is_so_on_the_way_that_it_chooses_itself(
     assert error(case.run(), exact(case.dense), case.dense) <= 1
 
 
-@thorough
-@given(case=sparse_cases())
-def test_its_weights_are_softmax_s_under_its_pattern(case: Sparse) -> None:
-    weights = case.attention.weights(case.query, case.key, mask=case.mask, bias=case.bias).detach()
-    dense = case.dense
-    expected = Softmax().weights(dense.query, dense.key, mask=dense.mask, bias=dense.bias).detach()
-    ones = Case(query=case.query, key=case.key, value=torch.ones_like(case.value), bias=dense.bias)
-    assert error(weights, expected, ones) <= 2
-
-
-@BOTH_PATHS
-@brief
-@given(case=sparse_cases(longest=24))
-def test_its_gradients_are_those_of_softmax_under_its_pattern(case: Sparse, eager: bool) -> None:
-    inputs = [x.requires_grad_() for x in (case.query, case.key, case.value)]
-    if isinstance(case.bias, T5Bias):
-        inputs.append(case.bias.values)
-    out = Softmax()(*inputs[:3], mask=case.dense.mask, bias=case.dense.bias)
-    target = normal(*out.shape)
-    expected = torch.autograd.grad((out * target).sum(), inputs)
-    with path(eager=eager):
-        gradients = torch.autograd.grad((case.run() * target).sum(), inputs)
-    for gradient, right in zip(gradients, expected, strict=True):
-        # Sums of a few hundred products of numbers below 10; biases are trained in float32.
-        eps = torch.finfo(gradient.dtype).eps
-        assert furthest(gradient, right) <= 1e3 * eps * max(1.0, float(right.abs().max()))
-
-
-@BOTH_PATHS
-@EITHER_WAY
-@pytest.mark.parametrize(
-    "attention",
-    [BigBird(block_size=2, max_keys=80), SlidingWindow(size=3, block_size=2)],
-    ids=["bigbird", "window"],
-)
-def test_rows_that_may_look_at_nothing_are_zero_with_finite_gradients(
-    attention: BlockSparse, causal: bool, eager: bool
-) -> None:
-    inputs = [
-        torch.where(torch.arange(40)[:, None] < 20, x, 1e4).requires_grad_()
-        for x in (normal(2, 2, 40, 3, seed=seed, dtype=torch.float32) for seed in range(3))
-    ]
-    mask = Mask.lengths(torch.tensor([20, 0])) & (Mask.causal() if causal else Mask())
-    with path(eager=eager):
-        out = attention(*inputs, mask=mask)
-        gradients = torch.autograd.grad(out[:, :, :20].square().sum(), inputs)
-    assert not out[1].any()
-    assert out[0, :, :20].any(-1).all()
-    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
-    assert not any(gradient[1].any() for gradient in gradients)
-
-
 # Step by step
 
 
@@ -511,36 +430,6 @@ def test_one_step_of_long_attention_looks_at_its_blocks_only() -> None:
 # What it costs
 
 
-class Largest(TorchDispatchMode):
-    """The size of the largest tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.numel = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        given = {x.untyped_storage().data_ptr() for x in _tensors(args)}
-        out = func(*args, **(kwargs or {}))
-        for made in _tensors(out):
-            if made.untyped_storage().data_ptr() not in given:
-                self.numel = max(self.numel, made.numel())
-        return out
-
-
-def _tensors(nested: Any) -> Iterator[Tensor]:
-    if isinstance(nested, Tensor):
-        yield nested
-    elif isinstance(nested, list | tuple):
-        for x in nested:
-            yield from _tensors(x)
-
-
 MECHANISMS: dict[str, Callable[[], BlockSparse]] = {
     "bigbird": lambda: BigBird(block_size=16, max_keys=2048),
     "window": lambda: SlidingWindow(size=32, block_size=16),
@@ -597,61 +486,3 @@ def pairs(attention: BlockSparse, shape: Shape) -> int:
     assert blocks is not None
     whole = blocks.refined(1)[:, :n, :n].expand(shape.heads, n, n)
     return int(whole[:, n - shape.queries :].sum())
-
-
-COUNTED = {
-    "bigbird": BigBird(block_size=16, max_keys=1024),
-    "bigbird, longer": BigBird(block_size=16, max_keys=4096),
-    "bigbird, plain": BigBird(block_size=8, window=1, random=0, global_blocks=0, max_keys=1024),
-    "window": SlidingWindow(size=40, block_size=16),
-    "narrow": SlidingWindow(size=3, block_size=8),
-}
-
-
-@EITHER_WAY
-@pytest.mark.parametrize("attention", COUNTED.values(), ids=COUNTED)
-@pytest.mark.parametrize("n", [512, 500, 1024, 7])
-def test_its_operations_are_those_of_the_pairs_in_its_blocks(
-    attention: BlockSparse, n: int, causal: bool
-) -> None:
-    shape = Shape(batch=2, heads=4, kv_heads=2, queries=n, keys=n, d=8, e=5, causal=causal)
-    products = 2 * shape.batch * pairs(attention, shape) * (shape.d + shape.e)
-    operations = attention.cost(shape).operations
-    if n % attention.block_size == 0:
-        assert operations == products
-    else:  # the last block counts as a whole
-        assert products <= operations
-        blocks = -(-n // attention.block_size)
-        assert operations <= products * (blocks * attention.block_size / n) ** 2 * (1 + 1 / blocks)
-
-
-@pytest.mark.parametrize("attention", COUNTED.values(), ids=COUNTED)
-def test_its_operations_in_training_and_in_steps(attention: BlockSparse) -> None:
-    forward = Shape(batch=2, heads=4, kv_heads=2, queries=1024, keys=1024, d=8, e=5, causal=True)
-    training, step = replace(forward, mode="training"), replace(forward, queries=1, mode="step")
-    assert attention.cost(training).operations == 3 * attention.cost(forward).operations
-    # The slots of a window lie side by side: a token looks at no others.
-    if isinstance(attention, SlidingWindow):
-        looked_at = 4 * (attention.size + 1)
-    else:
-        looked_at = pairs(attention, step)
-    assert attention.cost(step).operations == 2 * 2 * looked_at * (8 + 5)
-    assert attention.cost(step).state_bytes == 2 * 2 * 1024 * (8 + 5) * 4
-    assert attention.cost(step).parameters == 0
-
-
-@EITHER_WAY
-@pytest.mark.parametrize("make", MECHANISMS.values(), ids=MECHANISMS)
-def test_a_flop_counter_sees_about_as_many(make: Callable[[], BlockSparse], causal: bool) -> None:
-    """Slots that are empty, at the ends, are computed all the same."""
-    n, attention = 2048, make()
-    query, key, value = (normal(1, heads, n, 8, dtype=torch.float32) for heads in (2, 1, 1))
-    with path(eager=True), FlopCounterMode(display=False) as counter:
-        attention(query, key, value, mask=Mask.causal() if causal else None)
-    cost = attention.cost(
-        Shape(batch=1, heads=2, kv_heads=1, queries=n, keys=n, d=8, e=8, causal=causal)
-    )
-    # A causal window leaves the slots of the blocks to come empty.
-    slots = attention.table(2, n // 16, causal=causal, device=CPU)
-    filled = float((slots >= 0).double().mean())
-    assert cost.operations <= counter.get_total_flops() <= 1.01 * cost.operations / filled

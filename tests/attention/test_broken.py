@@ -4,45 +4,34 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-import torch
-from attention_cases import furthest
 from broken import (
     AllAtBlockZero,
     Anonymous,
     Careless,
-    ClampedNormalizer,
     CoarseState,
     DetachedQueries,
-    DrawnByLength,
     FiniteMinimum,
     Forgetful,
-    FullForGood,
     HalfTheExponent,
     HiddenValues,
     LeakyFavor,
-    MissingFactor,
     ModuloHeads,
     OtherWeights,
     Raising,
-    ReusedBlocks,
-    SmallBigBird,
     StepwiseMaximum,
     SwappedAlignment,
     TenThousand,
-    UnderAutocast,
     WhereAfter,
     Wide,
     WrongAxis,
     ZeroedKeys,
 )
-from torch import Tensor
 
-from regard.attention import Attention, KernelAttention, Mask
+from regard.attention import Attention, KernelAttention
 from regard.attention.contract import Outcome, check
 from regard.attention.contract_cases import Cases
-from regard.attention.feature_maps import Elu, FavorPositive, Fourier
+from regard.attention.feature_maps import Elu
 from regard.attention.registry import Mechanism, find
-from regard.errors import NormalizerError
 
 EQUAL, WEIGHTS = "equals its reference", "weights · values = output"
 CAUSAL, PADDING, DEAD = "causal", "padding is ignored", "fully masked rows are zero"
@@ -50,10 +39,6 @@ STEPS, SHARED, MEMORY = "decoding = all at once", "key heads are shared", "memor
 REFUSES = "unsupported features raise"
 WIDE = (-200.0, 200.0)
 """Queries and keys whose scores pass 10 000."""
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(autouse=True)
@@ -135,107 +120,6 @@ def test_the_honest_mechanism_passes_with_the_same_inputs() -> None:
     for mistake in MISTAKES.values():
         if mistake.inputs is not None:
             assert failures(mistake.original) == []
-
-
-# What the contract is too short to see, or can't see
-
-
-@pytest.mark.parametrize(("kind", "right"), [(KernelAttention, True), (CoarseState, False)])
-def test_a_state_counts_beyond_what_bfloat16_can(kind: type[KernelAttention], right: bool) -> None:
-    """Half of 600 equal tokens say 0, the other half 1; in bfloat16, 256 + 1 is 256."""
-    attend, x = kind(Elu()), torch.zeros(1, 1, 1, 2).bfloat16()
-    state = attend.init_state(
-        1, 1, 2, 1, capacity=600, device=torch.device("cpu"), dtype=torch.bfloat16
-    )
-    for token in range(600):
-        value = torch.full((1, 1, 1, 1), float(token >= 300)).bfloat16()
-        out, state = attend.extend(x, x, value, state)
-    assert (float(out) == 0.5) == right
-
-
-def test_a_clamped_normalizer_hides_what_the_honest_one_stops_at() -> None:
-    features = Fourier(d=4, features=8)
-    query, key, value = 5 * normal(3, 1, 2, 6, 4)
-    honest, clamped = KernelAttention(features), ClampedNormalizer(features)
-    numerators, normalizers = honest.sums(query, key, value)
-    assert bool((normalizers < 0).any())
-    assert bool((normalizers > 0).any())
-    with pytest.raises(NormalizerError):
-        honest(query, key, value)
-    out = clamped(query, key, value)
-    assert bool(out.isfinite().all())
-    off = (out - numerators / normalizers[..., None]).abs().amax(-1)
-    assert bool((off[normalizers < 0] > value.abs().max()).all())
-
-
-@pytest.mark.parametrize(("kind", "right"), [(FavorPositive, True), (ReusedBlocks, False)])
-def test_more_features_than_the_width_are_more_draws(
-    kind: type[FavorPositive], right: bool
-) -> None:
-    """Four blocks of directions have a quarter of the error of one, if each is a draw."""
-    x, y = 0.5 * normal(2, 50, 4).double()
-
-    def error(features: int) -> float:
-        squares = []
-        for seed in range(100):
-            phi = kind(d=4, features=features, seed=seed).double()
-            (of_x, x_scale), (of_y, y_scale) = phi(x), phi(y)
-            kernel = (of_x * of_y).sum(-1) * (x_scale + y_scale).exp()
-            squares.append((kernel - ((x * y).sum(-1) / 2).exp()).square().mean())
-        return float(torch.stack(squares).mean())
-
-    # 100 draws know their mean square to a fifth or so: 1 and 4 are far apart.
-    assert (error(4) / error(16) > 2) == right
-
-
-@pytest.mark.parametrize(("kind", "right"), [(Fourier, True), (MissingFactor, False)])
-def test_a_vector_s_waves_have_length_one(kind: type[Fourier], right: bool) -> None:
-    values, _ = kind(d=4, features=64)(normal(10, 4))
-    # 128 squares that add up to 1, each rounded a few times.
-    off = furthest(values.square().sum(-1), torch.ones(10))
-    assert (off <= 20 * torch.finfo(torch.float32).eps) == right
-
-
-@pytest.mark.parametrize(("kind", "right"), [(KernelAttention, True), (UnderAutocast, False)])
-def test_autocast_lowers_no_precision_inside(kind: type[KernelAttention], right: bool) -> None:
-    attend, inputs = kind(Elu()), normal(3, 1, 2, 20, 4)
-    out = attend(*inputs)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        # Exact: the same operations on the same shapes.
-        assert torch.equal(attend(*inputs), out) == right
-
-
-ROUNDING = 64 * torch.finfo(torch.float32).eps
-"""What two ways to gather some dozen values of order one may differ by."""
-HONEST_OR_DRAWN = pytest.mark.parametrize(
-    ("kind", "right"), [(SmallBigBird, True), (DrawnByLength, False)]
-)
-
-
-@HONEST_OR_DRAWN
-def test_padding_moves_no_random_block(kind: type[SmallBigBird], right: bool) -> None:
-    """Twenty tokens alone, and with ten of padding."""
-    attend, whole = kind(), normal(3, 1, 2, 30, 4)
-    alone = attend(*whole[:, :, :, :20])
-    padded = attend(*whole, mask=Mask.lengths(torch.tensor([20])))[:, :, :20]
-    assert (furthest(padded, alone) <= ROUNDING) == right
-
-
-@HONEST_OR_DRAWN
-def test_tokens_that_follow_move_no_random_block(kind: type[SmallBigBird], right: bool) -> None:
-    attend, whole = kind(), normal(3, 1, 2, 30, 4)
-    alone = attend(*whole[:, :, :, :20], mask=Mask.causal())
-    among = attend(*whole, mask=Mask.causal())[:, :, :20]
-    assert (furthest(among, alone) <= ROUNDING) == right
-
-
-@pytest.mark.parametrize(("kind", "right"), [(SmallBigBird, True), (FullForGood, False)])
-def test_a_short_batch_leaves_later_ones_alone(kind: type[SmallBigBird], right: bool) -> None:
-    attend, inputs = kind(), normal(3, 1, 2, 30, 4)
-    before = attend(*inputs)
-    attend(*inputs[:, :, :, :6])
-    # Exact: the same operations on the same shapes.
-    assert torch.equal(attend(*inputs), before) == right
 
 
 # Mechanisms of strangers

@@ -165,17 +165,17 @@ def counted(attend: Attention, /, **sizes: Any) -> int:
 
 @pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
 @pytest.mark.parametrize("mode", ["forward", "training"])
-@pytest.mark.parametrize(("queries", "keys"), [(128, 128), (64, 128), (128, 64), (1, 100)])
 @BOTH_PATHS
 def test_without_causality_every_product_is_counted(
-    eager: bool, queries: int, keys: int, mode: Mode, make: Callable[[], Attention]
+    eager: bool, mode: Mode, make: Callable[[], Attention]
 ) -> None:
     """Those of training are three for each of the forward pass."""
-    sizes: dict[str, Any] = {"queries": queries, "keys": keys, "mode": mode}
-    with path(eager=eager):
-        assert cost(make(), **sizes).operations == counted(make(), **sizes)
-    forward = cost(make(), queries=queries, keys=keys).operations
-    assert cost(make(), **sizes).operations == (3 if mode == "training" else 1) * forward
+    for queries, keys in [(128, 128), (64, 128), (128, 64), (1, 100)]:
+        sizes: dict[str, Any] = {"queries": queries, "keys": keys, "mode": mode}
+        with path(eager=eager):
+            assert cost(make(), **sizes).operations == counted(make(), **sizes)
+        forward = cost(make(), queries=queries, keys=keys).operations
+        assert cost(make(), **sizes).operations == (3 if mode == "training" else 1) * forward
 
 
 def test_causal_pairs_are_those_of_the_mask() -> None:
@@ -210,11 +210,11 @@ def kernel(name: str) -> KernelAttention:
 
 @EVERY_MAP
 @CAUSAL
-@pytest.mark.parametrize("n", [128, 512, 1024])
-def test_kernel_attention_s_products_are_counted(n: int, causal: bool, name: str) -> None:
+def test_kernel_attention_s_products_are_counted(causal: bool, name: str) -> None:
     """Where lengths are multiples of the chunk."""
-    attend, sizes = kernel(name), {"queries": n, "keys": n, "causal": causal}
-    assert counted(attend, **sizes) == cost(attend, **sizes).operations
+    for n in [128, 512, 1024]:
+        attend, sizes = kernel(name), {"queries": n, "keys": n, "causal": causal}
+        assert counted(attend, **sizes) == cost(attend, **sizes).operations
 
 
 @CAUSAL
@@ -225,13 +225,13 @@ def test_few_keys_cost_their_matrix_of_weights(causal: bool, name: str) -> None:
     assert counted(attend, **sizes) == cost(attend, **sizes).operations
 
 
-@pytest.mark.parametrize("chunk", [16, 32, 64])
-def test_a_chunk_s_own_weights_are_counted(chunk: int) -> None:
-    attend = KernelAttention(Elu(), chunk=chunk)
-    causal = cost(attend, causal=True).operations
-    assert counted(attend, causal=True) == causal
-    # For each query a chunk of weights, of m + e + 1 products each.
-    assert causal - cost(attend).operations == 2 * 2 * 4 * 128 * chunk * (16 + 16 + 1)
+def test_a_chunk_s_own_weights_are_counted() -> None:
+    for chunk in [16, 32, 64]:
+        attend = KernelAttention(Elu(), chunk=chunk)
+        causal = cost(attend, causal=True).operations
+        assert counted(attend, causal=True) == causal
+        # For each query a chunk of weights, of m + e + 1 products each.
+        assert causal - cost(attend).operations == 2 * 2 * 4 * 128 * chunk * (16 + 16 + 1)
 
 
 @pytest.mark.parametrize(
@@ -262,31 +262,31 @@ def test_training_takes_three_times_the_products(causal: bool, name: str) -> Non
 
 
 @EVERY_MAP
-@pytest.mark.parametrize("queries", [1, 64])
-def test_a_step_of_kernel_attention_is_counted(queries: int, name: str) -> None:
-    attend, sizes = kernel(name), {"queries": queries, "mode": "step"}
-    assert counted(attend, **sizes) == cost(attend, **sizes).operations
+def test_a_step_of_kernel_attention_is_counted(name: str) -> None:
+    for queries in [1, 64]:
+        attend, sizes = kernel(name), {"queries": queries, "mode": "step"}
+        assert counted(attend, **sizes) == cost(attend, **sizes).operations
 
 
-@pytest.mark.parametrize("n", [1, 64, 100, 128])
 @pytest.mark.parametrize(
     "make", [GatedLinear, Mamba2, DeltaNet, GatedDeltaNet, KimiDelta, GatedDeltaNet2, RWKV7]
 )
 def test_recurrences_are_counted_but_for_the_triangular_system(
-    make: type[RecurrentAttention], n: int
+    make: type[RecurrentAttention],
 ) -> None:
     """The counter doesn't know solve_triangular, nor products by element.
 
     Where decays differ by channel, so are those of a token's read with its own write.
     """
-    attend, sizes = make(chunk=64), {"queries": n, "keys": n, "causal": True}
-    erases, by_channel = make not in (GatedLinear, Mamba2), CHANNEL_LOG_DECAY in attend.gates
-    queries, states = SHAPE.batch * SHAPE.heads, SHAPE.batch * SHAPE.kv_heads
-    solved = states * 64 * 64 * (16 + 16) if erases else 0
-    reads, writes = queries + (states if erases else 0), 1 + (make is RWKV7)
-    own = reads * writes * 2 * 64 * 16 if by_channel else 0
-    uncounted = -(-n // 64) * (solved + own) if n > 1 else 0
-    assert counted(attend, **sizes) == cost(attend, **sizes).operations - uncounted
+    for n in [1, 64, 100, 128]:
+        attend, sizes = make(chunk=64), {"queries": n, "keys": n, "causal": True}
+        erases, by_channel = make not in (GatedLinear, Mamba2), CHANNEL_LOG_DECAY in attend.gates
+        queries, states = SHAPE.batch * SHAPE.heads, SHAPE.batch * SHAPE.kv_heads
+        solved = states * 64 * 64 * (16 + 16) if erases else 0
+        reads, writes = queries + (states if erases else 0), 1 + (make is RWKV7)
+        own = reads * writes * 2 * 64 * 16 if by_channel else 0
+        uncounted = -(-n // 64) * (solved + own) if n > 1 else 0
+        assert counted(attend, **sizes) == cost(attend, **sizes).operations - uncounted
 
 
 def test_kernel_attention_s_cost_is_linear_and_softmax_s_quadratic() -> None:
@@ -342,45 +342,43 @@ def test_a_step_of_one_token_looks_at_the_blocks_of_its_row() -> None:
     assert counted(attend, queries=1, mode="step") == 2 * 2 * 4 * slots * 16 * (16 + 16)
 
 
-@pytest.mark.parametrize("size", [0, 16, 20, 500])
-def test_a_step_of_one_token_looks_at_its_window(size: int) -> None:
-    attend = SlidingWindow(size=size, block_size=16)
-    said = cost(attend, queries=1, mode="step").operations
-    assert said == 2 * 2 * 4 * min(size + 1, SHAPE.keys) * (16 + 16)
-    assert counted(attend, queries=1, mode="step") == said
+def test_a_step_of_one_token_looks_at_its_window() -> None:
+    for size in [0, 16, 20, 500]:
+        attend = SlidingWindow(size=size, block_size=16)
+        said = cost(attend, queries=1, mode="step").operations
+        assert said == 2 * 2 * 4 * min(size + 1, SHAPE.keys) * (16 + 16)
+        assert counted(attend, queries=1, mode="step") == said
 
 
 # Numbers that are kept
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_parameters_are_those_that_are_trained(name: str) -> None:
-    attend = find(name).example()
-    assert attend.cost(SMALL).parameters == sum(x.numel() for x in attend.parameters())
+def test_parameters_are_those_that_are_trained() -> None:
+    for name in BUILT_IN:
+        attend = find(name).example()
+        assert attend.cost(SMALL).parameters == sum(x.numel() for x in attend.parameters())
 
 
 DECODING = [name for name, mechanism in mechanisms().items() if mechanism.type.supports.decoding]
 
 
 @pytest.mark.parametrize("name", [name for name in DECODING if name != "latent"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("keys", [1, 8])
-def test_a_state_holds_the_bytes_that_the_model_says(
-    keys: int, dtype: torch.dtype, name: str
-) -> None:
+def test_a_state_holds_the_bytes_that_the_model_says(name: str) -> None:
     """A cache has one slot more, for padding, and each row a length.
 
     The latents of `latent` are in the cache of its layer: tests/models/test_latent_attention.py.
     """
-    attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
-    state = Call(shape).started(attend)
-    said = attend.cost(shape).state_bytes
-    if isinstance(attend, KernelAttention | RecurrentAttention):
-        assert state.bytes == said
-    else:
-        slot = 2 * 2 * (4 + 3) * dtype.itemsize + 2 * 8
-        sums = 2 * 4 * max(dtype.itemsize, 4) + 2 * 8 if name == "forgetting" else 0
-        assert state.bytes == said + slot + sums
+    for dtype in [torch.float32, torch.float64, torch.bfloat16]:
+        for keys in [1, 8]:
+            attend, shape = find(name).example(), replace(SMALL, keys=keys, queries=1, dtype=dtype)
+            state = Call(shape).started(attend)
+            said = attend.cost(shape).state_bytes
+            if isinstance(attend, KernelAttention | RecurrentAttention):
+                assert state.bytes == said
+            else:
+                slot = 2 * 2 * (4 + 3) * dtype.itemsize + 2 * 8
+                sums = 2 * 4 * max(dtype.itemsize, 4) + 2 * 8 if name == "forgetting" else 0
+                assert state.bytes == said + slot + sums
 
 
 def test_what_can_not_decode_remembers_nothing() -> None:

@@ -1,11 +1,9 @@
 """Feature maps: their kernels, their draws, and how far random features are off."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
-from attention_cases import brief, furthest, generators, thorough
+from attention_cases import brief, furthest, generators, normal, of_norm, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi, kstest
@@ -34,15 +32,6 @@ FAVOR = RANDOM[1:]
 EVERY_RANDOM = pytest.mark.parametrize("kind", RANDOM, ids=lambda kind: kind.__name__)
 EVERY_FAVOR = pytest.mark.parametrize("kind", FAVOR, ids=lambda kind: kind.__name__)
 EITHER_DRAW = pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "iid"])
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def of_norm(x: Tensor, norm: float) -> Tensor:
-    scaled: Tensor = x * norm / x.norm(dim=-1, keepdim=True)
-    return scaled
 
 
 def phi(features: FeatureMap, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,7 +159,7 @@ def test_fourier_features_of_any_width_are_their_kernel(sigma: float | None) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("length", [0.0, 1e-3, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("length", [0.0, 1.0, 1e6])
 @EITHER_DRAW
 def test_a_vector_s_fourier_features_have_length_one(
     orthogonal: bool, length: float, dtype: torch.dtype
@@ -179,16 +168,6 @@ def test_a_vector_s_fourier_features_have_length_one(
     x = length * normal(20, 8).to(dtype)
     # 100 squares that add up to 1, each rounded a few times.
     assert furthest(products(features, x, x), torch.ones(20)) <= 20 * torch.finfo(dtype).eps
-
-
-def test_the_softmax_kernel_is_the_gaussian_one_times_two_norms() -> None:
-    """Feature by feature: e^(q·k/√d) = e^(‖q‖²/2σ²)·K(q, k)·e^(‖k‖²/2σ²), σ² = √d."""
-    x = normal(10, 8)
-    gauss, softmax = (kind(d=8, features=20, seed=3).double() for kind in RANDOM[::2])
-    (waves, nothing), (values, scale) = phi(gauss, x), phi(softmax, x)
-    assert furthest(values, waves) <= 1e3 * EPS64
-    assert not nothing.any()
-    assert furthest(scale, x.square().sum(-1) / (2 * 8**0.5)) <= 100 * EPS64
 
 
 # Huge vectors
@@ -214,26 +193,6 @@ def test_values_of_huge_vectors_neither_overflow_nor_vanish(
         assert furthest(off.log(), torch.zeros(50)) <= bound
 
 
-@pytest.mark.parametrize("kind", [FavorPositive, FavorHyperbolic])
-@pytest.mark.parametrize("length", [1.0, 100.0])
-def test_values_and_scales_together_are_the_logarithms_of_the_features(
-    kind: type[RandomFeatures], length: float
-) -> None:
-    features = kind(d=16, features=64)
-    q = of_norm(normal(50, 16), length).float()
-    values, scale = phi(features, q)
-    x = q.double() / 2
-    projected = x @ features.directions.double().T
-    if kind is FavorHyperbolic:
-        projected = torch.cat([projected, -projected], -1)
-    exact = projected - x.square().sum(-1, keepdim=True) / 2 - np.log(projected.shape[-1]) / 2
-    got = values.double().log() + scale.double()[:, None]
-    there = values > 1e-30  # others may vanish beside the largest
-    unit = rounding(features, q, q, eps=EPS32)[:, None]
-    assert there.double().mean() > 0.1
-    assert furthest((got / unit)[there], (exact / unit)[there]) <= 1
-
-
 @pytest.mark.parametrize(
     "features", [Elu(), Polynomial(d=16, degree=3), Fourier(d=16, features=64)]
 )
@@ -242,44 +201,6 @@ def test_other_features_of_long_vectors_are_finite_and_not_all_zero(features: Fe
     assert values.isfinite().all()
     assert scale.isfinite().all()
     assert values.any(-1).all()
-
-
-# Gradients
-
-
-@EVERY_RANDOM
-@pytest.mark.parametrize("length", [0.3, 1.0, 3.0])
-def test_gradients_of_a_ratio_are_those_of_the_kernel_though_scales_are_constants(
-    kind: type[RandomFeatures], length: float
-) -> None:
-    features = kind(d=4, features=32, seed=1).double()
-    inputs = [x.requires_grad_() for x in of_norm(normal(3, 6, 4), length)]
-
-    def share(first: Tensor, second: Tensor) -> Tensor:
-        return first / (first + second)
-
-    of_query, query_scale = phi(features, inputs[0])
-    keys = [phi(features, key) for key in inputs[1:]]
-    assert not any(scale.requires_grad for scale in (query_scale, keys[0][1], keys[1][1]))
-    first, second = ((of_query * values).sum(-1) * scale.exp() for values, scale in keys)
-    expected = [formula(kind, features.directions, inputs[0], key) for key in inputs[1:]]
-    one, other = share(first, second), share(expected[0], expected[1])
-    weights = normal(6)
-    got, exact = (torch.autograd.grad((x * weights).sum(), inputs) for x in (one, other))
-    # Both round; a normalizer that is small beside its terms makes as much more of it.
-    unit = rounding(features, inputs[0].detach(), inputs[1].detach()).max() * 100
-    largest = max(float(gradient.abs().max()) for gradient in exact)
-    assert largest > 1e-3
-    for gradient, right in zip(got, exact, strict=True):
-        assert furthest(gradient / largest, right / largest) <= unit
-
-
-@pytest.mark.parametrize("features", [Elu(), Polynomial(d=3, degree=2), Polynomial(d=3, degree=3)])
-def test_gradients_of_features_without_a_draw_are_those_of_finite_differences(
-    features: FeatureMap,
-) -> None:
-    x = normal(4, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: phi(features, x)[0], x, fast_mode=True)
 
 
 # Draws
@@ -320,16 +241,6 @@ def test_a_map_draws_on_request_only(kind: type[RandomFeatures], orthogonal: boo
     assert furthest(phi(features, x)[0], before) > 0.01
     features.redraw(0)
     assert torch.equal(features.directions, kept)
-
-
-@EVERY_RANDOM
-def test_a_draw_is_saved_with_the_weights(kind: type[RandomFeatures]) -> None:
-    saved, other = kind(d=4, features=10, seed=5), kind(d=4, features=10, seed=6)
-    assert list(saved.state_dict()) == ["directions"]
-    other.load_state_dict(saved.state_dict())
-    x = normal(5, 4).float()
-    # Exact: the same operations on the same shapes.
-    assert torch.equal(phi(other, x)[0], phi(saved, x)[0])
 
 
 @EITHER_DRAW
@@ -450,7 +361,7 @@ def test_independent_directions_have_the_error_of_the_theory(kind: type[RandomFe
         assert 4 * standard_error <= 0.1 * measured
 
 
-@pytest.mark.parametrize(("d", "m"), [(8, 8), (8, 6), (4, 4)])
+@pytest.mark.parametrize(("d", "m"), [(8, 6), (4, 4)])
 def test_orthogonal_directions_keep_the_bound_and_beat_independent_ones(d: int, m: int) -> None:
     """Of each block of d, drawn for itself, the first m are an estimate."""
     orthogonal, independent = (
@@ -490,43 +401,3 @@ def test_hyperbolic_features_beat_as_many_positive_ones() -> None:
         for kind, m in ((FavorPositive, 8), (FavorHyperbolic, 4))
     )
     assert hyperbolic < 0.5 * positive
-
-
-# How errors fall
-
-SIZES = (16, 64, 256, 1024)
-
-
-def gauss(q: Tensor, k: Tensor) -> Tensor:
-    """e^(−‖q − k‖²/2σ²) with σ² = √d."""
-    kernel: Tensor = (-(q - k).square().sum(-1) / (2 * q.shape[-1] ** 0.5)).exp()
-    return kernel
-
-
-def softmax_kernel(q: Tensor, k: Tensor) -> Tensor:
-    kernel: Tensor = ((q * k).sum(-1) / q.shape[-1] ** 0.5).exp()
-    return kernel
-
-
-KERNELS: dict[type[RandomFeatures], Callable[[Tensor, Tensor], Tensor]] = {
-    Fourier: gauss,
-    FavorPositive: softmax_kernel,
-}
-
-
-@EITHER_DRAW
-@pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.__name__)
-def test_the_kernel_s_error_falls_with_the_root_of_the_features(
-    kind: type[RandomFeatures], orthogonal: bool
-) -> None:
-    d, draws = 8, 150
-    errors = []
-    for m in SIZES:
-        squares = []
-        for seed in range(draws):
-            features = kind(d=d, features=m, orthogonal=orthogonal, seed=seed).double()
-            q, k = of_norm(normal(2, 40, d, seed=seed), 1.0)
-            squares.append((products(features, q, k) - KERNELS[kind](q, k)).square())
-        errors.append(float(torch.cat(squares).mean()) ** 0.5)
-    exponent = np.polyfit(np.log(SIZES), np.log(errors), 1)[0]
-    assert abs(exponent + 0.5) <= 0.05

@@ -48,9 +48,6 @@ CASES = {
     **placed(_cross_masks(SHORT, N, CPU), SHORT, N),
     **placed(_cross_masks(N, SHORT, CPU), N, SHORT),
 }
-MASKED = {name: case for name, case in CASES.items() if case.mask is not None}
-EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-EVERY_MASK = pytest.mark.parametrize("case", MASKED.values(), ids=MASKED)
 FEW = {
     name: case
     for name, case in CASES.items()
@@ -79,27 +76,10 @@ def indices(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 # Masks
 
 
-@EVERY_MASK
-def test_the_mask_by_index_is_the_dense_one(case: Case) -> None:
-    assert case.mask is not None
-    by_index = flex.mask_mod(case.mask, case.query.shape[2], case.key.shape[2])
-    assert torch.equal(by_index(*indices(case)), case.allowed())
-
-
-def test_a_mask_of_no_restriction_allows_all() -> None:
-    case = CASES[f"{N} queries, {N} keys, no mask"]
-    assert flex.mask_mod(Mask(), N, N)(*indices(case)).all()
-
-
-@EVERY_MASK
-def test_the_mask_by_index_is_the_dense_one_place_by_place(case: Case) -> None:
-    """As FlexAttention calls it, with single numbers."""
-    assert case.mask is not None
-    by_index = flex.mask_mod(case.mask, case.query.shape[2], case.key.shape[2])
-    allowed = case.allowed()
-    for place in torch.randint(10_000, (40, 4), generator=torch.Generator().manual_seed(3)):
-        b, h, q, k = (place % torch.tensor(allowed.shape)).unbind()
-        assert bool(by_index(b, h, q, k)) == bool(allowed[b, h, q, k])
+def test_the_mask_by_index_is_the_dense_one() -> None:
+    for name, case in CASES.items():
+        by_index = flex.mask_mod(case.mask or Mask(), case.query.shape[2], case.key.shape[2])
+        assert torch.equal(by_index(*indices(case)), case.allowed()), name
 
 
 def by_blocks(mask: Mask, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,18 +169,19 @@ def learned(bias: RelativeBias | T5Bias) -> Bias:
     return bias
 
 
-@EVERY_CASE
 @pytest.mark.parametrize("make", BIASES.values(), ids=BIASES)
 def test_the_bias_by_index_is_the_dense_one_where_the_mask_places_queries(
-    make: Callable[[], Bias], case: Case
+    make: Callable[[], Bias],
 ) -> None:
-    bias, score = make(), normal(BATCH, HEADS, case.query.shape[2], case.key.shape[2])
-    add = flex.score_mod(bias, case.mask, case.query, case.key)
-    keys = case.key.shape[2]
-    queries = (case.mask or Mask()).query_positions(case.query.shape[2], keys, CPU)
-    expected = score + bias.dense(queries, torch.arange(keys))
-    # Exact: one product and one sum for each place.
-    assert torch.equal(add(score, *indices(case)), expected)
+    bias = make()
+    for name, case in CASES.items():
+        score = normal(BATCH, HEADS, case.query.shape[2], case.key.shape[2])
+        add = flex.score_mod(bias, case.mask, case.query, case.key)
+        keys = case.key.shape[2]
+        queries = (case.mask or Mask()).query_positions(case.query.shape[2], keys, CPU)
+        expected = score + bias.dense(queries, torch.arange(keys))
+        # Exact: one product and one sum for each place.
+        assert torch.equal(add(score, *indices(case)), expected), name
 
 
 # Attention

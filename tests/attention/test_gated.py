@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import brief
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import (
@@ -164,46 +161,6 @@ def test_each_reduces_to_the_simpler_one() -> None:
     )
     linear = (query @ key.mT / math.sqrt(D)).tril() @ value
     equal(run(GatedLinear(), log_decay=none), linear)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("heads", [(4, 2, 2), (2, 2, 4), (2, 1, 2), (1, 1, 4), (8, 2, 4)], ids=str)
-def test_heads_are_shared_both_ways(
-    mechanism: type[RecurrentAttention], heads: tuple[int, int, int]
-) -> None:
-    query, key, value, gates = draw(mechanism, 9, heads=heads)
-    attend, most = mechanism(), max(heads)
-    repeated = {
-        name: gate.repeat_interleave(most // gate.shape[1], 1) for name, gate in gates.items()
-    }
-    one_each = [x.repeat_interleave(most // x.shape[1], 1) for x in (query, key, value)]
-    whole = attend(*one_each, mask=CAUSAL, gates=repeated)
-    equal(attend(query, key, value, mask=CAUSAL, gates=gates), whole)
-    equal(expected(attend, query, key, value, gates), whole)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@brief
-@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6), seed=st.integers(0, 99))
-def test_a_row_may_be_read_in_any_parts(
-    mechanism: type[RecurrentAttention], sizes: list[int], seed: int
-) -> None:
-    n = sum(sizes)
-    query, key, value, gates = draw(mechanism, n, seed=seed)
-    attend = mechanism(chunk=4)
-    state = attend.init_state(
-        2, 2, D, E, capacity=n, device=torch.device("cpu"), dtype=torch.float64
-    )
-    size, outputs = state.bytes, []
-    for part in torch.arange(n).split(sizes):
-        new, now = slice(int(part[0]), int(part[-1]) + 1), {}
-        now = {name: gate[:, :, new] for name, gate in gates.items()}
-        out, state = attend.extend(
-            query[:, :, new], key[:, :, new], value[:, :, new], state, gates=now
-        )
-        outputs.append(out)
-    equal(torch.cat(outputs, 2), attend(query, key, value, mask=CAUSAL, gates=gates))
-    assert state.bytes == size
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -1,19 +1,19 @@
 """Kernel attention beyond the contract: signed sums, extremes, chunks, long states, memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
-from attention_cases import brief, furthest, generators
+from attention_cases import brief, furthest, generators, normal, of_norm
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from largest import Largest
 from pretended_gpu import counted_stops, on_gpu
 from regard.attention import Attention, KernelAttention, Mask, Softmax, State, reference
 from regard.attention.feature_maps import (
@@ -41,16 +41,6 @@ MAPS: dict[str, Callable[[], FeatureMap]] = {
 }
 SIGNED = [name for name, make in MAPS.items() if not make().positive]
 EVERY_MAP = pytest.mark.parametrize("name", MAPS)
-
-
-def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def of_norm(x: Tensor, norm: float) -> Tensor:
-    scaled: Tensor = x * norm / x.norm(dim=-1, keepdim=True)
-    return scaled
 
 
 @contextmanager
@@ -213,23 +203,6 @@ def test_numerator_and_normalizer_are_the_reference_s_up_to_one_positive_factor(
     unit = case.roundings() * torch.finfo(torch.float64).eps * shown / exact.norm(dim=-1)
     difference = (of_norm(got, 1.0) - of_norm(exact, 1.0)).norm(dim=-1)
     assert furthest((difference / (4 * unit))[~dead], torch.zeros(int((~dead).sum()))) <= 1
-
-
-@pytest.mark.parametrize("name", SIGNED)
-def test_normalizers_of_signed_maps_are_negative_where_the_reference_s_are(name: str) -> None:
-    """The property above is of something: of wide inputs, a good part is."""
-    case = Case(
-        name=name,
-        attend=KernelAttention(MAPS[name](), chunk=4),
-        query=2 * normal(2, 2, 20, 4),
-        key=2 * normal(2, 2, 20, 4, seed=1),
-        value=normal(2, 2, 20, 3, seed=2),
-        mask=Mask.causal(),
-    )
-    _, normalizers = case.attend.sums(case.query, case.key, case.value, mask=case.mask)
-    exact = case.kernel().sum(-1)
-    assert 0.1 < float((exact < 0).double().mean()) < 0.9
-    assert torch.equal(normalizers < 0, exact < 0)
 
 
 @EVERY_MAP
@@ -412,7 +385,7 @@ def test_keys_of_norm_fifty_are_the_reference_s(
 
 
 @POSITIVE
-@pytest.mark.parametrize("norm", [50.0, 1e4, 1e6, 1e10])
+@pytest.mark.parametrize("norm", [50.0, 1e10])
 def test_a_huge_key_that_comes_late_leaves_earlier_rows_as_they_are(
     norm: float, kind: type[RandomFeatures]
 ) -> None:
@@ -564,10 +537,7 @@ GRADIENT_MASKS = {
 
 @EVERY_MAP
 @pytest.mark.parametrize("mask", GRADIENT_MASKS.values(), ids=GRADIENT_MASKS)
-@pytest.mark.parametrize("segment", [None, 5])
-def test_gradients_are_those_of_the_reference(
-    name: str, mask: Mask | None, segment: int | None
-) -> None:
+def test_gradients_are_those_of_the_reference(name: str, mask: Mask | None) -> None:
     """Through several chunks and segments."""
     low, high = find(name).inputs
     query, key = (
@@ -586,7 +556,7 @@ def test_gradients_are_those_of_the_reference(
         mask=mask,
     )
     inputs = (query, key, value)
-    with segments(segment):
+    with segments(5):
         got = torch.autograd.grad((case.out() * target).sum(), inputs)
     exact = torch.autograd.grad((case.expected() * target).sum(), inputs)
     with torch.no_grad():
@@ -686,24 +656,6 @@ def test_autocast_changes_nothing(call: Callable[[Case], Any]) -> None:
 # Memory
 
 
-class Largest(TorchDispatchMode):
-    """How many bytes the largest tensor holds that is made in this context."""
-
-    bytes = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        made = [x.untyped_storage().nbytes() for x in tree_leaves(out) if isinstance(x, Tensor)]
-        self.bytes = max([self.bytes, *made])
-        return out
-
-
 def used(n: int, mask: Mask | None) -> tuple[int, int]:
     """The largest tensor of a pass and its backward, and all that is kept in between, in floats."""
     kept: dict[int, int] = {}
@@ -714,11 +666,11 @@ def used(n: int, mask: Mask | None) -> tuple[int, int]:
 
     inputs = [normal(1, 1, n, 128, seed=seed).float().requires_grad_() for seed in range(3)]
     attend = KernelAttention(FavorPositive(d=128, features=128))
-    with Largest() as largest:  # type: ignore[no-untyped-call]
+    with Largest() as largest:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
             out = attend(*inputs, mask=mask)
         torch.autograd.grad(out.sum(), inputs)
-    return largest.bytes // 4, sum(kept.values()) // 4
+    return largest.numel, sum(kept.values()) // 4
 
 
 MEMORY_MASKS: dict[str, Callable[[int], Mask | None]] = {
@@ -756,16 +708,3 @@ def test_the_draw_is_saved_and_the_count_is_not() -> None:
     other.load_state_dict(attend.state_dict())
     # Exact: the same operations on the same shapes.
     assert torch.equal(attend(x, x, x), other(x, x, x))
-
-
-def test_another_draw_comes_on_request_only() -> None:
-    features = FavorPositive(d=4, features=6)
-    attend, x = KernelAttention(features), normal(1, 1, 5, 4)
-    once = attend(x, x, x)
-    # Exact: the same operations on the same shapes.
-    assert torch.equal(attend.train()(x, x, x), once)
-    assert torch.equal(attend.eval()(x, x, x), once)
-    features.redraw(1)
-    assert furthest(attend(x, x, x), once) > 1e-3
-    features.redraw(0)
-    assert torch.equal(attend(x, x, x), once)

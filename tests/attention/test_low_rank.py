@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attention_cases import brief, furthest, generators, thorough
+from attention_cases import brief, furthest, generators, normal, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -11,10 +11,6 @@ from torch import Tensor
 from regard.attention.low_rank import truncate
 
 EPS64 = torch.finfo(torch.float64).eps
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 # Truncation

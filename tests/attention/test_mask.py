@@ -90,30 +90,6 @@ def test_combined_masks_allow_what_both_allow(
     assert (first & second).restrictions == first.restrictions | second.restrictions
 
 
-@thorough
-@given(size=sizes, data=st.data())
-def test_a_mask_without_restrictions_changes_no_other(size: Sizes, data: st.DataObject) -> None:
-    mask = data.draw(masks(batch=size[0], heads=size[1], queries=size[2], keys=size[3]))
-    assert torch.equal(full(Mask() & mask, size), full(mask, size))
-    assert torch.equal(full(mask & Mask(), size), full(mask, size))
-    assert full(Mask(), size).all()
-
-
-def test_a_window_counts_from_where_the_queries_of_an_end_aligned_mask_stand() -> None:
-    both = (Mask.window(1) & Mask.causal("end")).to_dense(2, 5, CPU)
-    assert both[0, 0].tolist() == [
-        [False, False, True, True, False],
-        [False, False, False, True, True],
-    ]
-
-
-def test_start_and_end_differ_where_queries_are_fewer_than_keys() -> None:
-    start = Mask.causal("start").to_dense(2, 3, CPU)[0, 0]
-    end = Mask.causal("end").to_dense(2, 3, CPU)[0, 0]
-    assert start.tolist() == [[True, False, False], [True, True, False]]
-    assert end.tolist() == [[True, True, False], [True, True, True]]
-
-
 def test_of_two_windows_and_two_lengths_the_smaller_counts() -> None:
     lengths = [torch.tensor(n) for n in ([3, 1], [2, 4])]
     both = Mask.window(2) & Mask.lengths(lengths[0]) & Mask.window(1) & Mask.lengths(lengths[1])

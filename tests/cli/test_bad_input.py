@@ -35,19 +35,14 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
 # the command line itself
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["praetrain"], "praetrain"),
+def test_a_wrong_command_is_explained(regard: Command) -> None:
+    for arguments, says in [
         (["--nonsense"], "--nonsense"),
-        (["pretrain"], "CORPUS"),
         (["pretrain", "text.txt"], "--out"),
         (["pretrain", "--out", "new"], "CORPUS"),
         (["pretrain", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "--out", "new"], "TASK"),
         (["train", "poems", "text.txt", "--out", "new"], "questions, text, casing"),
         (["train", "text", "--out", "new", "model.n_layers=1"], "file"),
-        (["train", "questions", "--out", "new", "model.n_layers=1"], "file"),
         (["train", "questions", "pairs.tsv", "pairs.tsv", "--out", "new"], "one file"),
         (["train", "text", "text.txt", "--tokenizer", "pairs:9", "--out", "new"], "byte-pairs:32"),
         (["train", "text", "text.txt", "--tokenizer", "byte-pairs:x", "--out", "new"], "size"),
@@ -60,18 +55,13 @@ def put(folder: Path, name: str, data: bytes | str) -> None:
         (["finetune", "pairs.tsv", "--out", "new"], "--from"),
         (["finetune", "pairs.tsv", "extra.tsv", "--from", "run", "--out", "new"], "extra.tsv"),
         (["evaluate", "run"], "run: has no task and no held-out text; name a file"),
-        (["generate"], "RUN"),
         (["data", "poems", "text.txt"], "poems"),
         (["data", "pairs", "pairs.tsv", "--context-length", "7"], "--context-length"),
         (["data", "pairs", "pairs.tsv", "--num-examples", "0"], "--num-examples"),
-        (["info"], "RUN"),
-        (["world"], "--out"),
         (["world", "people", "--out", "new"], "people"),
         (["config", "--seed", "3"], "--seed"),
-    ],
-)
-def test_a_wrong_command_is_explained(regard: Command, arguments: Sequence[str], says: str) -> None:
-    refused(regard(*arguments), says)
+    ]:
+        refused(regard(*arguments), says)
 
 
 def test_options_that_exclude_each_other_write_nothing(regard: Command, folder: Path) -> None:
@@ -101,11 +91,12 @@ def test_another_runs_tokenizer_is_refused(
     refused(regard(*command), own, Tokenizer.load(stranger).fingerprint, "tokenizer.json")
 
 
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE])
-def test_truncated_weights_are_refused(regard: Command, run: Path, command: Sequence[str]) -> None:
+def test_truncated_or_missing_weights_are_refused(regard: Command, run: Path) -> None:
     data = (run / "model.safetensors").read_bytes()
     put(run, "model.safetensors", data[:-1])
-    refused(regard(*command), "run/model.safetensors", "damaged")
+    refused(regard(*GENERATE), "run/model.safetensors", "damaged")
+    (run / "model.safetensors").unlink()
+    refused(regard(*EVALUATE), "run", "--resume")
 
 
 def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) -> None:
@@ -114,28 +105,17 @@ def test_a_configuration_of_another_size_is_refused(regard: Command, run: Path) 
     refused(regard(*GENERATE), "run/model.safetensors", "config.toml")
 
 
-@each_once(
-    {
-        ("before", "after", "says"): [
-            ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
-            ("n_layers = 1", "n_layers = 0", "model.n_layers"),
-            ("n_layers = 1", "n_layers = 'one'", "model.n_layers"),
-            ("d_model = 16", "d_model = 15", "d_model"),
-            ("[model]", "[mode]", "mode"),
-            ("[model]", "[model", "isn't TOML"),
-            ('kind = "rotary"', 'kind = "spiral"', "model.positions.kind"),
-            ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
-        ],
-        "command": [GENERATE, EVALUATE, FINETUNE, ("info", "run")],
-    }
-)
-def test_a_damaged_configuration_is_refused(
-    regard: Command, run: Path, command: Sequence[str], before: str, after: str, says: str
-) -> None:
+def test_a_damaged_configuration_is_refused(regard: Command, run: Path) -> None:
     text = (run / "config.toml").read_text("utf-8")
-    assert before in text
-    put(run, "config.toml", text.replace(before, after, 1))
-    refused(regard(*command), "run/config.toml", says)
+    for before, after, says in (
+        ("n_layers = 1", "n_layers = 1\nlayers = 2", "layers"),
+        ("d_model = 16", "d_model = 15", "d_model"),
+        ("[model]", "[model", "isn't TOML"),
+        ('kind = "rotary"', 'kind = "alibi"', "model.positions: object contains unknown field"),
+    ):
+        assert before in text
+        put(run, "config.toml", text.replace(before, after, 1))
+        refused(regard("info", "run"), "run/config.toml", says)
 
 
 @each_once(
@@ -156,20 +136,6 @@ def test_a_damaged_or_missing_file_of_a_run_is_named(
     else:
         put(run, name, data)
     refused(regard(*command), f"run{'' if (name, data) == ('config.toml', None) else '/' + name}")
-
-
-def test_a_damaged_checkpoint_is_named(regard: Command, run: Path) -> None:
-    (state,) = run.glob("checkpoints/*/state.json")
-    state.write_bytes(b"{")
-    refused(regard("info", "run"), "run/checkpoints/", "damaged")
-
-
-@pytest.mark.parametrize("command", [GENERATE, EVALUATE, FINETUNE])
-def test_a_run_without_weights_is_refused(
-    regard: Command, run: Path, command: Sequence[str]
-) -> None:
-    (run / "model.safetensors").unlink()
-    refused(regard(*command), "run", "--resume")
 
 
 @each_once(
@@ -220,11 +186,6 @@ def test_a_bad_text_is_named(
     refused(regard(*command.replace("FILE", "bad.txt").split()), says.replace("FILE", "bad.txt"))
 
 
-def test_one_bad_text_of_several_is_named(regard: Command, folder: Path) -> None:
-    put(folder, "bad.txt", "")
-    refused(regard("pretrain", "text.txt", "bad.txt", "--out", "new"), "bad.txt: is empty")
-
-
 def test_a_name_is_told_as_it_was_given(regard: Command) -> None:
     # BUG: two spaces are told as one.
     refused(
@@ -232,12 +193,9 @@ def test_a_name_is_told_as_it_was_given(regard: Command) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["pretrain data --out new", "data corruption data", "evaluate run data"]
-)
-def test_a_folder_without_texts_is_named(regard: Command, folder: Path, command: str) -> None:
+def test_a_folder_without_texts_is_named(regard: Command, folder: Path) -> None:
     (folder / "data").mkdir()
-    refused(regard(*command.split()), "data: has no text files")
+    refused(regard("pretrain", "data", "--out", "new"), "data: has no text files")
 
 
 def test_a_character_outside_the_vocabulary_is_named_by_its_line(
@@ -285,10 +243,7 @@ def test_a_text_with_the_characters_of_special_tokens_is_learned(
             (None, "bad.tsv: no such file"),
             ("", "bad.tsv: is empty"),
             ("Where was Ada?\tRome\nWhere was Mia? Oslo\n", "bad.tsv:2: has no answer"),
-            ("Where was Ada?\r\nWhere was Mia?\tOslo\r\n", "bad.tsv:1: has no answer"),
-            ("Where was Ada?\tRome\tOslo\n", "bad.tsv:1: has 2 tabs"),
             ("Where was Ada?\t\n", "bad.tsv:1: the answer is empty"),
-            ("Ada?\tRome\n\tOslo\n", "bad.tsv:2: the question is empty"),
             ("Adé?\tRome\n".encode() + b"\xff?\tOslo\n", "bad.tsv:2: byte 0xff isn't UTF-8"),
         ],
     }
@@ -301,40 +256,27 @@ def test_bad_questions_are_named(
     refused(regard(*command.replace("FILE", "bad.tsv").split()), says)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_questions_without_answers_are_no_use_where_answers_are_needed(regard: Command) -> None:
+    for command in [
         "pretrain text.txt --questions inputs.tsv --out new objective.questions=0.5",
         "finetune inputs.tsv --from run --out new",
         "train questions inputs.tsv --out new",
         "data pairs inputs.tsv",
         "evaluate run inputs.tsv --baseline Rome",
         "evaluate run inputs.tsv --baseline majority",
-    ],
-)
-def test_questions_without_answers_are_no_use_where_answers_are_needed(
-    regard: Command, command: str
-) -> None:
-    refused(regard(*command.split()), "inputs.tsv:1: ")
+    ]:
+        refused(regard(*command.split()), "inputs.tsv:1: ")
 
 
 LONG = "Where was Ada Finch " + "Ada " * 12 + "born?"
 
 
-@pytest.mark.parametrize("answer", ["", "\tRome"])
-def test_a_question_longer_than_the_block_is_named(
-    regard: Command, folder: Path, answer: str
-) -> None:
-    put(folder, "long.tsv", f"Where was Ada Finch born?{answer}\n{LONG}{answer}\n")
+def test_a_question_longer_than_the_block_is_named(regard: Command, folder: Path) -> None:
+    put(folder, "long.tsv", f"Where was Ada Finch born?\tRome\n{LONG}\tRome\n")
     refused(regard("evaluate", "run", "long.tsv"), "long.tsv:2: ", f"context length is {BLOCK}")
-    if answer:
-        refused(
-            regard("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS), "long.tsv:2: "
-        )
-        refused(
-            regard("finetune", "long.tsv", "--from", "run", "--out", "new", *STEPS), "long.tsv:2: "
-        )
-        refused(regard("data", "pairs", "long.tsv", "--context-length", BLOCK), "long.tsv:2: ")
+    train = ("train", "questions", "long.tsv", "--out", "new", *MODEL, *STEPS)
+    refused(regard(*train), "long.tsv:2: ")
+    refused(regard("data", "pairs", "long.tsv", "--context-length", BLOCK), "long.tsv:2: ")
 
 
 def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> None:
@@ -342,14 +284,9 @@ def test_questions_need_a_share_and_a_share_needs_questions(regard: Command) -> 
     refused(regard(*PRETRAIN, *MIXED), "--questions")
 
 
-@pytest.mark.parametrize("wording", ["{name}?", "{", "{0}?", "Where?"])
-def test_a_wording_without_a_place_for_the_subject_is_refused(
-    regard: Command, wording: str
-) -> None:
-    refused(regard(*EVALUATE, "--paraphrase", wording), repr(wording))
-
-
-def test_a_wording_with_unknown_characters_is_refused(regard: Command) -> None:
+def test_a_wording_without_a_place_for_the_subject_is_refused(regard: Command) -> None:
+    for wording in ["{name}?", "{", "{0}?", "Where?"]:
+        refused(regard(*EVALUATE, "--paraphrase", wording), repr(wording))
     refused(regard(*EVALUATE, "--paraphrase", "{} ✈?"), "✈")
 
 
@@ -366,27 +303,19 @@ def test_an_unknown_recipe_is_named(regard: Command, command: Sequence[str], nam
     refused(regard(*command, "--recipe", name), name)
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
+def test_a_bad_setting_is_named(regard: Command) -> None:
+    for setting, says in [
         ("model.layers=2", "model.layers"),
-        ("model.n_layers=0", "model.n_layers"),
-        ("model.n_heads=3", "divisor of d_model"),
         ("model.context_length=7", "model.context_length"),
         ("tokenizer.kind=letters", "allowed: characters, words, byte-pairs"),
         ("data.validation=nan", "data.validation"),
-        ("data.validation=1", "data.validation"),
         ("objective.next_token=inf", "objective.next_token"),
         ("objective.next_token=0", "above 0"),
-        ("training.lr=inf", "training.lr"),
-        ("training.steps=0", "training.steps"),
         ("training.steps=none", "either epochs or steps"),
         ("seed=99999999999999999999", "seed"),
         ("text.tsx", "text.tsx"),
-    ],
-)
-def test_a_bad_setting_is_named(regard: Command, setting: str, says: str) -> None:
-    refused(regard(*PRETRAIN, setting), says)
+    ]:
+        refused(regard(*PRETRAIN, setting), says)
 
 
 @each_once(
@@ -399,9 +328,9 @@ def test_a_bad_seed_is_refused(regard: Command, command: Sequence[str], seed: st
     refused(regard(*command, "--seed", seed), "--seed")
 
 
-@pytest.mark.parametrize("setting", ["model.n_layers=2", "tokenizer.kind=words"])
-def test_finetuning_cannot_change_what_is_made(regard: Command, setting: str) -> None:
-    refused(regard(*FINETUNE, setting), "can't be changed")
+def test_finetuning_cannot_change_what_is_made(regard: Command) -> None:
+    for setting in ("model.n_layers=2", "tokenizer.kind=words"):
+        refused(regard(*FINETUNE, setting), "can't be changed")
 
 
 @pytest.mark.parametrize(
@@ -452,22 +381,17 @@ def test_a_text_shorter_than_the_context_is_trained_with_a_warning(
         assert regard("train", "text", "abc.txt", "--out", "new", *MODEL, *STEPS).code == 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
+def test_a_bad_setting_of_the_world_is_named(regard: Command) -> None:
+    for setting, says in [
         ("people=5", "80..5600"),
-        ("absent=1000000", "0..4600"),
-        ("places=0", "1..100"),
-        ("correlation=2", "0..1"),
         ("nonsense=1", "allowed"),
-        ("seed=-1", "0..4294967295"),
-    ],
-)
-def test_a_bad_setting_of_the_world_is_named(regard: Command, setting: str, says: str) -> None:
-    outcome = regard("world", "--out", "new", setting)
-    refused(
-        outcome, setting.partition("=")[0], says.replace("allowed", "there are: absent, augment")
-    )
+    ]:
+        outcome = regard("world", "--out", "new", setting)
+        refused(
+            outcome,
+            setting.partition("=")[0],
+            says.replace("allowed", "there are: absent, augment"),
+        )
 
 
 # places to write to
@@ -491,11 +415,6 @@ def test_an_out_that_cannot_be_made_is_named(
     (folder / "full").mkdir()
     put(folder / "full", "mine.txt", "mine")
     refused(regard(*command, "--out", out), out)
-
-
-@pytest.mark.parametrize("command", [PRETRAIN, FINETUNE, TRAIN, ("world",)])
-def test_an_out_that_holds_a_run_is_left_alone(regard: Command, command: Sequence[str]) -> None:
-    refused(regard(*command, "--out", "run"), "run: ", "choose another --out")
 
 
 @pytest.mark.parametrize(
@@ -556,9 +475,8 @@ def test_a_file_that_cannot_be_written_is_named_before_the_work(
     assert "accuracy" not in outcome.out
 
 
-@pytest.mark.parametrize("command", [PRETRAIN, TRAIN, ("world",)])
-def test_a_name_too_long_is_the_users_mistake(regard: Command, command: Sequence[str]) -> None:
-    refused(regard(*command, "--out", "x" * 300), "x" * 300)
+def test_a_name_too_long_is_the_users_mistake(regard: Command) -> None:
+    refused(regard("world", "--out", "x" * 300), "x" * 300)
 
 
 def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) -> None:
@@ -569,9 +487,8 @@ def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) ->
 # prompts and sampling
 
 
-@pytest.mark.parametrize(
-    ("prompts", "says"),
-    [
+def test_a_bad_prompt_is_named(regard: Command) -> None:
+    for prompts, says in [
         ([], "no prompt"),
         ([""], "prompt 1: is empty"),
         (["Ada", ""], "prompt 2: is empty"),
@@ -579,10 +496,8 @@ def test_a_report_that_cannot_be_written_is_named(regard: Command, run: Path) ->
         (["Łódź"], "'Ł'"),
         (["Ada", "Ada⁇"], "prompt 2: "),
         (["Ada \udcff"], "prompt 1: "),
-    ],
-)
-def test_a_bad_prompt_is_named(regard: Command, prompts: Sequence[str], says: str) -> None:
-    refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
+    ]:
+        refused(regard("generate", "run", *prompts, "--max-new-tokens", 5), says)
 
 
 @pytest.mark.parametrize("setting", ["tokenizer.unknown=bytes", "tokenizer.unknown=unk"])
@@ -593,12 +508,12 @@ def test_unknown_characters_of_prompts_are_named_once(regard: Command, setting: 
     assert len(warned) == 1
 
 
-@pytest.mark.parametrize("text", ["", "\n", "Ada\n\nMia\n"])
 def test_an_input_without_prompts_is_refused(
-    regard: Command, monkeypatch: pytest.MonkeyPatch, text: str
+    regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    refused(regard("generate", "run", "-", "--max-new-tokens", 5), "prompt")
+    for text in ["", "\n", "Ada\n\nMia\n"]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        refused(regard("generate", "run", "-", "--max-new-tokens", 5), "prompt")
 
 
 def test_an_input_that_is_no_text_is_refused(
@@ -614,46 +529,32 @@ def test_bytes_that_are_no_text_are_refused_by_byte_pairs_too(regard: Command) -
     refused(regard("generate", "new", "Ada \udcff", "--max-new-tokens", 5), "prompt 1: ")
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        ("--temperature", "-1"),
+def test_bad_sampling_is_refused(regard: Command) -> None:
+    for flag, value in [
         ("--temperature", "nan"),
         ("--temperature", "warm"),
         ("--top-k", "0"),
-        ("--top-k", "1.5"),
-        ("--top-p", "0"),
         ("--top-p", "1.1"),
-        ("--top-p", "nan"),
         ("--num-return-sequences", "0"),
         ("--max-new-tokens", "0"),
         ("--precision", "float16"),
         ("--threads", "0"),
-    ],
-)
-def test_bad_sampling_is_refused(regard: Command, flag: str, value: str) -> None:
-    refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
+    ]:
+        refused(regard(*GENERATE, flag, value), flag.removeprefix("--").split("-")[0])
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9")],
-)
-def test_beams_are_not_sampled(regard: Command, flag: str, value: str) -> None:
-    refused(regard(*GENERATE, "--num-beams", 2, flag, value), flag, "--num-beams")
+def test_beams_are_not_sampled(regard: Command) -> None:
+    for flag, value in [("--temperature", "0"), ("--top-k", "3"), ("--top-p", "0.9")]:
+        refused(regard(*GENERATE, "--num-beams", 2, flag, value), flag, "--num-beams")
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [("--length-penalty", "1"), ("--early-stopping", "never")],
-)
-def test_flags_of_beams_need_beams(regard: Command, flag: str, value: str) -> None:
-    refused(regard(*GENERATE, flag, value), flag, "add --num-beams")
+def test_flags_of_beams_need_beams(regard: Command) -> None:
+    for flag, value in [("--length-penalty", "1"), ("--early-stopping", "never")]:
+        refused(regard(*GENERATE, flag, value), flag, "add --num-beams")
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
+def test_bad_beams_are_refused(regard: Command) -> None:
+    for flags, says in [
         (["--num-beams", "0"], "--num-beams"),
         (["--num-beams", "2", "--num-return-sequences", "0"], "--num-return-sequences"),
         (
@@ -662,10 +563,8 @@ def test_flags_of_beams_need_beams(regard: Command, flag: str, value: str) -> No
         ),
         (["--num-beams", "2", "--length-penalty", "nan"], "length penalty"),
         (["--num-beams", "2", "--early-stopping", "soon"], "--early-stopping"),
-    ],
-)
-def test_bad_beams_are_refused(regard: Command, flags: Sequence[str], says: str) -> None:
-    refused(regard(*GENERATE, *flags), says)
+    ]:
+        refused(regard(*GENERATE, *flags), says)
 
 
 def test_more_tokens_than_the_block_holds_are_refused(regard: Command) -> None:
@@ -725,27 +624,20 @@ FILLED: dict[str, tuple[str, ...]] = {
 def test_a_full_disk_is_told_and_no_file_is_half_written(
     regard: Command, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    fill_disk(monkeypatch)
-    outcome = regard(*FILLED[name])
+    """Once there is room, the command works."""
+    with monkeypatch.context() as full:
+        fill_disk(full)
+        outcome = regard(*FILLED[name])
     assert outcome.code == 1
     (line,) = outcome.err.splitlines()
     assert line.startswith("regard: ")
     assert "disk is full" in line
     assert set(outcome.new) <= {"new"}  # the empty folder of a run
     assert not outcome.changed
-
-
-@pytest.mark.parametrize("name", FILLED)
-def test_once_there_is_room_the_command_works(
-    regard: Command, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    with monkeypatch.context() as full:
-        fill_disk(full)
-        assert regard(*FILLED[name]).code == 1
     assert regard(*FILLED[name]).code == 0
 
 
-@pytest.mark.parametrize("after", range(9))
+@pytest.mark.parametrize("after", [0, 3, 6, 8])
 def test_training_goes_on_where_the_full_disk_stopped_it(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
@@ -777,15 +669,7 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (errno.ENOSPC, 1),
-        (errno.EDQUOT, 1),
-        (errno.EIO, 1),
-        (errno.EACCES, 2),
-        (errno.EROFS, 2),
-        (errno.ENOTEMPTY, 2),
-    ],
+    ("number", "code"), [(errno.EDQUOT, 1), (errno.EACCES, 2), (errno.ENOTEMPTY, 2)]
 )
 def test_failures_of_the_system_are_told_in_one_line(
     regard: Command, monkeypatch: pytest.MonkeyPatch, number: int, code: int

@@ -92,17 +92,11 @@ def test_steps_need_tokens(regard: Command) -> None:
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("run", "--out", "new"), "nothing is changed"),
+def test_refusals_are_one_line(regard: Command) -> None:
+    for arguments, says in [
         (("run", "--out", "run", ELU), "exists"),
         (("nowhere", "--out", "new", ELU), "nowhere"),
-        (("run", "--out", "new", "model.d_model=32"), "has shape"),
-        (("run", "--out", "new", "model.attention.kind=linformer"), "causal"),
         (("run", "--out", "new", "model.attention.kind=eluu"), "elu"),
         (("run", "--out", "new", ELU, "--text", "gone.txt"), "gone.txt"),
-    ],
-)
-def test_refusals_are_one_line(regard: Command, arguments: tuple[str, ...], says: str) -> None:
-    refused(regard("convert", *arguments), says)
+    ]:
+        refused(regard("convert", *arguments), says)

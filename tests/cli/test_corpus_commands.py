@@ -47,22 +47,32 @@ def test_longest_spans_are_listed(regard: Command, index: str) -> None:
     assert outcome.out == "        4 × was born in Rome\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ((), {"query": "Mia", "count": 1, "occurrences": [
-            {"path": "text.txt", "line": 3, "before": "", "match": "Mia",
-             "after": " Bell was born in Rome."}]}),
+def test_results_are_written(regard: Command, folder: Path, index: str) -> None:
+    for options, expected in [
+        (
+            (),
+            {
+                "query": "Mia",
+                "count": 1,
+                "occurrences": [
+                    {
+                        "path": "text.txt",
+                        "line": 3,
+                        "before": "",
+                        "match": "Mia",
+                        "after": " Bell was born in Rome.",
+                    }
+                ],
+            },
+        ),
         (("--count",), {"query": "Mia", "count": 1}),
-        (("--longest",), {"query": "Mia", "spans": [
-            {"start": 0, "end": 3, "text": "Mia", "count": 1}]}),
-    ],
-)  # fmt: skip
-def test_results_are_written(
-    regard: Command, folder: Path, index: str, options: tuple[str, ...], expected: object
-) -> None:
-    succeeded(regard("find", index, "Mia", *options, "--json", "x.json"))
-    assert json.loads((folder / "x.json").read_text("utf-8")) == expected
+        (
+            ("--longest",),
+            {"query": "Mia", "spans": [{"start": 0, "end": 3, "text": "Mia", "count": 1}]},
+        ),
+    ]:
+        succeeded(regard("find", index, "Mia", *options, "--json", "x.json"))
+        assert json.loads((folder / "x.json").read_text("utf-8")) == expected
 
 
 def test_any_bytes_are_searched(regard: Command, folder: Path) -> None:
@@ -84,9 +94,9 @@ def test_a_match_is_highlighted_on_a_terminal(
     assert "Mia \x1b[31m\x1b[1mBell\x1b[0m was born" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
+@pytest.mark.usefixtures("index")
+def test_mistakes_are_refused(regard: Command) -> None:
+    for command, says in [
         (("find", "a.index", ""), "TEXT is empty"),
         (("find", "nowhere", "x"), "nowhere: can't be read: No such file"),
         (("find", ".", "x"), ".: can't be read"),
@@ -107,11 +117,8 @@ def test_a_match_is_highlighted_on_a_terminal(
             ("index", "text.txt", "--out", "b", "--documents", "records"),
             "choose lines, paragraphs or files",
         ),
-    ],
-)
-@pytest.mark.usefixtures("index")
-def test_mistakes_are_refused(regard: Command, command: tuple[str, ...], says: str) -> None:
-    refused(regard(*command), says)
+    ]:
+        refused(regard(*command), says)
 
 
 def test_the_index_is_not_overwritten(regard: Command, folder: Path, index: str) -> None:

@@ -77,9 +77,8 @@ def test_key_has_the_results_for_the_students_numbers(regard: Command) -> None:
     assert other.out != key.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_wrong_input_is_told_in_one_line(regard: Command) -> None:
+    for arguments, says in [
         (["new"], "Missing argument 'DIR'"),
         (["new", "new", "--course", "eecs182-disk8"], "did you mean eecs182-disc8?"),
         (["new", "new", "--seed", "-1"], "--seed"),
@@ -91,10 +90,8 @@ def test_key_has_the_results_for_the_students_numbers(regard: Command) -> None:
         (["check", ".", "--results", "nowhere/results.json"], "can't be written"),
         (["key", "nowhere"], "nowhere: no such folder"),
         (["chek", "nowhere"], "did you mean check?"),
-    ],
-)
-def test_wrong_input_is_told_in_one_line(regard: Command, arguments: list[str], says: str) -> None:
-    refused(regard("exercises", *arguments), says)
+    ]:
+        refused(regard("exercises", *arguments), says)
 
 
 def test_an_existing_folder_is_kept(regard: Command, folder: Path) -> None:

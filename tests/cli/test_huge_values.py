@@ -10,9 +10,9 @@ PRETRAIN = ("pretrain", "text.txt", "--out", "new", "--dry-run")
 COPY = ("train", "copy", "--out", "new", "--dry-run")
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
+@pytest.mark.usefixtures("run")
+def test_a_value_beyond_the_machine_is_refused(regard: Command) -> None:
+    for command, says in [
         (
             (*PRETRAIN, "model.context_length=4294967295"),
             "model.context_length: expected an integer <=",
@@ -33,14 +33,8 @@ COPY = ("train", "copy", "--out", "new", "--dry-run")
         (("generate", "run", "Ada", "--threads", "1000000"), "--threads 1,000,000: choose at most"),
         ((*COPY[:-1], "--threads", "1000000"), "--threads 1,000,000: choose at most"),
         (("compare", "copy", "--threads", "1000000", "--dry-run"), "threads 1,000,000: choose"),
-    ],
-    ids=lambda part: part[-1] if isinstance(part, tuple) else None,
-)
-@pytest.mark.usefixtures("run")
-def test_a_value_beyond_the_machine_is_refused(
-    command: tuple[str, ...], says: str, regard: Command
-) -> None:
-    refused(regard(*command), says)
+    ]:
+        refused(regard(*command), says)
 
 
 def test_where_the_memory_is_unknown_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,8 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
     assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_wrong_wishes_are_refused(regard: Command) -> None:
+    for flags, message in [
         (("--layers", "9"), "layers of self-attention, numbered from 0, not 9"),
         (("--layers", "3-1"), "--layers 3-1: is not a list of numbers"),
         (("--heads", "2-x"), "--heads 2-x: is not a list of numbers"),
@@ -64,10 +63,8 @@ def test_a_picture_is_drawn(regard: Command, folder: Path) -> None:
         (("",), "a text is empty"),
         (("--compare-text", OTHER, "--word", "zebra"), "the word “zebra” isn't in"),
         (("--word", "born"), "--word born: needs two panels"),
-    ],
-)
-def test_wrong_wishes_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
-    refused(regard("look", "run", TEXT, *flags), message)
+    ]:
+        refused(regard("look", "run", TEXT, *flags), message)
 
 
 def test_unknown_text_is_refused_with_some_of_the_tokens(regard: Command) -> None:
@@ -102,9 +99,8 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
     assert all(head["gradient"] > 0 for head in both)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_wrong_measures_are_refused(regard: Command) -> None:
+    for flags, message in [
         (("--random", "4000"), "--random 4000: the sequence occurs twice"),
         (("--gradients",), "--gradients: needs TEXTS"),
         (
@@ -112,7 +108,5 @@ def test_a_random_text_is_read_twice(regard: Command, folder: Path) -> None:
             "x.bmp: this format can't be written; choose a name with .png or .svg",
         ),
         (("--out", "nowhere/x.png"), "can't be written"),
-    ],
-)
-def test_wrong_measures_are_refused(flags: tuple[str, ...], message: str, regard: Command) -> None:
-    refused(regard("head-scores", "run", *flags), message)
+    ]:
+        refused(regard("head-scores", "run", *flags), message)

@@ -9,16 +9,15 @@ import regard as package
 from tiny import Command, refused, succeeded
 
 
-@pytest.mark.parametrize("group", ["", "study", "attention", "exercises"])
-def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) -> None:
-    bare = succeeded(regard(*group.split()))
-    assert bare.out == succeeded(regard(*group.split(), "--help")).out
-    assert "Commands:" in bare.out
+def test_a_group_without_a_command_prints_its_help(regard: Command) -> None:
+    for group in ["", "study", "attention", "exercises"]:
+        bare = succeeded(regard(*group.split()))
+        assert bare.out == succeeded(regard(*group.split(), "--help")).out
+        assert "Commands:" in bare.out
 
 
-@pytest.mark.parametrize(
-    ("command", "nearest"),
-    [
+def test_an_unknown_name_suggests_the_nearest(regard: Command) -> None:
+    for command, nearest in [
         ("trian", "train"),
         ("study lits", "list"),
         ("train tagginng --out new", "tagging"),
@@ -32,19 +31,15 @@ def test_a_group_without_a_command_prints_its_help(regard: Command, group: str) 
         ("study run averging", "averaging"),
         ("book --out new --only jhu-hw6", "jhu-hw5"),
         ("birthplaces --data . --arm pretraind", "pretrained"),
-    ],
-)
-def test_an_unknown_name_suggests_the_nearest(regard: Command, command: str, nearest: str) -> None:
-    outcome = regard(*command.split())
-    refused(outcome, "id you mean")
-    assert nearest in outcome.err[outcome.err.index("id you mean") :]
+    ]:
+        outcome = regard(*command.split())
+        refused(outcome, "id you mean")
+        assert nearest in outcome.err[outcome.err.index("id you mean") :]
 
 
-@pytest.mark.parametrize("command", ["info rum", "evaluate rum pairs.tsv", "look rum text"])
-def test_a_run_that_is_not_there_suggests_the_nearest(
-    regard: Command, run: Path, command: str
-) -> None:
-    refused(regard(*command.split()), "rum: is not a run folder", f"did you mean {run.name}?")
+def test_a_run_that_is_not_there_suggests_the_nearest(regard: Command, run: Path) -> None:
+    for command in ["info rum", "evaluate rum pairs.tsv", "look rum text"]:
+        refused(regard(*command.split()), "rum: is not a run folder", f"did you mean {run.name}?")
 
 
 def test_a_name_that_is_not_near_lists_the_runs_there(

@@ -65,19 +65,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["zyxw unknown words", "□ and ⁇", "😀", "word " * 200_000, "\0", "a\u2028b", "<unknown>"],
-)
-def test_no_row_loses_the_answers_of_others(run: Path, tmp_path: Path, text: str) -> None:
-    lines = [json.dumps({"review": one, "stars": "5"}) for one in ("good food", text, "bad food")]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
-    score = evaluate(load(run), tmp_path / "a.jsonl")
-    assert isinstance(score, TaskScore)
-    assert len(score.predictions) == 3
-    (tmp_path / "b.jsonl").write_text("\n".join([lines[0], lines[2]]), "utf-8")
-    alone = evaluate(load(run), tmp_path / "b.jsonl")
-    assert [score.answered[0], score.answered[2]] == alone.answered
+def test_no_row_loses_the_answers_of_others(run: Path, tmp_path: Path) -> None:
+    for text in [
+        "zyxw unknown words",
+        "□ and ⁇",
+        "😀",
+        "word " * 200_000,
+        "\0",
+        "a\u2028b",
+        "<unknown>",
+    ]:
+        lines = [
+            json.dumps({"review": one, "stars": "5"}) for one in ("good food", text, "bad food")
+        ]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
+        score = evaluate(load(run), tmp_path / "a.jsonl")
+        assert isinstance(score, TaskScore)
+        assert len(score.predictions) == 3
+        (tmp_path / "b.jsonl").write_text("\n".join([lines[0], lines[2]]), "utf-8")
+        alone = evaluate(load(run), tmp_path / "b.jsonl")
+        assert [score.answered[0], score.answered[2]] == alone.answered
 
 
 def test_a_bad_row_stops_before_the_first_answer_or_is_skipped(
@@ -174,23 +181,18 @@ def test_a_test_table_is_for_tables(regard: Command, tmp_path: Path) -> None:
     assert "train casing: --test is for a task trained on a file" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("task", "option", "tasks"),
-    [
+def test_options_of_other_tasks_are_refused(regard: Command, tmp_path: Path) -> None:
+    for task, option, tasks in [
         ("classification", ("--documents", "lines"), "(text)"),
         ("copy", ("--text", "review"), "(text, casing, "),
         ("text", ("--label", "stars"), "(casing, "),
         ("questions", ("--no-header",), "(casing, "),
         ("copy", ("--skip-bad",), "(text, casing, "),
-    ],
-)
-def test_options_of_other_tasks_are_refused(
-    regard: Command, tmp_path: Path, task: str, option: tuple[str, ...], tasks: str
-) -> None:
-    refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
-    assert refused.code == 2
-    name = option[0].replace("--no-", "--")
-    assert f"train {task}: {name} is for other tasks {tasks}" in refused.err
+    ]:
+        refused = regard("train", task, *option, "--out", str(tmp_path / "new"))
+        assert refused.code == 2
+        name = option[0].replace("--no-", "--")
+        assert f"train {task}: {name} is for other tasks {tasks}" in refused.err
 
 
 def test_options_of_a_table_need_a_file(regard: Command, tmp_path: Path) -> None:

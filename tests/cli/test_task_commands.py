@@ -168,7 +168,7 @@ def test_any_text_makes_examples_of_casing(regard: Command, folder: Path) -> Non
     assert len((folder / "answers.txt").read_text("utf-8").splitlines()) == 4
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder-decoder", "encoder, classification"])
+@pytest.mark.parametrize("family", ["decoder", "encoder, classification"])
 def test_long_texts_are_told_in_training_and_in_evaluation(
     regard: Command, folder: Path, family: str
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_task_takes_the_tokenizer_of_a_run(regard: Command, folder: Path) -> N
 # what it writes
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder-decoder", "rnn-encoder-decoder"])
+@pytest.mark.parametrize("family", ["decoder", "rnn-encoder-decoder"])
 def test_a_trained_run_answers_prompts(regard: Command, folder: Path, family: str) -> None:
     write_lines(folder / "mine.tsv", *TRANSLATED)
     train(regard, "translation", "mine.tsv", family=family)

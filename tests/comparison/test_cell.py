@@ -9,6 +9,7 @@ import pytest
 import torch
 from msgspec import structs
 
+from killed import Killed
 from regard.comparison import cell as cells
 from regard.comparison.cell import run_cell, state_bytes
 from regard.comparison.folder import (
@@ -111,11 +112,7 @@ def test_a_failed_cell_is_tried_again(whole: Path, tmp_path: Path) -> None:
     assert (again.state, again.validation, again.test) == ("finished", first.validation, first.test)
 
 
-class Killed(BaseException):
-    """Takes the place of a kill."""
-
-
-@pytest.mark.parametrize("write", range(1, 12))
+@pytest.mark.parametrize("write", [1, 2, 4, 7, 11])
 def test_a_cell_stopped_at_any_write_ends_as_the_uninterrupted_one(
     write: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,11 +109,11 @@ def test_what_reads_its_prompts_writes_from_the_beginning(family: str) -> None:
     assert asked.text(2, run.tokenizer.encode("ab c"), None) == "ab c"
 
 
-@pytest.mark.parametrize("family", LABELING | EMBEDDING)
-def test_what_gives_no_tokens_writes_nothing(family: str) -> None:
-    with pytest.raises(UserError, match="this needs a causal language model") as error:
-        encode_prompts(answering(family), PROMPTS, CPU.device)
-    assert "\n" not in str(error.value)
+def test_what_gives_no_tokens_writes_nothing() -> None:
+    for family in LABELING | EMBEDDING:
+        with pytest.raises(UserError, match="this needs a causal language model") as error:
+            encode_prompts(answering(family), PROMPTS, CPU.device)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -247,14 +247,7 @@ def test_a_beam_is_as_probable_as_the_model_says(family: str) -> None:
             assert beam.score == pytest.approx(-float(loss) / target.shape[1] ** 0.5, rel=1e-9)
 
 
-@pytest.mark.parametrize("family", READING)
-def test_one_beam_is_the_greedy_answer(family: str) -> None:
-    run = reading(family)
-    found = api.beam_search(run, PROMPTS, num_beams=1, early_stopping=True)
-    assert [best.text for (best,) in found] == api.generate(run, PROMPTS)
-
-
-@pytest.mark.parametrize("beams", [0, -1])
-def test_fewer_beams_than_one_are_refused(beams: int) -> None:
-    with pytest.raises(UserError, match="beams must be ≥ 1"):
-        api.beam_search(reading("encoder-decoder"), PROMPTS, num_beams=beams)
+def test_fewer_beams_than_one_are_refused() -> None:
+    for beams in [0, -1]:
+        with pytest.raises(UserError, match="beams must be ≥ 1"):
+            api.beam_search(reading("encoder-decoder"), PROMPTS, num_beams=beams)

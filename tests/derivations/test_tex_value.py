@@ -195,9 +195,6 @@ def test_what_cannot_be_read_is_said(tex: str) -> None:
         dict(tex_values(tex, SCOPE))
 
 
-each_derivation = pytest.mark.parametrize("derivation", DERIVATIONS.values(), ids=DERIVATIONS)
-
-
 @cache
 def draws(derivation: Derivation) -> tuple[Draw, ...]:
     return tuple(map(derivation.drawn, range(3)))
@@ -212,26 +209,26 @@ def test_few_lines_are_outside() -> None:
     assert sum(len(outside(derivation)) for derivation in DERIVATIONS.values()) <= 20
 
 
-@each_derivation
-def test_a_line_has_a_value_by_code_where_its_tex_cannot_be_read(derivation: Derivation) -> None:
-    drawn = draws(derivation)[0]
-    by_code = [step.tex for step in derivation.steps if step.value is not None]
-    assert by_code == [derivation.steps[place].tex for place in sorted(outside(derivation))]
-    for tex in by_code:
-        with pytest.raises(Unsupported):
-            drawn.read(tex)
+def test_a_line_has_a_value_by_code_where_its_tex_cannot_be_read() -> None:
+    for derivation in DERIVATIONS.values():
+        drawn = draws(derivation)[0]
+        by_code = [step.tex for step in derivation.steps if step.value is not None]
+        assert by_code == [derivation.steps[place].tex for place in sorted(outside(derivation))]
+        for tex in by_code:
+            with pytest.raises(Unsupported):
+                drawn.read(tex)
 
 
-@each_derivation
-def test_a_left_side_is_read_or_a_new_name(derivation: Derivation) -> None:
-    drawn = draws(derivation)[0]
-    named = []
-    for side in filter(None, (left_side(step.tex) for step in derivation.steps)):
-        try:
-            drawn.read(side)
-        except Unsupported:
-            named.append(side)
-    assert tuple(named) == NAMED.get(derivation.name, ())
+def test_a_left_side_is_read_or_a_new_name() -> None:
+    for derivation in DERIVATIONS.values():
+        drawn = draws(derivation)[0]
+        named = []
+        for side in filter(None, (left_side(step.tex) for step in derivation.steps)):
+            try:
+                drawn.read(side)
+            except Unsupported:
+                named.append(side)
+        assert tuple(named) == NAMED.get(derivation.name, ())
 
 
 def flips(tex: str) -> Iterator[str]:

@@ -57,15 +57,17 @@ def test_patterns_of_the_shell_are_quoted() -> None:
         assert not re.search(r"[*?\[]", bare), line
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_command_has_its_options_and_settings(line: str) -> None:
-    command, given = parse(line)
-    settings = settings_of(given)
-    if command in (pretrain, finetune, train):
-        usual = {pretrain: "default", finetune: "finetune"}.get(command) or given["task"]
-        find_recipe(given.get("recipe") or usual, settings)
-    elif command is compare and given.get("over"):
-        axes = {name: given.get(name) for name in ("over", "tune", "recipe")}
-        grid = change_grid(None, given["source"], settings, {k: v for k, v in axes.items() if v})
-        _, refused = expand(base_recipe(grid), axes_of(grid), grid.options)
-        assert not refused
+def test_a_command_has_its_options_and_settings() -> None:
+    for line in LINES:
+        command, given = parse(line)
+        settings = settings_of(given)
+        if command in (pretrain, finetune, train):
+            usual = {pretrain: "default", finetune: "finetune"}.get(command) or given["task"]
+            find_recipe(given.get("recipe") or usual, settings)
+        elif command is compare and given.get("over"):
+            axes = {name: given.get(name) for name in ("over", "tune", "recipe")}
+            grid = change_grid(
+                None, given["source"], settings, {k: v for k, v in axes.items() if v}
+            )
+            _, refused = expand(base_recipe(grid), axes_of(grid), grid.options)
+            assert not refused

@@ -1,6 +1,7 @@
 """Effects: patching is the plain loop, attribution its estimate, and planted circuits are found."""
 
 import json
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tiny_edited import BODIES, OTHER, TEXT, decoder_layer, family_run, mechanis
 
 METRIC = edits.logit_difference("Rome", "Oslo")
 ROUNDING = 1e-9
+KINDS = ("layers", "heads", "residual", "tokens")
 PREDICTORS = [
     name for name in BODIES if "both ways" not in name and name.partition(",")[0] != "encoder"
 ]
@@ -45,8 +47,13 @@ def metric(run: Run, text: str, edit: Edit | Edits | None = None) -> float:
     return float(logits[right] - logits[wrong])
 
 
-@pytest.mark.parametrize("kind", ["layers", "heads", "residual", "tokens"])
-@pytest.mark.parametrize("family", PREDICTORS)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        *product(["decoder", "decoder, hybrid"], KINDS),
+        *zip(PREDICTORS, cycle(KINDS), strict=False),
+    ],
+)
 def test_patching_is_the_plain_loop(family: str, kind: str) -> None:
     """Each cell is one site set to its clean value; all are rows of one batch."""
     run = family_run(family)
@@ -167,13 +174,13 @@ ERRORS: list[tuple[Given, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), ERRORS)
-def test_wrong_input_is_refused(given: Given, message: str) -> None:
-    run = mechanism_run("softmax")
-    settings: Given = {"clean": TEXT, "corrupt": OTHER, "metric": METRIC} | given
-    with pytest.raises(UserError, match=message) as caught:
-        effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
-    assert "\n" not in str(caught.value)
+def test_wrong_input_is_refused() -> None:
+    for given, message in ERRORS:
+        run = mechanism_run("softmax")
+        settings: Given = {"clean": TEXT, "corrupt": OTHER, "metric": METRIC} | given
+        with pytest.raises(UserError, match=message) as caught:
+            effects(run, settings.pop("clean"), settings.pop("corrupt"), **settings)
+        assert "\n" not in str(caught.value)
 
 
 # The command
@@ -230,9 +237,8 @@ def test_the_command_of_paths_writes_a_page_and_a_file(regard: Any, run: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
+def test_the_command_refuses_wrong_input(regard: Any, run: Path) -> None:
+    cases: list[tuple[str | None, list[Any], str]] = [
         ("", [], "has no header; begin with the columns clean"),
         ("clean\tcorrupt\tright\n", [], "has no column wrong"),
         (HEADER, [], "has no row"),
@@ -243,15 +249,12 @@ def test_the_command_of_paths_writes_a_page_and_a_file(regard: Any, run: Path) -
         (None, ["--by", ""], "by empty: there are patching"),
         (None, ["--out", "x.txt"], "choose a name with .html\n"),
         (None, ["--sites", "tokens", "--controls", 2], "for sites = heads"),
-    ],
-)
-def test_the_command_refuses_wrong_input(
-    regard: Any, run: Path, content: str | None, options: list[Any], message: str
-) -> None:
-    path = write_pairs(run.parent)
-    if content is not None:
-        path.write_text(content)
-    done = regard("effects", run, path, *options)
-    assert done.code == 2
-    assert message in done.err
-    assert not done.new
+    ]
+    for content, options, message in cases:
+        path = write_pairs(run.parent)
+        if content is not None:
+            path.write_text(content)
+        done = regard("effects", run, path, *options)
+        assert done.code == 2
+        assert message in done.err
+        assert not done.new

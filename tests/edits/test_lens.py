@@ -216,11 +216,11 @@ REFUSED: list[tuple[Made, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("made", "kind", "message"), REFUSED)
-def test_what_has_no_lens_is_refused(made: Made, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message) as caught:
-        lens(made(), TEXT)
-    assert "\n" not in str(caught.value)
+def test_what_has_no_lens_is_refused() -> None:
+    for made, kind, message in REFUSED:
+        with pytest.raises(kind, match=message) as caught:
+            lens(made(), TEXT)
+        assert "\n" not in str(caught.value)
 
 
 def test_the_package_has_it() -> None:

@@ -134,21 +134,19 @@ def by_hand(run: Run, question: Example) -> Prediction:
 
 
 @pytest.mark.parametrize("family", WRITING)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_an_answer_is_the_likeliest_token_again_and_again(family: str, seed: int) -> None:
-    run = answering(family, f"seed={seed}")
+def test_an_answer_is_the_likeliest_token_again_and_again(family: str) -> None:
+    run = answering(family)
     assert_same(answers(run, MINE), [by_hand(run, question) for question in MINE])
 
 
 @pytest.mark.parametrize("family", WRITING | LABELING)
-@pytest.mark.parametrize("batch", [1, 2, 5])
 def test_an_answer_depends_on_its_question_alone(
-    family: str, batch: int, monkeypatch: pytest.MonkeyPatch
+    family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # BUG: beside a longer question, an answer was cut off before its own block was full.
     run = answering(family)
     whole = answers(run, MINE)
-    monkeypatch.setattr(tasks, "BATCH", batch)
+    monkeypatch.setattr(tasks, "BATCH", 2)
     assert_same(answers(run, MINE), whole)
     assert_same(answers(run, MINE[::-1]), whole[::-1])
 
@@ -224,13 +222,10 @@ def test_each_word_has_the_likeliest_tag_of_its_last_token(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", TAGGING)
-@pytest.mark.parametrize("batch", [1, 3])
-def test_tags_depend_on_their_text_alone(
-    family: str, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tags_depend_on_their_text_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tagging(family)
     whole = answers(run, TAGS)
-    monkeypatch.setattr(tasks, "BATCH", batch)
+    monkeypatch.setattr(tasks, "BATCH", 3)
     assert_same(answers(run, TAGS[::-1]), whole[::-1])
 
 
@@ -292,11 +287,11 @@ def test_a_task_is_scored_on_examples_of_its_own_beside_its_baselines(
     assert score_task(run, CPU) == found
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_score_has_a_bound(task: str) -> None:
-    names = score_names(TASKS[task])
-    assert names
-    assert set(names) <= HIGHEST.keys()
+def test_every_score_has_a_bound() -> None:
+    for task in TASKS:
+        names = score_names(TASKS[task])
+        assert names
+        assert set(names) <= HIGHEST.keys()
 
 
 def test_answers_are_scored_by_their_task() -> None:

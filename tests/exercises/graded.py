@@ -44,6 +44,6 @@ def run(job: Job) -> Answers:
         torch.set_default_dtype(torch.float32)  # the notebooks' first cell changes it
 
 
-def graded(exercise: Exercise, source: str, seed: int = SEED) -> Grade:
+def graded(exercise: Exercise, source: str) -> Grade:
     """Grade a cell without a process of its own."""
-    return grade(exercise, [("imports", IMPORTS), ("its cell", source)], run, seed)
+    return grade(exercise, [("imports", IMPORTS), ("its cell", source)], run, SEED)

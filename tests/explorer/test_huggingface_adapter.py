@@ -187,11 +187,9 @@ def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize(
-    "name", ["nowhere", "no/such/folder", "someone/some-model", "~nobody/x", ""]
-)
-def test_a_name_that_is_nowhere_is_refused(name: str) -> None:
-    assert "hf:" + name in refusal(name)
+def test_a_name_that_is_nowhere_is_refused() -> None:
+    for name in ["nowhere", "no/such/folder", "someone/some-model", "~nobody/x", ""]:
+        assert "hf:" + name in refusal(name)
 
 
 def test_without_the_package_the_way_to_get_it_is_told(

@@ -1,16 +1,15 @@
 """Captured attention: what the layers applied, and never a picture of anything else."""
 
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Bias, Mask, RelativeVectors, Softmax, reference
+from regard.attention import Mask, Softmax, reference
 from regard.attention.config import SoftmaxConfig
 from regard.attention.differential import Differential
-from regard.attention.gates import NO_GATES, Gates
 from regard.explorer.intercept import MismatchError, capture_attention, make_record
 from regard.models.builders import LanguageModel, make_model
 from regard.models.config import DecoderConfig, ModelConfig, RecurrentEncoderDecoderConfig
@@ -37,12 +36,11 @@ def take_path(patch: pytest.MonkeyPatch, *, eager: bool) -> None:
 
 @DTYPES
 @BOTH_PATHS
-@ALL_VARIANTS
 def test_each_layer_is_captured_with_causal_rows_that_sum_to_one(
-    variant: str, eager: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    eager: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_path(monkeypatch, eager=eager)
-    captured = capture_attention(tiny_model(dtype=dtype, **VARIANTS[variant]), IDS)
+    captured = capture_attention(tiny_model(dtype=dtype), IDS)
     assert [layer.layer for layer in captured] == [
         f"body.layers.{i}.self_attention.attention" for i in range(2)
     ]
@@ -83,65 +81,30 @@ def test_looking_changes_nothing() -> None:
 
 # Planted errors
 
-AnyBias: TypeAlias = Bias | RelativeVectors
-
 
 class ForgetsMask(Softmax):
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-        gates: Gates = NO_GATES,
-    ) -> Tensor:
-        del mask
-        return super().weights(query, key, bias=bias)
+    def weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+        return super().weights(query, key, **options | {"mask": None})
 
 
 class ForgetsScale(Softmax):
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-        gates: Gates = NO_GATES,
-    ) -> Tensor:
-        return super().weights(query * query.shape[-1] ** 0.5, key, mask=mask, bias=bias)
+    def weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+        return super().weights(query * query.shape[-1] ** 0.5, key, **options)
 
 
 class MixesHeads(Softmax):
     """Pairs query heads with key heads round robin instead of consecutively."""
 
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-        gates: Gates = NO_GATES,
-    ) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
         repeated = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)
-        return super().weights(query, repeated, mask=mask, bias=bias)
+        return super().weights(query, repeated, **options)
 
 
 class GivesNothing(Softmax):
     """Its weights aren't numbers."""
 
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Mask | None = None,
-        bias: AnyBias | None = None,
-        gates: Gates = NO_GATES,
-    ) -> Tensor:
-        return torch.full_like(super().weights(query, key, mask=mask, bias=bias), float("nan"))
+    def weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+        return torch.full_like(super().weights(query, key, **options), float("nan"))
 
 
 def with_mechanism(model: LanguageModel, mechanism: Softmax) -> LanguageModel:
@@ -154,9 +117,9 @@ def with_mechanism(model: LanguageModel, mechanism: Softmax) -> LanguageModel:
 @pytest.mark.parametrize(
     ("planted", "dtype"),
     [
-        *product([ForgetsMask, MixesHeads], [torch.float32, torch.float64, torch.bfloat16]),
+        *product([ForgetsMask, MixesHeads], [torch.float32, torch.bfloat16]),
         # Sharp scores in bfloat16 are rounded by about as much as the scale changes here.
-        *product([ForgetsScale], [torch.float32, torch.float64]),
+        (ForgetsScale, torch.float32),
     ],
     ids=str,
 )
@@ -219,8 +182,8 @@ class Bare(nn.Module):
 
 
 @DTYPES
-@pytest.mark.parametrize("keys", [64, 100, 300])
-@pytest.mark.parametrize("sharpness", [0.0, 1.0, 5.0, 20.0, 80.0])
+@pytest.mark.parametrize("keys", [64, 300])
+@pytest.mark.parametrize("sharpness", [0.0, 5.0, 80.0])
 def test_a_true_picture_is_not_refused_whether_attention_is_blunt_or_sharp(
     sharpness: float, keys: int, dtype: torch.dtype
 ) -> None:

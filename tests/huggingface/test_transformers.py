@@ -105,8 +105,9 @@ def test_a_causal_run_has_the_same_logits_with_padding_on_either_side(
             torch.testing.assert_close(right_out[row, : len(prompt)], own, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", CAUSAL)
-@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(
+    ("case", "use_cache"), [*((case, True) for case in CAUSAL), ("learned", False)]
+)
 def test_greedy_generation_of_left_padded_prompts_equals_ours(
     tmp_path: Path, case: str, use_cache: bool
 ) -> None:
@@ -421,29 +422,31 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
 def test_options_that_a_run_lacks_are_refused_before_transformers_reads_them(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = saved(tmp_path / "run")
     model: Any = AutoModelForCausalLM.from_pretrained(run.path)
+    plain = model.generation_config
 
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("transformers reads the options")
 
     monkeypatch.setattr(GenerationMixin, "generate", read)
-    ids, options = torch.tensor([[3, 4]]), REFUSED[name]
-    says = rf"generate: ({'|'.join(options)})=.* isn't supported for a run; leave it out$"
-    with pytest.raises(UserError, match=says):
-        model.generate(ids, trust_remote_code=True, **options)
-    config = GenerationConfig()
-    config.update(**options)
-    if name in vars(config):
+    ids = torch.tensor([[3, 4]])
+    for name, options in REFUSED.items():
+        says = rf"generate: ({'|'.join(options)})=.* isn't supported for a run; leave it out$"
         with pytest.raises(UserError, match=says):
-            model.generate(ids, config)
-        model.generation_config = config
-        with pytest.raises(UserError, match=says):
-            model.generate(ids)
+            model.generate(ids, trust_remote_code=True, **options)
+        config = GenerationConfig()
+        config.update(**options)
+        if name in vars(config):
+            with pytest.raises(UserError, match=says):
+                model.generate(ids, config)
+            model.generation_config = config
+            with pytest.raises(UserError, match=says):
+                model.generate(ids)
+            model.generation_config = plain
 
 
 def test_options_of_sequence_to_sequence_runs_are_refused(tmp_path: Path) -> None:

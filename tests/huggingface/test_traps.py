@@ -73,32 +73,29 @@ SCALINGS: dict[str, tuple[dict[str, Any], RotaryScalingConfig]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_old_and_new_fields_of_rotary_positions_are_the_same(kind: str) -> None:
-    fields, scaling = SCALINGS[kind]
-    expected = RotaryConfig(base=500.0, scaling=scaling)
-    eras: list[dict[str, Any]] = [
-        {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **fields}},
-        {"rope_theta": 500.0, "rope_scaling": {"rope_type": kind, **fields}},
-        {"rope_theta": 500.0, "rope_scaling": {"type": kind, **fields}},
-    ]
-    for era in eras:
-        config = decoder_config("llama", **era)
-        assert config.positions == expected
-        assert config.context_length == (32 if kind == "dynamic" else 16)
+def test_old_and_new_fields_of_rotary_positions_are_the_same() -> None:
+    for kind in SCALINGS:
+        fields, scaling = SCALINGS[kind]
+        expected = RotaryConfig(base=500.0, scaling=scaling)
+        eras: list[dict[str, Any]] = [
+            {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **fields}},
+            {"rope_theta": 500.0, "rope_scaling": {"rope_type": kind, **fields}},
+            {"rope_theta": 500.0, "rope_scaling": {"type": kind, **fields}},
+        ]
+        for era in eras:
+            config = decoder_config("llama", **era)
+            assert config.positions == expected
+            assert config.context_length == (32 if kind == "dynamic" else 16)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_old_and_new_fields_of_gpt_neox_are_the_same() -> None:
+    cases: list[dict[str, Any]] = [
         {"rotary_pct": 0.5, "rotary_emb_base": 500},
         {"rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 500.0}},
         {"rotary_emb_base": 500, "rotary_pct": 0.5, "rope_scaling": None},
-    ],
-    ids=str,
-)
-def test_old_and_new_fields_of_gpt_neox_are_the_same(fields: dict[str, Any]) -> None:
-    assert decoder_config("gpt_neox", **fields).positions == RotaryConfig(base=500.0, dim=2)
+    ]
+    for fields in cases:
+        assert decoder_config("gpt_neox", **fields).positions == RotaryConfig(base=500.0, dim=2)
 
 
 def test_a_quarter_of_a_head_is_rotated_where_gpt_neox_does_not_say() -> None:
@@ -111,9 +108,8 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
     assert decoder_config("llama", rope_scaling=None).positions == RotaryConfig()
 
 
-@pytest.mark.parametrize(
-    ("family", "fields", "says"),
-    [
+def test_what_is_unsupported_is_refused_by_field_and_value() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type = 'yarn'"),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
@@ -122,30 +118,23 @@ def test_the_base_is_10_000_where_llama_does_not_say() -> None:
         ("llama", {"hidden_size": "16"}, "config.json"),
         ("mistral", {"num_key_value_heads": 3}, "n_kv_heads = 3 doesn't divide n_heads = 4"),
         ("gpt_neox", {"quantization_config": {"bits": 4}}, "quantization_config = "),
-    ],
-)
-def test_what_is_unsupported_is_refused_by_field_and_value(
-    family: str, fields: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(UserError, match=re.escape(says)) as refused:
-        decoder_config(family, **fields)
-    assert "\n" not in str(refused.value)
+    ]
+    for family, fields, says in cases:
+        with pytest.raises(UserError, match=re.escape(says)) as refused:
+            decoder_config(family, **fields)
+        assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("family", "fields", "says"),
-    [
+def test_other_families_refuse_by_field_and_value_too() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj = 'gated-mish'"),
         ("bart", {"normalize_before": True}, "normalize_before = True"),
         ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type = "),
         ("distilbert", {"activation": "relu"}, "activation = 'relu'"),
-    ],
-)
-def test_other_families_refuse_by_field_and_value_too(
-    family: str, fields: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(UserError, match=re.escape(says)):
-        FAMILIES[family].read_config({"model_type": family, **SIZES[family], **fields})
+    ]
+    for family, fields, says in cases:
+        with pytest.raises(UserError, match=re.escape(says)):
+            FAMILIES[family].read_config({"model_type": family, **SIZES[family], **fields})
 
 
 # Windows

@@ -29,8 +29,10 @@ BERTS: dict[str, dict[str, Any]] = {
     "scores of their own": {"tie_word_embeddings": False, "layer_norm_eps": 0.1},
 }
 # A hidden state is a few dozen roundings away from its inputs, in either implementation.
-PRECISIONS = pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str
+IMPLEMENTATIONS = pytest.mark.parametrize(
+    ("attention", "dtype", "tolerance"),
+    [("sdpa", torch.float32, 1e-5), ("eager", torch.float64, 1e-10)],
+    ids=str,
 )
 LENGTHS = torch.tensor([BLOCK, 1, 7, 12])
 REAL = torch.arange(BLOCK) < LENGTHS[:, None]
@@ -61,8 +63,7 @@ def assert_same(found: list[Tensor], expected: Any, tolerance: float) -> None:
         assert float(difference) <= tolerance * max(1.0, float(other[REAL].abs().max()))
 
 
-@PRECISIONS
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@IMPLEMENTATIONS
 @pytest.mark.parametrize("variant", GPT2S)
 @torch.no_grad()
 def test_a_decoder_is_gpt_2(
@@ -74,8 +75,7 @@ def test_a_decoder_is_gpt_2(
     assert_same(states_of(model, text), expected, tolerance)
 
 
-@PRECISIONS
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@IMPLEMENTATIONS
 @pytest.mark.parametrize("variant", BERTS)
 @torch.no_grad()
 def test_an_encoder_is_bert(

@@ -58,17 +58,25 @@ def by_definition(model: Model, batch: Batch) -> Tensor:
 
 def gradients_of(model: Model, loss: Tensor) -> Tensor:
     """Of all parameters, in one row."""
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
-    return torch.cat([gradient.flatten() for gradient in gradients])
+    return in_one_row(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def in_one_row(tensors: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 @EVERY_MODEL
 def test_a_loss_and_its_gradients_are_those_of_the_formula(name: str) -> None:
+    """And every parameter has a gradient."""
     model = tiny(*MODELS[name])
     batch = tiny_batch(model)
     loss, expected = model.loss(batch), by_definition(model, batch)
     assert close(loss.detach(), expected.detach())
-    assert close(gradients_of(model, loss), gradients_of(model, expected))
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    assert close(in_one_row(found), gradients_of(model, expected))
+    for (parameter, _), gradient in zip(model.named_parameters(), found, strict=True):
+        assert bool(gradient.any()), parameter
+        assert bool(gradient.isfinite().all()), parameter
 
 
 @EVERY_MODEL
@@ -109,18 +117,18 @@ def test_a_model_meets_few_shapes() -> None:
     assert len(seen["head"]) <= 12
 
 
-@EVERY_MODEL
 @torch.no_grad()
-def test_losses_of_parts_add_up(name: str) -> None:
-    model = tiny(*MODELS[name])
-    batch = tiny_batch(model)
-    whole = model.loss(batch)
-    for parts in PARTS:
-        split = batch.split(parts)
-        assert len(split) == (1 if batch.in_batch_negatives else min(parts, 5))
-        assert sum(part.n_targets for part in split) == batch.n_targets
-        assert sum(part.positions for part in split) <= batch.positions
-        assert close(torch.stack([model.loss(part) for part in split]).sum(), whole)
+def test_losses_of_parts_add_up() -> None:
+    for name, family in MODELS.items():
+        model = tiny(*family)
+        batch = tiny_batch(model)
+        whole = model.loss(batch)
+        for parts in PARTS:
+            split = batch.split(parts)
+            assert len(split) == (1 if batch.in_batch_negatives else min(parts, 5))
+            assert sum(part.n_targets for part in split) == batch.n_targets
+            assert sum(part.positions for part in split) <= batch.positions
+            assert close(torch.stack([model.loss(part) for part in split]).sum(), whole), name
 
 
 @torch.no_grad()
@@ -144,40 +152,30 @@ def paired(batch: Batch) -> Batch:
     return Batch(inputs, batch.labels)
 
 
-@pytest.mark.parametrize("parts", PARTS)
 @torch.no_grad()
-def test_token_types_reach_the_body_whole_and_in_parts(parts: int) -> None:
-    model = tiny(*MODELS["encoder: classification"])
-    batch = tiny_batch(model)
-    pair = paired(batch)
-    whole = model.loss(pair)
-    assert close(whole, by_definition(model, pair))
-    assert not close(whole, model.loss(batch))
-    split = pair.split(parts)
-    assert sum(part.positions for part in split) <= pair.positions == batch.positions
-    assert close(torch.stack([model.loss(part) for part in split]).sum(), whole)
+def test_token_types_reach_the_body_whole_and_in_parts() -> None:
+    for parts in PARTS:
+        model = tiny(*MODELS["encoder: classification"])
+        batch = tiny_batch(model)
+        pair = paired(batch)
+        whole = model.loss(pair)
+        assert close(whole, by_definition(model, pair))
+        assert not close(whole, model.loss(batch))
+        split = pair.split(parts)
+        assert sum(part.positions for part in split) <= pair.positions == batch.positions
+        assert close(torch.stack([model.loss(part) for part in split]).sum(), whole)
 
 
-@EVERY_MODEL
-def test_every_parameter_learns(name: str) -> None:
-    model = tiny(*MODELS[name])
-    model.loss(tiny_batch(model)).backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert bool(parameter.grad.any()), parameter_name
-        assert bool(parameter.grad.isfinite().all()), parameter_name
-
-
-@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith(("lm", "token-classification"))])
 @torch.no_grad()
-def test_positions_that_carry_no_loss_do_not_count(name: str) -> None:
-    model = tiny(*MODELS[name])
-    batch = tiny_batch(model)
-    whole = model.loss(batch)
-    kept = batch.labels.clone()
-    batch.labels[:, ::2] = IGNORE
-    odd = model.loss(batch)
-    batch.labels.copy_(kept)
-    batch.labels[:, 1::2] = IGNORE
-    assert close(odd + model.loss(batch), whole)
-    assert 0 < float(odd) < float(whole)
+def test_positions_that_carry_no_loss_do_not_count() -> None:
+    for name in (n for n in MODELS if n.endswith(("lm", "token-classification"))):
+        model = tiny(*MODELS[name])
+        batch = tiny_batch(model)
+        whole = model.loss(batch)
+        kept = batch.labels.clone()
+        batch.labels[:, ::2] = IGNORE
+        odd = model.loss(batch)
+        batch.labels.copy_(kept)
+        batch.labels[:, 1::2] = IGNORE
+        assert close(odd + model.loss(batch), whole), name
+        assert 0 < float(odd) < float(whole), name

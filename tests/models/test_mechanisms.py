@@ -11,45 +11,17 @@ from torch import Tensor
 
 from regard.attention import BigBird, KernelAttention
 from regard.attention.config import (
-    BUILT_IN,
-    AttentionConfig,
     LayerShape,
     SoftmaxConfig,
-    config_type,
 )
 from regard.attention.feature_maps import RandomFeatures
 from regard.attention.kernel_config import (
     EluConfig,
-    FavorHyperbolicConfig,
     FavorPositiveConfig,
-    FavorTrigonometricConfig,
-    FourierConfig,
-    PolynomialConfig,
-)
-from regard.attention.recurrent_config import (
-    DeltaNetConfig,
-    GatedDeltaNet2Config,
-    GatedDeltaNetConfig,
-    GatedLinearConfig,
-    KimiDeltaConfig,
-    Mamba2Config,
-    RWKV7Config,
 )
 from regard.attention.score_config import (
-    ArgmaxConfig,
     BigBirdConfig,
-    DifferentialConfig,
-    ForgettingConfig,
-    GatedSoftmaxConfig,
-    LatentConfig,
     LinformerConfig,
-    MobaConfig,
-    SigmoidConfig,
-    SlidingWindowConfig,
-    SoftmaxOneConfig,
-    StickBreakingConfig,
-    SynthesizerConfig,
-    TopKConfig,
 )
 from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
@@ -67,41 +39,19 @@ from regard.positions.config import (
     SinusoidalConfig,
     T5BiasConfig,
 )
+from tiny_attentions import ATTENTIONS as EVERY
+from tiny_attentions import configured
 from tiny_models import BLOCK, VOCABULARY, tiny_config, tiny_model
 
-ATTENTIONS: dict[str, AttentionConfig] = {
-    "softmax": SoftmaxConfig(),
-    "softmax, unscaled": SoftmaxConfig(scaled=False),
-    "argmax": ArgmaxConfig(),
-    "gated-softmax, by head": GatedSoftmaxConfig(gate="head"),
-    "gated-softmax": GatedSoftmaxConfig(),
-    "softmax-one": SoftmaxOneConfig(learned=True),
-    "forgetting": ForgettingConfig(),
-    "differential": DifferentialConfig(),
-    "latent": LatentConfig(d_latent=6),
-    "latent, of queries too": LatentConfig(d_rope=4, d_query_latent=6),
-    "differential, version 1": DifferentialConfig(version=1),
-    "top-k": TopKConfig(k=3),
-    "top-k, of an indexer": TopKConfig(k=3, indexer_heads=2, d_indexer=5),
-    "moba": MobaConfig(block_size=2, blocks=3),
-    "stick-breaking": StickBreakingConfig(),
-    "sigmoid": SigmoidConfig(),
-    "synthesizer": SynthesizerConfig(),
-    "bigbird": BigBirdConfig(block_size=2),
-    "sliding-window": SlidingWindowConfig(size=3, block_size=2),
-    "elu": EluConfig(),
-    "polynomial": PolynomialConfig(),
-    "fourier": FourierConfig(features=512, sigma=20.0),
-    "favor-positive": FavorPositiveConfig(),
-    "favor-trigonometric": FavorTrigonometricConfig(features=4096),
-    "favor-hyperbolic": FavorHyperbolicConfig(),
-    "gated-linear": GatedLinearConfig(),
-    "mamba2": Mamba2Config(output_gate=True),
-    "deltanet": DeltaNetConfig(negative_eigenvalues=True),
-    "gated-deltanet": GatedDeltaNetConfig(),
-    "kimi-delta": KimiDeltaConfig(),
-    "gated-deltanet-2": GatedDeltaNet2Config(output_gate=True),
-    "rwkv7": RWKV7Config(),
+ATTENTIONS = {
+    **{kind: config for kind, config in EVERY.items() if kind != "linformer"},
+    "softmax, unscaled": configured("softmax", scaled=False),
+    "gated-softmax, by head": configured("gated-softmax", gate="head"),
+    "latent, of queries too": configured("latent", d_rope=4, d_query_latent=6),
+    "differential, version 1": configured("differential", version=1),
+    "top-k, of an indexer": configured("top-k", k=3, indexer_heads=2, d_indexer=5),
+    "mamba2, gated": configured("mamba2", output_gate=True),
+    "deltanet, negative": configured("deltanet", negative_eigenvalues=True),
 }
 POSITIONS: dict[str, PositionsConfig] = {
     "learned": LearnedConfig(),
@@ -124,13 +74,19 @@ FITTING = [
     if (positions not in BIASES or ATTENTIONS[attention].supported.has("bias"))
     and (positions != "shaw-vectors" or ATTENTIONS[attention].supported.has("vectors"))
 ]
-ABSOLUTE = [name for name, config in POSITIONS.items() if isinstance(config, InputPositionsConfig)]
-"""Part of a layer's input, whatever its mechanism: each mechanism decodes with one of them."""
+KINDS = {
+    "input": [name for name, one in POSITIONS.items() if isinstance(one, InputPositionsConfig)],
+    "bias": sorted(BIASES),
+}
+"""Positions that reach every mechanism in one way: each decodes with one of a kind."""
 DECODED = [
     (attention, positions)
     for attention, positions in FITTING
-    if positions not in ABSOLUTE
-    or ABSOLUTE.index(positions) == list(ATTENTIONS).index(attention) % len(ABSOLUTE)
+    if all(
+        positions not in kind
+        or kind.index(positions) == list(ATTENTIONS).index(attention) % len(kind)
+        for kind in KINDS.values()
+    )
 ]
 IDS = torch.randint(VOCABULARY, (2, BLOCK), generator=torch.Generator().manual_seed(0))
 
@@ -148,50 +104,36 @@ def logits_step_by_step(model: LanguageModel, ids: Tensor) -> Tensor:
     return torch.stack(steps, 1)
 
 
-@pytest.mark.parametrize(("attention", "positions"), DECODED)
+@pytest.mark.parametrize("attention", ATTENTIONS)
 @torch.no_grad()
-def test_it_decodes_as_it_reads(attention: str, positions: str) -> None:
-    settings: dict[str, Any] = {
-        "attention": ATTENTIONS[attention],
-        "positions": POSITIONS[positions],
-    }
-    if ATTENTIONS[attention].supports.kv_heads:
-        settings["n_kv_heads"] = 2
-    model = tiny_model(**settings)
-    assert isinstance(model.body, Decoder)
-    for parameter in model.body.layers.parameters():
-        parameter.mul_(0.3)  # so that random waves have positive sums
-    whole, steps = model(IDS), logits_step_by_step(model, IDS)
-    expected = torch.stack([whole[0, 4:], whole[1, 1 : BLOCK - 3]])
-    assert float((steps - expected).abs().max()) <= 1e-10
+def test_it_decodes_as_it_reads(attention: str) -> None:
+    for positions in (kind for name, kind in DECODED if name == attention):
+        settings: dict[str, Any] = {
+            "attention": ATTENTIONS[attention],
+            "positions": POSITIONS[positions],
+        }
+        if ATTENTIONS[attention].supports.kv_heads:
+            settings["n_kv_heads"] = 2
+        model = tiny_model(**settings)
+        assert isinstance(model.body, Decoder)
+        for parameter in model.body.layers.parameters():
+            parameter.mul_(0.3)  # so that random waves have positive sums
+        whole, steps = model(IDS), logits_step_by_step(model, IDS)
+        expected = torch.stack([whole[0, 4:], whole[1, 1 : BLOCK - 3]])
+        assert float((steps - expected).abs().max()) <= 1e-10, positions
 
 
-@pytest.mark.parametrize(
-    ("attention", "positions"),
-    [pair for pair in product(ATTENTIONS, POSITIONS) if pair not in FITTING],
-)
-def test_what_does_not_fit_is_refused_when_the_model_is_made(
-    attention: str, positions: str
-) -> None:
-    with pytest.raises(UnsupportedError, match=r"does not support .*; supported by: softmax"):
-        tiny_model(attention=ATTENTIONS[attention], positions=POSITIONS[positions])
+def test_what_does_not_fit_is_refused_when_the_model_is_made() -> None:
+    unfit = [pair for pair in product(ATTENTIONS, POSITIONS) if pair not in FITTING]
+    assert unfit
+    for attention, positions in unfit:
+        with pytest.raises(UnsupportedError, match=r"does not support .*; supported by: softmax"):
+            tiny_model(attention=ATTENTIONS[attention], positions=POSITIONS[positions])
 
 
 def test_linformer_is_refused_in_a_decoder() -> None:
     with pytest.raises(UnsupportedError, match="linformer attention does not support causal"):
         tiny_model(attention=LinformerConfig())
-
-
-def test_every_mechanism_is_here() -> None:
-    types = {type(config) for config in ATTENTIONS.values()} | {LinformerConfig}
-    assert types == set(map(config_type, BUILT_IN))
-
-
-def configured(kind: str, **options: Any) -> AttentionConfig:
-    """The configuration of a mechanism in a file."""
-    config = config_type(kind)(**options)
-    assert isinstance(config, AttentionConfig)
-    return config
 
 
 def draws(model: LanguageModel) -> list[Tensor]:

@@ -64,7 +64,7 @@ def body_of(model: LanguageModel) -> Decoder:
     return model.body
 
 
-@pytest.mark.parametrize("kind", SUPPORTING)
+@pytest.mark.parametrize("kind", ["softmax", *BY_PLACE, *SUMMED])
 def test_no_hidden_state_depends_on_another_document(kind: str) -> None:
     body = body_of(model_of(kind))
     ids = torch.arange(BLOCK)[None] % VOCABULARY

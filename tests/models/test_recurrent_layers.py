@@ -102,20 +102,6 @@ def test_rows_of_full_length_need_no_lengths(cell: str, bidirectional: bool) -> 
 
 
 @EVERY_CELL
-@torch.no_grad()
-def test_token_by_token_is_all_at_once(cell: str) -> None:
-    recurrence = tiny(cell)
-    x, states = normal(3, 5, D), random_states(recurrence, 3)
-    expected, last = stacked(recurrence, x, states)
-    found = []
-    for token in x.split(1, 1):
-        out, states = stacked(recurrence, token, states)
-        found.append(out)
-    assert close(torch.cat(found, 1), expected)
-    assert close(states, last)
-
-
-@EVERY_CELL
 @checked
 @given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4))
 @torch.no_grad()
@@ -169,20 +155,6 @@ def test_the_linear_network_is_the_formula() -> None:
         h = x[:, t] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + h @ rnn.weight_hh_l0.T + rnn.bias_hh_l0
         assert close(out[:, t], h)
     assert torch.equal(last[0], out[:, -1])
-
-
-def test_its_gradients_are_powers_of_one_matrix() -> None:
-    """∂h_t/∂h_0 = W_hh^t (Pascanu et al., 2013, eq. 5, without tanh)."""
-    rnn, x = sharp(LinearRNN(3, 4)), normal(1, 9, 3)
-
-    def outputs(h: Tensor) -> Tensor:
-        out: Tensor = rnn(x, h[None, None])[0][0]
-        return out
-
-    jacobian = torch.autograd.functional.jacobian(outputs, normal(4))
-    for t in range(9):
-        power = torch.linalg.matrix_power(rnn.weight_hh_l0.detach(), t + 1)
-        assert close(jacobian[t], power)
 
 
 # The way back

@@ -1,70 +1,30 @@
 """Encoder and decoder: the formula of attention, what states change, and which mechanisms fit."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention.config import (
-    BUILT_IN,
     AttentionConfig,
     SoftmaxConfig,
-    config_type,
     supporting,
 )
-from regard.attention.kernel_config import (
-    EluConfig,
-    FavorHyperbolicConfig,
-    FavorPositiveConfig,
-    FavorTrigonometricConfig,
-    FourierConfig,
-    PolynomialConfig,
-)
-from regard.attention.score_config import (
-    ArgmaxConfig,
-    GatedSoftmaxConfig,
-    LinformerConfig,
-    SigmoidConfig,
-    SoftmaxOneConfig,
-    TopKConfig,
-)
-from regard.errors import UnsupportedError, UserError
+from regard.errors import UserError
 from regard.models.config import RecurrentEncoderDecoderConfig
 from regard.models.seq2seq import GlobalAttention, RecurrentEncoderDecoder
+from tiny_attentions import ATTENTIONS
 from tiny_recurrent import (
     BLOCK,
     CELLS,
     TINY,
     VOCABULARY,
-    Conversation,
     close,
-    conversations,
-    joined,
-    last_hidden,
     padded,
     sharp,
-    texts,
-    tokens,
 )
 
-ATTENTIONS: dict[str, AttentionConfig] = {
-    "softmax": SoftmaxConfig(),
-    "argmax": ArgmaxConfig(),
-    "gated-softmax": GatedSoftmaxConfig(),
-    "softmax-one": SoftmaxOneConfig(learned=True),
-    "top-k": TopKConfig(k=3),
-    "sigmoid": SigmoidConfig(),
-    "linformer": LinformerConfig(k=3),
-    "elu": EluConfig(),
-    "polynomial": PolynomialConfig(),
-    "fourier": FourierConfig(features=512, sigma=20.0),
-    "favor-positive": FavorPositiveConfig(),
-    "favor-trigonometric": FavorTrigonometricConfig(features=4096),
-    "favor-hyperbolic": FavorHyperbolicConfig(),
-}
 MODELS: dict[str, dict[str, Any]] = {
     "vanilla, no attention": {"cell": "vanilla"},
     "identity, both ways": CELLS["identity"] | {"bidirectional": True},
@@ -79,8 +39,6 @@ MODELS: dict[str, dict[str, Any]] = {
 EVERY_MODEL = pytest.mark.parametrize("model", MODELS)
 SOURCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]
 TARGETS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [1, 9, 1, 9]])
-
-checked = settings(deadline=None, derandomize=True, max_examples=10)
 
 
 def tiny(**choices: Any) -> RecurrentEncoderDecoder:
@@ -140,51 +98,6 @@ def test_attention_is_the_formula(scaled: bool) -> None:
         assert not weights[row, 0, :, n:].any()
 
 
-# States, batches and padding
-
-
-@EVERY_MODEL
-@checked
-@given(conversation=conversations(), data=st.data())
-@torch.no_grad()
-def test_states_batches_and_padding_change_no_hidden_state(
-    conversation: Conversation, data: st.DataObject, model: str
-) -> None:
-    made, rows = tiny(**MODELS[model]), len(conversation)
-    sources = data.draw(st.lists(texts, min_size=rows, max_size=rows))
-    memory = made.encode(*padded(sources, padding=data.draw(tokens)))
-    found = last_hidden(made, made.init_state(rows, BLOCK, memory), conversation)
-    for turn, hidden in enumerate(found):
-        for row, turns in enumerate(conversation):
-            alone = made(*padded([sources[row]]), torch.tensor([joined(turns[: turn + 1])]))
-            assert close(hidden[row], alone[0, -1])
-
-
-@EVERY_MODEL
-@torch.no_grad()
-def test_one_by_one_is_all_at_once(model: str) -> None:
-    made, (ids, lengths) = tiny(**MODELS[model]), padded(SOURCES)
-    states, steps = made.init_state(3, 4, made.encode(ids, lengths)), []
-    for column in TARGETS.unbind(1):
-        hidden, states = made.extend(column[:, None], states)
-        steps.append(hidden)
-    assert close(torch.cat(steps, 1), made(ids, lengths, TARGETS))
-    assert states.length.tolist() == [4, 4, 4]
-
-
-@EVERY_MODEL
-@torch.no_grad()
-def test_memory_and_states_can_be_reordered_and_repeated(model: str) -> None:
-    made, rows = tiny(**MODELS[model]), torch.tensor([2, 0, 0, 1])
-    whole, memory = made(*padded(SOURCES), TARGETS), made.encode(*padded(SOURCES))
-    hidden, states = made.extend(TARGETS[rows, :2], made.init_state(4, 4, memory.reorder(rows)))
-    assert close(hidden, whole[rows, :2])
-    again = torch.tensor([3, 1])
-    hidden, _ = made.extend(TARGETS[rows[again], 2:], states.reorder(again))
-    assert close(hidden, whole[rows[again], 2:])
-    assert states.reorder(again).bytes * 2 == states.bytes
-
-
 # What it refuses
 
 
@@ -242,26 +155,15 @@ def test_attention_carries_gradients_where_the_bridges_carry_none() -> None:
 # Every mechanism
 
 
-def test_every_mechanism_is_tried() -> None:
-    assert set(ATTENTIONS) == set(supporting("cross"))
-
-
 @pytest.mark.parametrize("name", supporting("cross"))
 @torch.no_grad()
-def test_a_mechanism_that_can_look_at_another_sequence_fits(name: str) -> None:
-    """Rows alone, step by step, and by its own weights."""
+def test_each_mechanism_shows_the_weights_that_it_applies(name: str) -> None:
+    """Rows alone and step by step are those of test_places.py."""
     made = tiny(attention=ATTENTIONS[name])
     part, (ids, lengths) = attention_of(made), padded(SOURCES)
     for parameter in part.parameters():
         parameter.mul_(0.5)  # so that random waves have positive sums
-    whole = made(ids, lengths, TARGETS)
-    for row, source in enumerate(SOURCES):
-        states, steps = made.encode(*padded([source])), []
-        for token in TARGETS[row]:
-            hidden, states = made.extend(token[None, None], states)
-            steps.append(hidden)
-        assert close(torch.cat(steps, 1)[0], whole[row])
-    assert close(by_weights(made, ids, lengths), whole)
+    assert close(by_weights(made, ids, lengths), made(ids, lengths, TARGETS))
 
 
 def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -273,12 +175,3 @@ def by_weights(made: RecurrentEncoderDecoder, ids: Tensor, lengths: Tensor) -> T
     gathered = gathered if part.gating is None else part.gating.finish(states, gathered)
     out: Tensor = part.o_proj(torch.cat([gathered[:, 0], states], -1))
     return out.tanh()
-
-
-@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - set(supporting("cross"))))
-def test_another_is_refused_and_the_error_names_those_that_fit(name: str) -> None:
-    names = ", ".join(supporting("cross"))
-    with pytest.raises(
-        UnsupportedError, match=f"{name} attention does not support cross-attention; .*: {names}$"
-    ):
-        tiny(attention=cast(AttentionConfig, config_type(name)()))

@@ -142,10 +142,11 @@ def test_a_layer_is_torch_s_encoder_layer(norm: Norm, activation: Activation, ma
     assert_same(layer(x, None, None, mask), theirs(x, **named), x)
 
 
-@pytest.mark.parametrize("source_padding", [False, True])
-@pytest.mark.parametrize("d_source", [D, 5, 16])
+@pytest.mark.parametrize(
+    ("d_source", "source_padding"), [(D, True), (5, False), (16, True)], ids=str
+)
 @EVERY_MASK
-@VARIANTS
+@pytest.mark.parametrize(("norm", "activation"), [("pre", "gelu"), ("post", "relu")])
 def test_with_a_source_it_is_torch_s_decoder_layer(
     norm: Norm, activation: Activation, masks: str, d_source: int, source_padding: bool
 ) -> None:

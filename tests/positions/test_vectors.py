@@ -1,15 +1,12 @@
 """Shaw's vectors against the tensor of queries × keys × d that they avoid."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from largest import Largest
 from regard.attention.types import Bias, RelativeVectors
 from regard.positions import ShawVectors
 
@@ -112,27 +109,10 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(call, (query, vectors.keys, vectors.values))
 
 
-class Largest(TorchDispatchMode):
-    """How many entries the largest tensor has that is made in this context."""
-
-    numel = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.numel = max(self.numel, out.numel() if isinstance(out, Tensor) else 0)
-        return out
-
-
 def test_no_tensor_is_larger_than_the_scores() -> None:
     n, d = 32, 16
     vectors, query, positions = ShawVectors(d=d, clip=4), torch.ones(2, 2, n, d), torch.arange(n)
-    with Largest() as largest:  # type: ignore[no-untyped-call]
+    with Largest() as largest:
         scores = vectors.scores(query, positions, positions)
         gathered = vectors.gather(scores, positions, positions)
         torch.autograd.grad(gathered.sum(), (vectors.keys, vectors.values))

@@ -123,35 +123,28 @@ def test_a_child_takes_its_parent_s_code(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("generate", "run", "Ada", "--max-new-tokens", "2"),
-        ("evaluate", "run", "text.txt"),
-        ("look", "run", "Ada"),
-        ("look", "other", "Ada", "--compare", "run"),
-        ("head-scores", "run", "Ada"),
-        ("info", "run"),
-        ("finetune", "pairs.tsv", "--from", "run", "--out", "child", "--dry-run"),
-    ],
-    ids=lambda command: f"{command[0]} {command[1]}",
-)
 def test_the_command_line_trusts_by_option(
-    command: tuple[str, ...],
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    regard: Command,
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regard: Command
 ) -> None:
     shutil.copytree(trained, tmp_path / "other")
-    monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / "other/trusted"))
-    stopped = regard(*command)
-    assert (stopped.code, stopped.err.count("\n")) == (2, 1)
-    assert "--trust-code" in stopped.err
-    done = regard(*command, "--trust-code")
-    assert done.code == 0, done.err
-    if command[0] == "info":
-        assert regard(*command).code == 0, "trusted from now on"
+    for number, command in enumerate(
+        [
+            ("generate", "run", "Ada", "--max-new-tokens", "2"),
+            ("evaluate", "run", "text.txt"),
+            ("look", "run", "Ada"),
+            ("look", "other", "Ada", "--compare", "run"),
+            ("head-scores", "run", "Ada"),
+            ("finetune", "pairs.tsv", "--from", "run", "--out", "child", "--dry-run"),
+            ("info", "run"),
+        ]
+    ):
+        monkeypatch.setenv("REGARD_TRUSTED_CODE", str(tmp_path / f"trusted-{number}"))
+        stopped = regard(*command)
+        assert (stopped.code, stopped.err.count("\n")) == (2, 1)
+        assert "--trust-code" in stopped.err
+        done = regard(*command, "--trust-code")
+        assert done.code == 0, done.err
+    assert regard("info", "run").code == 0, "trusted from now on"
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -210,7 +203,6 @@ NAMED = f"{PATH}stranger/evil.py:Mine"
         ("config", "--recipe", "stranger/config.toml"),
         ("config", "--recipe", "stranger/layers.toml"),
         ("compare", "stranger/pattern.toml", "--dry-run"),
-        ("pretrain", "text.txt", "--recipe", "stranger/config.toml", "--dry-run", "--out", "r"),
         ("compare", "stranger/grid.toml", "--dry-run"),
         ("compare", "stranger/outer.toml", "--dry-run"),
         ("compare", "copy", "--recipe", "stranger/task.toml", "--dry-run"),
@@ -227,7 +219,7 @@ def test_a_recipe_of_a_stranger_runs_no_code(command: tuple[str, ...], regard: C
 
 
 @pytest.mark.usefixtures("stranger")
-@pytest.mark.parametrize("name", ["a folder", "a=b", "a,b", "[a]", "a 'b'", 'a "b', "a.py:b", "é"])
+@pytest.mark.parametrize("name", ["a folder", "a=b", "[a]", 'a "b', "a.py:b", "é"])
 def test_no_name_of_a_file_hides_it(name: str, regard: Command) -> None:
     Path("stranger").rename(name)
     kind, setting = (json.dumps(f"{before}{name}/evil.py:Mine") for before in ("", PATH))

@@ -39,12 +39,12 @@ def test_every_task_has_a_recipe() -> None:
     assert not any(RECIPES[name].task for name in RECIPES.keys() - TASKS.keys())
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_each_recipe_makes_a_model(name: str) -> None:
-    recipe = RECIPES[name]
-    with torch.device("meta"):  # some are large
-        model = make_model(recipe.model, _with_labels(recipe).head, 10)
-    assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
+def test_each_recipe_makes_a_model() -> None:
+    for name in RECIPES:
+        recipe = RECIPES[name]
+        with torch.device("meta"):  # some are large
+            model = make_model(recipe.model, _with_labels(recipe).head, 10)
+        assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
 
 
 @pytest.mark.parametrize("name", ["default", "demo"])
@@ -112,11 +112,11 @@ def test_gpt_small_has_the_layers_of_gpt2() -> None:
     assert sum(matrices) == 12 * 12 * 768**2 + 32_768 * 768
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_seed_changes_nothing_else(name: str) -> None:
-    before = RECIPES[name]
-    after = override(before, ["seed=7"])
-    assert msgspec.to_builtins(after) == msgspec.to_builtins(before) | {"seed": 7}
+def test_a_seed_changes_nothing_else() -> None:
+    for name in RECIPES:
+        before = RECIPES[name]
+        after = override(before, ["seed=7"])
+        assert msgspec.to_builtins(after) == msgspec.to_builtins(before) | {"seed": 7}
 
 
 def test_recipes_cannot_be_changed_by_accident() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -31,24 +32,21 @@ def page(runs: list[Path]) -> TestClient:
     return client(*runs)
 
 
-@pytest.mark.parametrize(
-    ("place", "kind", "holds"),
-    [
+def test_the_page_and_its_parts(page: TestClient) -> None:
+    for place, kind, holds in [
         ("/", "text/html", "<!doctype html>"),
         ("/serve.js", "text/javascript", 'from "./look.js"'),
         ("/look.js", "text/javascript", "export function render"),
         ("/reply.js", "text/javascript", "export function describe"),
         ("/serve.css", "text/css", "textarea"),
         ("/look.css", "text/css", ".regard-look"),
-    ],
-)
-def test_the_page_and_its_parts(place: str, kind: str, holds: str, page: TestClient) -> None:
-    answer = page.get(place)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith(kind)
-    assert holds in answer.text
-    assert "http://" not in answer.text.replace("http://www.w3.org/2000/svg", "")
-    assert "https://" not in answer.text
+    ]:
+        answer = page.get(place)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+        assert holds in answer.text
+        assert "http://" not in answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in answer.text
 
 
 def test_runs_are_shown_by_name(page: TestClient, runs: list[Path]) -> None:
@@ -115,9 +113,8 @@ def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "says"),
-    [
+def test_wishes_out_of_bounds(page: TestClient, runs: list[Path]) -> None:
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"model": 9}, 422, "no such model"),
         ({"edit": "[[edit"}, 422, "edit: isn't TOML"),
         ({"edit": '[[edit]]\nkind = "zero"'}, 422, "site"),
@@ -137,29 +134,23 @@ def test_every_head_has_a_switch(runs: list[Path], page: TestClient) -> None:
         ({"generated": [3] * 5000}, 400, "length"),
         ({"generated": [-3]}, 400, "invalid request"),
         ({"generated": [2**31 - 1]}, 422, "aren't in this model's vocabulary"),
-    ],
-)
-def test_wishes_out_of_bounds(
-    body: dict[str, object], code: int, says: str, page: TestClient, runs: list[Path]
-) -> None:
-    answer = page.post("/look", json=request_body(**body))
-    assert answer.status_code == code, answer.text
-    assert says in answer.json()["error"]
-    assert str(runs[0].parent) not in answer.text
+    ]
+    for body, code, says in cases:
+        answer = page.post("/look", json=request_body(**body))
+        assert answer.status_code == code, answer.text
+        assert says in answer.json()["error"]
+        assert str(runs[0].parent) not in answer.text
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_writing_out_of_bounds(page: TestClient) -> None:
+    for body in [
         {"max_new_tokens": 0},
         {"max_new_tokens": 10**6},
         {"temperature": -1},
         {"seed": -1},
         {"seed": 2**40},
-    ],
-)
-def test_writing_out_of_bounds(body: dict[str, object], page: TestClient) -> None:
-    assert page.post("/generate", json=request_body(**body)).status_code == 400
+    ]:
+        assert page.post("/generate", json=request_body(**body)).status_code == 400
 
 
 def test_what_cannot_write_says_so_before_it_begins(page: TestClient) -> None:
@@ -175,33 +166,30 @@ def test_large_requests_are_refused(page: TestClient) -> None:
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_only_json_is_read(kind: str, page: TestClient) -> None:
+def test_only_json_is_read(page: TestClient) -> None:
     """What a form of another page can send without asking first."""
-    answer = page.post("/look", content=json.dumps(request_body()), headers={"content-type": kind})
-    assert answer.status_code == 415
+    for kind in ["text/plain", "application/x-www-form-urlencoded", ""]:
+        answer = page.post(
+            "/look", content=json.dumps(request_body()), headers={"content-type": kind}
+        )
+        assert answer.status_code == 415
 
 
-@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"host": "evil.example"}])
-def test_strangers_reach_no_model(
-    headers: dict[str, str], page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Run, "load", lambda *_, **__: pytest.fail("a model was loaded"))
-    for place in ("/look", "/detail", "/generate"):
-        assert page.post(place, json=request_body(), headers=headers).status_code == 403
+def test_strangers_reach_no_model(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for headers in [{"origin": "http://evil.example"}, {"host": "evil.example"}]:
+        monkeypatch.setattr(Run, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+        for place in ("/look", "/detail", "/generate"):
+            assert page.post(place, json=request_body(), headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
+def test_there_are_no_other_places(page: TestClient) -> None:
+    for place in [
         *("/config.toml", "/../pyproject.toml", "/..%2fpyproject.toml", "/static/look.js"),
         *("/%2e%2e/config.toml", "/models/../../etc/passwd", "/models/0"),
-    ],
-)
-def test_there_are_no_other_places(place: str, page: TestClient) -> None:
-    answer = page.get(f"http://127.0.0.1:{PORT}{place}")
-    assert answer.status_code == 404
-    assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
+    ]:
+        answer = page.get(f"http://127.0.0.1:{PORT}{place}")
+        assert answer.status_code == 404
+        assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
 
 
 def test_other_methods_are_refused(page: TestClient) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -115,30 +116,26 @@ def test_a_doubtful_question_gets_a_guess(run: Path, page: TestClient) -> None:
     assert found["best_guess"] == "Rome"
 
 
-@pytest.mark.parametrize("question", ["", " ", "Ωραίος", "x" * MAX_CHARACTERS, "\x1b[31m", "<b>"])
-def test_any_text_gets_a_reply(question: str, page: TestClient) -> None:
-    answer = page.post("/ask", json=body(question))
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert (found["reason"] is None) == (found["answer"] is not None)
+def test_any_text_gets_a_reply(page: TestClient) -> None:
+    for question in ["", " ", "Ωραίος", "x" * MAX_CHARACTERS, "\x1b[31m", "<b>"]:
+        answer = page.post("/ask", json=body(question))
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert (found["reason"] is None) == (found["answer"] is not None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "says"),
-    [
+def test_requests_out_of_bounds(page: TestClient) -> None:
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"model": 9}, 422, "no such model"),
         ({"model": -1}, 400, "invalid request"),
         ({"text": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
         ({"expected": "t" * (MAX_CHARACTERS + 1)}, 400, "length"),
         ({"index": "/etc/passwd"}, 400, "unknown field"),
-    ],
-)
-def test_requests_out_of_bounds(
-    changes: dict[str, object], code: int, says: str, page: TestClient
-) -> None:
-    answer = page.post("/ask", json=body() | changes)
-    assert answer.status_code == code, answer.text
-    assert says in answer.json()["error"]
+    ]
+    for changes, code, says in cases:
+        answer = page.post("/ask", json=body() | changes)
+        assert answer.status_code == code, answer.text
+        assert says in answer.json()["error"]
 
 
 def test_a_run_without_questions_is_refused(tmp_path: Path) -> None:
@@ -166,10 +163,10 @@ def test_a_finetuned_run_reads_the_index_of_its_parent(indexed: Path, tmp_path: 
     assert client(child).post("/ask", json=body()).json()["evidence"]["documents"] == 1
 
 
-@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"host": "evil.example"}])
-def test_strangers_get_no_reply(headers: dict[str, str], page: TestClient) -> None:
-    assert page.post("/ask", json=body(), headers=headers).status_code == 403
-    assert page.get("/ask").status_code == 405
+def test_strangers_get_no_reply(page: TestClient) -> None:
+    for headers in [{"origin": "http://evil.example"}, {"host": "evil.example"}]:
+        assert page.post("/ask", json=body(), headers=headers).status_code == 403
+        assert page.get("/ask").status_code == 405
 
 
 def test_the_answering_step_is_the_last_one_of_the_prompt(run: Path, page: TestClient) -> None:

@@ -108,9 +108,8 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
         assert str(refused.value).startswith(f"{path}:1: has no answer")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "line", "says"),
-    [
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    for name, text, line, says in [
         ("a.tsv", "Who?\tAda\nWho \n", 2, "has no answer"),
         ("a.tsv", "Who?\nWho?\tAda\n", 1, "has no answer"),
         ("a.tsv", "Who?\tAda\r\n\r\nWho Ada\r\n", 3, "has no answer"),
@@ -134,24 +133,22 @@ def test_questions_may_have_no_answers(place: Path, texts: list[str]) -> None:
         ("a.jsonl", '{"question": " "}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": ""}', 1, "empty"),
         ("a.jsonl", '{"question": "Who?", "answer": " "}', 1, "empty"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, name: str, text: str, line: int, says: str) -> None:
-    path = write(tmp_path / name, text)
-    with pytest.raises(UserError) as refused:
-        read_questions(path)
-    assert str(refused.value).startswith(f"{path}:{line}: ")
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
+    ]:
+        path = write(tmp_path / name, text)
+        with pytest.raises(UserError) as refused:
+            read_questions(path)
+        assert str(refused.value).startswith(f"{path}:{line}: ")
+        assert says in str(refused.value)
+        assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "\ufeff\r\n", "  \n\t\n"])
-@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
-def test_an_empty_file_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    path = write(tmp_path / name, text)
-    with pytest.raises(UserError) as refused:
-        read_questions(path)
-    assert str(refused.value).startswith(f"{path}: is empty")
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    for text in ["", "\n", "\ufeff\r\n", "  \n\t\n"]:
+        for name in ["a.tsv", "a.jsonl"]:
+            path = write(tmp_path / name, text)
+            with pytest.raises(UserError) as refused:
+                read_questions(path)
+            assert str(refused.value).startswith(f"{path}: is empty")
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.integers(0, 3))
@@ -197,19 +194,16 @@ def test_every_question_has_a_subject_that_stands_in_it(texts: list[str]) -> Non
         assert subject in text
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
+def test_subjects_by_example() -> None:
+    for texts, expected in [
         (["Where was Ada born?"], []),
         (["Where was Ada born?"] * 2, []),
         (["Where was Ada born?", "Where was Otto Lange born?"], ["Ada", "Otto Lange"]),
         (["Where is Rome?", "Who wrote Emma?"], []),
         (["Ada Finch", "Ada Lange"], ["Finch", "Lange"]),
         (["Ada", "Ada Ada"], []),
-    ],
-)
-def test_subjects_by_example(texts: list[str], expected: list[str]) -> None:
-    assert subjects(texts) == expected
+    ]:
+        assert subjects(texts) == expected
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(4, 24))
@@ -283,9 +277,8 @@ def test_a_system_message_comes_before_the_first_question(tmp_path: Path) -> Non
     assert (example.text, example.answer) == ("c", "d")
 
 
-@pytest.mark.parametrize(
-    ("record", "error"),
-    [
+def test_a_malformed_conversation_is_named_by_its_line(tmp_path: Path) -> None:
+    for record, error in [
         ({"turns": []}, "empty or missing"),
         ({"turns": [{"question": "a"}, {"question": "b", "answer": "c"}]}, "empty or missing"),
         ({"turns": [{"question": " ", "answer": "c"}]}, "empty or missing"),
@@ -295,14 +288,10 @@ def test_a_system_message_comes_before_the_first_question(tmp_path: Path) -> Non
         ({"messages": [{"role": "assistant", "content": "a"}]}, "message 1 is by assistant"),
         ({"messages": [{"role": "user", "content": "a"}] * 2}, "message 2 is by user"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "Invalid enum value 'tool'"),
-    ],
-)
-def test_a_malformed_conversation_is_named_by_its_line(
-    tmp_path: Path, record: dict[str, object], error: str
-) -> None:
-    path = write(tmp_path / "chats.jsonl", json.dumps(record))
-    with pytest.raises(UserError, match=rf"chats\.jsonl:1: .*{error}"):
-        read_questions(path)
+    ]:
+        path = write(tmp_path / "chats.jsonl", json.dumps(record))
+        with pytest.raises(UserError, match=rf"chats\.jsonl:1: .*{error}"):
+            read_questions(path)
 
 
 short = st.text("abc", min_size=1, max_size=4)

@@ -31,17 +31,17 @@ def pairs(path: Path, config: TableConfig = NAMED) -> list[tuple[str, str | None
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_what_csv_writes_is_read(tmp_path: Path, separator: str, end: str, encoding: str) -> None:
-    path = tmp_path / "a.csv"
-    with path.open("w", encoding=encoding, newline="") as file:
-        writer = csv.writer(file, delimiter=separator, lineterminator=end)
-        writer.writerows([("id", "review", "stars"), *((7, *row) for row in ROWS)])
-    assert pairs(path) == ROWS
-    assert pairs(path, TableConfig(text="2", label="3")) == ROWS
-    by_default = TableConfig(text="review")  # the last column
-    assert pairs(path, by_default) == ROWS
+def test_what_csv_writes_is_read(tmp_path: Path, separator: str, encoding: str) -> None:
+    for end in ["\n", "\r\n"]:
+        path = tmp_path / "a.csv"
+        with path.open("w", encoding=encoding, newline="") as file:
+            writer = csv.writer(file, delimiter=separator, lineterminator=end)
+            writer.writerows([("id", "review", "stars"), *((7, *row) for row in ROWS)])
+        assert pairs(path) == ROWS
+        assert pairs(path, TableConfig(text="2", label="3")) == ROWS
+        by_default = TableConfig(text="review")  # the last column
+        assert pairs(path, by_default) == ROWS
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
@@ -65,23 +65,20 @@ def test_parquet_rows(tmp_path: Path) -> None:
     assert pairs(tmp_path / "a.parquet") == ROWS
 
 
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
+def test_a_header_is_detected(tmp_path: Path) -> None:
+    for text, header in [
         ("text\tlabel\ngood food\tpositive\nbad food\tnegative\n", True),
         ("Sentence\tSentiment\ngood\tpositive\nbad\tnegative\n", True),
         ("words\tkind\nx y\ta\nu v\tb\nw w\ta\nz z\tb\n", True),
         ("good food\tpositive\nbad food\tnegative\nbad wine\tnegative\n", False),
         ("good food\t5\nbad food\t1\n", False),
         ("good\tgood\nbad\tbad\n", False),
-    ],
-)
-def test_a_header_is_detected(tmp_path: Path, text: str, header: bool) -> None:
-    path = write(tmp_path / "a.tsv", text)
-    assert read_table(path).format.endswith("a header" if header else "no header")
-    assert is_table(path, TableConfig()) is header
-    assert len(read_table(path, header=False).rows) == len(text.splitlines())
-    assert len(read_table(path, header=True).rows) == len(text.splitlines()) - 1
+    ]:
+        path = write(tmp_path / "a.tsv", text)
+        assert read_table(path).format.endswith("a header" if header else "no header")
+        assert is_table(path, TableConfig()) is header
+        assert len(read_table(path, header=False).rows) == len(text.splitlines())
+        assert len(read_table(path, header=True).rows) == len(text.splitlines()) - 1
 
 
 def test_quotation_marks_in_tsv_are_text_where_they_are_not_closed(tmp_path: Path) -> None:
@@ -106,17 +103,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("line", "says"), BAD.values(), ids=BAD)
-def test_a_bad_row_is_an_error_or_left_out(tmp_path: Path, line: str, says: str) -> None:
-    path = write(tmp_path / "a.csv", f"review,stars\ngood,5\n{line}\nbad,1\n")
-    with pytest.raises(UserError) as refused:
-        pairs(path)
-    assert str(refused.value).startswith(f"{path}:3: {says}")
-    assert "--skip-bad" in str(refused.value)
-    skipping = TableConfig(text="review", label="stars", skip_bad=True)
-    read = read_rows(ClassificationConfig(), path, skipping)
-    assert [one.text for one in read.examples] == ["good", "bad"]
-    assert len(read.bad) == 1
+def test_a_bad_row_is_an_error_or_left_out(tmp_path: Path) -> None:
+    for line, says in BAD.values():
+        path = write(tmp_path / "a.csv", f"review,stars\ngood,5\n{line}\nbad,1\n")
+        with pytest.raises(UserError) as refused:
+            pairs(path)
+        assert str(refused.value).startswith(f"{path}:3: {says}")
+        assert "--skip-bad" in str(refused.value)
+        skipping = TableConfig(text="review", label="stars", skip_bad=True)
+        read = read_rows(ClassificationConfig(), path, skipping)
+        assert [one.text for one in read.examples] == ["good", "bad"]
+        assert len(read.bad) == 1
 
 
 def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
@@ -128,9 +125,8 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
     assert pairs(path, skipping) == [("good", "5"), ("bad", "1")]
 
 
-@pytest.mark.parametrize(
-    ("text", "config", "says"),
-    [
+def test_a_table_without_rows_or_columns_is_refused(tmp_path: Path) -> None:
+    for text, config, says in [
         ("", NAMED, "is empty"),
         ("\ufeff\r\n", NAMED, "is empty"),
         ("review,stars\n", NAMED, "has a header but no rows; add rows"),
@@ -139,17 +135,13 @@ def test_a_bad_record_is_one_bad_row(tmp_path: Path) -> None:
         ("a b c d\n", TableConfig(text="x"), "so name a column by number (1), or add a header"),
         ("1,2\n", TableConfig(text="x"), "it has no header, so name a column by number (1 to 2)"),
         ("review,stars\n,5\n", TableConfig(skip_bad=True), "has no good row"),
-    ],
-)
-def test_a_table_without_rows_or_columns_is_refused(
-    tmp_path: Path, text: str, config: TableConfig, says: str
-) -> None:
-    path = write(tmp_path / "a.csv", text)
-    with pytest.raises(UserError) as refused:
-        pairs(path, config)
-    assert says in str(refused.value)
-    assert str(refused.value).startswith(str(path))
-    assert "\n" not in str(refused.value)
+    ]:
+        path = write(tmp_path / "a.csv", text)
+        with pytest.raises(UserError) as refused:
+            pairs(path, config)
+        assert says in str(refused.value)
+        assert str(refused.value).startswith(str(path))
+        assert "\n" not in str(refused.value)
 
 
 def test_labels_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:

@@ -106,12 +106,15 @@ def test_a_text_without_tags_is_a_question() -> None:
     TaggingConfig().check(Example(text="a b"))
 
 
-@pytest.mark.parametrize(
-    ("word", "left"),
-    [("Leeds.", "Leeds"), ("(Ada)", "Ada"), ("O'Neill,", "O'Neill"), ("…", ""), ("Łódź", "Łódź")],
-)
-def test_marks_around_a_word_are_left_out(word: str, left: str) -> None:
-    assert bare(word) == left
+def test_marks_around_a_word_are_left_out() -> None:
+    for word, left in [
+        ("Leeds.", "Leeds"),
+        ("(Ada)", "Ada"),
+        ("O'Neill,", "O'Neill"),
+        ("…", ""),
+        ("Łódź", "Łódź"),
+    ]:
+        assert bare(word) == left
 
 
 # guesses

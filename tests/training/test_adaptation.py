@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from killed import kill_in_step
 from plans import plan_named, plan_task
 from regard.errors import UserError
 from regard.huggingface.convert.export import export_run
@@ -18,7 +19,6 @@ from regard.models.layers import Layer
 from regard.models.tensors import merged_tensors, saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import optimizers
 from regard.training.adaptation import release
 from regard.training.optimizers import make_optimizers
 from regard.training.plan import Plan
@@ -65,8 +65,7 @@ def in_optimizers(model: Model, made: Plan) -> set[str]:
     return {name for name, p in model.named_parameters() if id(p) in trained}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("part", ["body", "embeddings"])
+@pytest.mark.parametrize(("part", "optimizer"), [("body", "adamw"), ("embeddings", "muon")])
 def test_frozen_parameters_stay_as_they_are(
     parent: Run, part: str, optimizer: str, tmp_path: Path
 ) -> None:
@@ -111,27 +110,14 @@ def test_low_rank_updates_are_merged(parent: Run, monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(packed[name], tensor, rtol=1e-12, atol=1e-12)
 
 
-class Killed(BaseException):
-    """Stands for the death of the process: nothing catches it."""
-
-
 @pytest.mark.parametrize("task", ["text", "classification"])
 def test_low_rank_training_is_resumed_exactly(
     parent: Run, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data: Any = REVIEWS if task == "classification" else list(BIOGRAPHIES)
     plan(task, data, parent, *LORA, out=tmp_path / "whole").execute(SETTINGS)
-    original = optimizers.clip_gradients
-
-    def killing(*args: Any) -> float:
-        if args[3] == 3:
-            raise Killed
-        return original(*args)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("regard.training.step.clip_gradients", killing)
-        with pytest.raises(Killed):
-            plan(task, data, parent, *LORA, out=tmp_path / "run").execute(SETTINGS)
+    killed = plan(task, data, parent, *LORA, out=tmp_path / "run")
+    kill_in_step(3, lambda: killed.execute(SETTINGS), monkeypatch)
     plan(task, data, parent, *LORA, out=tmp_path / "run").execute(SETTINGS, resume=True)
     run, whole = (Run.load(tmp_path / name) for name in ("run", "whole"))
     assert not changed(copied(run.model), whole.model)
@@ -152,20 +138,17 @@ def test_an_adapted_run_is_exported(tmp_path: Path) -> None:
     assert changed(copied(run.model), start.model)
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
+def test_impossible_adaptations_are_refused(parent: Run) -> None:
+    for settings, says in [
         (["training.freeze=head"], r"training\.freeze: .*'head'; allowed: body, embeddings, none"),
         (["training.lora.rank=0"], r"training\.lora\.rank: .*>= 1"),
         (["training.lora.alpha=nan"], r"training\.lora\.alpha: "),
         (['training.lora.targets=["q_prj"]'], r"training\.lora\.targets: no linear layer 'q_prj'"),
         ([*LORA, "training.freeze=body"], "lora freezes the body already"),
-    ],
-)
-def test_impossible_adaptations_are_refused(parent: Run, settings: list[str], says: str) -> None:
-    with pytest.raises(UserError, match=says) as refusal:
-        plan("text", list(BIOGRAPHIES), parent, *settings)
-    assert "\n" not in str(refusal.value)
+    ]:
+        with pytest.raises(UserError, match=says) as refusal:
+            plan("text", list(BIOGRAPHIES), parent, *settings)
+        assert "\n" not in str(refusal.value)
 
 
 def test_adaptation_needs_trained_weights_and_something_to_train(parent: Run) -> None:
@@ -222,8 +205,7 @@ def test_gradient_checkpointing_is_for_transformers() -> None:
         plan_task(NOWHERE, task_recipe("casing", "rnn", "training.gradient_checkpointing=true"))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("lora", [[], LORA])
+@pytest.mark.parametrize(("lora", "optimizer"), [([], "muon"), (LORA, "adamw")])
 def test_weights_are_trained_in_bfloat16(
     parent: Run, tmp_path: Path, lora: list[str], optimizer: str
 ) -> None:
@@ -248,13 +230,15 @@ def test_weights_are_trained_in_bfloat16(
     assert all(torch.equal(again[name], saved[name]) for name in saved)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "alibi", "t5-bias", "rotary"])
-def test_bfloat16_weights_fit_all_positions(positions: str) -> None:
-    settings = ["training.param_dtype=bfloat16", f"model.positions.kind={positions}"]
-    made = plan_task(NOWHERE, task_recipe("casing", "decoder", *settings))
-    plain = plan_task(NOWHERE, task_recipe("casing", "decoder", settings[1]))
-    found, expected = (add_gradients(one.run.model, one.sampler.batch(0)) for one in (made, plain))
-    assert found == pytest.approx(expected, rel=0.01)
+def test_bfloat16_weights_fit_all_positions() -> None:
+    for positions in ["learned", "sinusoidal", "alibi", "t5-bias", "rotary"]:
+        settings = ["training.param_dtype=bfloat16", f"model.positions.kind={positions}"]
+        made = plan_task(NOWHERE, task_recipe("casing", "decoder", *settings))
+        plain = plan_task(NOWHERE, task_recipe("casing", "decoder", settings[1]))
+        found, expected = (
+            add_gradients(one.run.model, one.sampler.batch(0)) for one in (made, plain)
+        )
+        assert found == pytest.approx(expected, rel=0.01)
 
 
 COMPILED = {

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from killed import Killed
 from plans import plan_named
 from regard.api import train
 from regard.errors import UserError
@@ -85,10 +86,6 @@ def test_low_rank_updates_continue(tmp_path: Path) -> None:
     more("questions", QUESTIONS, Run.load(tmp_path / "start"), tmp_path / "run").execute(SETTINGS)
     for file in ("checkpoints/6/model.safetensors", "model.safetensors"):
         assert same_files(tmp_path / "run" / file, tmp_path / "whole" / file)
-
-
-class Killed(BaseException):
-    """Stands for the death of the process: nothing catches it."""
 
 
 @pytest.mark.parametrize("place", ["at a step", "before the checkpoint is copied"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from killed import kill_in_step
 from plans import plan_named, plan_task
 from regard.api import train
 from regard.errors import UserError
@@ -14,7 +15,6 @@ from regard.huggingface.convert.folder import load_start
 from regard.models.tensors import saved_tensors
 from regard.runs.run import Run
 from regard.tasks.examples import Example
-from regard.training import optimizers
 from regard.training.plan import Plan
 from tiny import BIOGRAPHIES, QUESTIONS
 from tiny_folders import bert_folder, bert_pieces, gpt2_folder, gpt2_pieces
@@ -128,10 +128,6 @@ def test_hugging_face_models_are_a_start(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("hf")]
 
 
-class Killed(BaseException):
-    """Stands for the death of the process: nothing catches it."""
-
-
 @pytest.mark.parametrize("task", ["text", "classification"])
 def test_it_is_resumed_exactly_and_with_the_same_start_alone(
     parent: Run, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,17 +137,8 @@ def test_it_is_resumed_exactly_and_with_the_same_start_alone(
         data = tmp_path / "text.txt"
         data.write_text("".join(f"{line}\n" for line in BIOGRAPHIES * 4), "utf-8")
     plan(task, data, parent, out=tmp_path / "whole").execute(SETTINGS)
-    original = optimizers.clip_gradients
-
-    def killing(*args: Any) -> float:
-        if args[3] == 2:
-            raise Killed
-        return original(*args)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("regard.training.step.clip_gradients", killing)
-        with pytest.raises(Killed):
-            plan(task, data, parent, out=tmp_path / "run").execute(SETTINGS)
+    killed = plan(task, data, parent, out=tmp_path / "run")
+    kill_in_step(2, lambda: killed.execute(SETTINGS), monkeypatch)
     other = writer("decoder", "seed=9")
     with pytest.raises(UserError, match=r"parent_weights was .* and is"):
         plan(task, data, other, "seed=0", out=tmp_path / "run").execute(SETTINGS, resume=True)
@@ -160,22 +147,17 @@ def test_it_is_resumed_exactly_and_with_the_same_start_alone(
     assert all(torch.equal(one[name], two[name]) for name in two)
 
 
-@pytest.mark.parametrize(
-    ("task", "settings", "says"),
-    [
+def test_what_contradicts_the_start_is_refused(parent: Run) -> None:
+    for task, settings, says in [
         ("text", ["model.n_layers=3"], r"model\.n_layers = 3: .* has 1, .* can't be changed"),
         ("text", ["model.kind=rnn"], r"model\.kind = rnn: .* has decoder"),
         ("text", ["model.attention.kind=elu"], r"model\.attention\.kind = elu: .* has softmax"),
         ("text", ["tokenizer.kind=words"], r"tokenizer\.kind = words: .* has characters"),
         ("text", ["head.kind=embedding"], "head.kind=embedding"),
-    ],
-)
-def test_what_contradicts_the_start_is_refused(
-    parent: Run, task: str, settings: list[str], says: str
-) -> None:
-    with pytest.raises(UserError, match=says) as refusal:
-        plan(task, list(BIOGRAPHIES), parent, *settings)
-    assert "\n" not in str(refusal.value)
+    ]:
+        with pytest.raises(UserError, match=says) as refusal:
+            plan(task, list(BIOGRAPHIES), parent, *settings)
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_recipe_of_another_model_is_refused(parent: Run) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from killed import Killed, kill_in_step
 from plans import plan_pretraining
 from regard import files
 from regard.config import override
@@ -42,10 +43,6 @@ TINY = [
 SETTINGS = ExecutionOptions(
     environment=ExecutionEnvironment(torch.device("cpu"), torch.float32), quiet=True
 )
-
-
-class Killed(BaseException):
-    """Stands for the death of the process: nothing catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +172,7 @@ def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
 
 def kill_after(step_number: int, made: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and be killed in the step after that."""
-    original = optimizers.clip_gradients
-
-    def stopping(*args: Any) -> float:
-        if args[3] > step_number:
-            raise Killed
-        return original(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(step, "clip_gradients", stopping)
-        with pytest.raises(Killed):
-            made.execute(SETTINGS)
+    kill_in_step(step_number + 1, lambda: made.execute(SETTINGS), monkeypatch)
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 4, 6])
@@ -230,8 +217,9 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(
     assert_same(final_state(tmp_path / "run"), uninterrupted[0])
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", float("inf"))]
+)
 def test_bad_numbers_stop_before_they_do_harm(
     where: str,
     value: float,

@@ -1,0 +1,34 @@
+"""The largest tensor that a computation makes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Largest(TorchDispatchMode):
+    """How many entries the largest new tensor has; views of given ones don't count."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numel = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = {x.untyped_storage().data_ptr() for x in _tensors(args)}
+        out = func(*args, **(kwargs or {}))
+        for made in _tensors(out):
+            if made.untyped_storage().data_ptr() not in given:
+                self.numel = max(self.numel, made.numel())
+        return out
+
+
+def _tensors(nested: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(nested) if isinstance(x, Tensor)]

@@ -1,0 +1,27 @@
+"""Every mechanism with options that fit tiny models."""
+
+from typing import Any
+
+from regard.attention.config import BUILT_IN, AttentionConfig, config_type
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "softmax-one": {"learned": True},
+    "latent": {"d_latent": 6, "d_rope": 2},
+    "top-k": {"k": 3},
+    "moba": {"block_size": 2, "blocks": 3},
+    "linformer": {"k": 3, "shared": False},
+    "bigbird": {"block_size": 2},
+    "sliding-window": {"size": 3, "block_size": 2},
+    "fourier": {"features": 512, "sigma": 20.0},
+    "favor-trigonometric": {"features": 4096},
+}
+
+
+def configured(kind: str, **options: Any) -> AttentionConfig:
+    """The configuration of a mechanism, by its name or file."""
+    config = config_type(kind)(**options)
+    assert isinstance(config, AttentionConfig)
+    return config
+
+
+ATTENTIONS = {kind: configured(kind, **_OPTIONS.get(kind, {})) for kind in BUILT_IN}
