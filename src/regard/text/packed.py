@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from jaxtyping import Integer
 
-from regard.data.batch import RowFormat
-from regard.data.packing import PackedDocuments
-from regard.data.windows import TokenStream
 from regard.errors import UserError
 from regard.files import changed_file, decode_json
 from regard.text.config import TokenizerConfig
@@ -31,6 +28,11 @@ from regard.text.corpus import Piece, detect_documents, read_pieces
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # processes that pack need no torch
+    from regard.data.batch import RowFormat
+    from regard.data.packing import PackedDocuments
+    from regard.data.windows import TokenStream
 
 PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
@@ -148,8 +150,10 @@ class DocumentTokens:
         """Number of ids of each document."""
         return np.diff(self.starts, append=len(self.ids))
 
-    def rows(self, template: Template, format: RowFormat, *, packing: bool) -> PackedDocuments:
+    def rows(self, template: Template, format: "RowFormat", *, packing: bool) -> "PackedDocuments":
         """Return rows of the documents, each with the affixes of the template around it."""
+        from regard.data.packing import PackedDocuments
+
         around = template.document
         return PackedDocuments(
             self.ids,
@@ -176,12 +180,14 @@ class Splits:
         """Number of documents."""
         return len(self.training.starts) + len(self.validation.starts)
 
-    def streams(self, template: Template, share: float) -> tuple[TokenStream, TokenStream]:
+    def streams(self, template: Template, share: float) -> "tuple[TokenStream, TokenStream]":
         """Return streams to train on and to validate with, documents joined by a separator.
 
         Where there are too few documents to hold out one, the end of the text is held out: a
         `share` of its tokens.
         """
+        from regard.data.windows import TokenStream
+
         training, validation = (
             TokenStream(part.ids, part.starts, template.separator)
             for part in (self.training, self.validation)
