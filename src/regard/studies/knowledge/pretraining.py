@@ -51,10 +51,8 @@ def pretraining(
     pretrained on the text by span corruption, with words as tokens, and then finetuned on the
     questions.
 
-    Without the facts, knowing the form of an answer doesn't help: the second and the third can only
-    guess, and the best guess is the most frequent place. With a correlation above 0, last names are
-    informative. Even a model without text can then beat this guess, since it has learned the names
-    of other people.
+    With a correlation above 0, last names are informative. Even a model without text can then beat
+    the most frequent place, since it has learned the names of other people.
 
     The world is fictional, so that every fact is known. `regard birthplaces` trains the first three
     models on the course's sentences about real people (docs/birthplaces.md).

@@ -132,10 +132,8 @@ def noisy_keys_two_heads(
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    The same draws are given to one head and to two. The first of the two fails in two cases. If γ <
-    0, a longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course
-    excludes. If γ lies between 0 and ln(n − 1)/t, a longer query helps; the course doesn't mention
-    this case.
+    The same draws are given to one head and to two. If γ < 0, in Φ(−√2) or 8 % of the draws, a
+    longer query increases the error of the first head.
 
     Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
     with two heads most are near 0. Right: share of draws in which the first head gives v_a,
