@@ -1,6 +1,5 @@
 """Accuracy of question answering with and without pretraining."""
 
-import math
 from collections.abc import Iterator, Mapping
 
 from regard.metrics import Interval
@@ -20,6 +19,7 @@ from regard.studies.knowledge.fictional import (
     without_them,
 )
 from regard.studies.study import Seed, study
+from regard.studies.tensors import share_error
 
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
@@ -71,7 +71,7 @@ def pretraining(
 
 def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:
     """Yield the measurements of n answers, where the best guess has the accuracy `guess`."""
-    most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
+    most = guess + 3 * share_error(guess, n)
     yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)
     yield at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most)
     yield at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most)

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Line, bars, chart, figure
+from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -85,16 +85,12 @@ def word_order(
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
     shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
-    before, after = zip(*shares.values(), strict=True)
-    accuracies = chart(
-        bars(before, "untrained, fitted readout"),
-        bars(after, "trained"),
-        Line(y=0.5, label="half"),
-        names=list(shares),
-        y="accuracy",
-        y_limits=(0, 1.05),
-    )
-    yield figure(accuracies, shown=shown)
+    groups = {
+        label: {name: both[i] for name, both in shares.items()}
+        for i, label in enumerate(("untrained, fitted readout", "trained"))
+    }
+    half = Line(y=0.5, label="half")
+    yield figure(bar_chart(groups, half, y="accuracy", y_limits=(0, 1.05)), shown=shown)
 
 
 def answered(
