@@ -14,7 +14,7 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, bar_chart, chart, figure, series
+from regard.studies.figure import Drawing, Groups, bar_chart, chart, figure, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
@@ -183,12 +183,12 @@ def _figure(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> D
         title = f"loss, {heads} heads"
         curves.append(chart(*losses, title=title, x="step", y_limits=(0, None)))
     names = {of: f"{of.heads} × {of.directions}" for of in PERFORMERS}
-    groups = {
+    groups: Groups = {
         "softmax": {name: softmax[of.heads].accuracy.value for of, name in names.items()},
         "trained with FAVOR+": {name: performers[of].accuracy for of, name in names.items()},
         "FAVOR+ replacing softmax": {name: replaced[of] for of, name in names.items()},
     }
-    limits = {"x": "heads × directions", "y_limits": (0, 1.4)}
+    axes: dict[str, Any] = {"x": "heads × directions", "y_limits": (0, 1.4)}
+    accuracies = bar_chart(groups, title="accuracy", **axes)
     worst = min(performers[of].accuracy.value for of in PERFORMERS)
-    accuracies = bar_chart(groups, title="accuracy", **limits)
     return figure(*curves, accuracies, worst=worst, best=max(replaced.values()))
