@@ -26,9 +26,9 @@ import msgspec
 
 from regard.environment import ExecutionEnvironment
 from regard.errors import RegardError
+from regard.experiments.birthplaces import PRETRAINED, Data, birthplaces
+from regard.experiments.stages import choose_stages
 from regard.files import write_file
-from regard.studies.birthplaces import PRETRAINED, Data, birthplaces
-from regard.studies.stages import choose_stages
 from regard.training.loop import ExecutionOptions
 
 STEPS = 600

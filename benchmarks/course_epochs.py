@@ -20,10 +20,10 @@ from typing import Any
 
 from regard.errors import RegardError, UserError
 from regard.evaluation.evaluate import evaluate_questions, save_predictions
+from regard.experiments.birthplaces import Data, train_or_resume
+from regard.experiments.stages import Stages, choose_stages
 from regard.files import read_table, to_json, write_file
 from regard.runs.run import Run
-from regard.studies.birthplaces import Data, train_or_resume
-from regard.studies.stages import Stages, choose_stages
 from regard.training.checkpoint import Progress
 from regard.training.loop import ExecutionOptions, InterruptedTraining
 from regard.training.plan import plan_more_steps, plan_training

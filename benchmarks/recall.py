@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float
 
 from regard.errors import RegardError, UserError
 from regard.evaluation.answers import answer
+from regard.experiments.birthplaces import Data
 from regard.files import write_file
 from regard.runs.run import Run, load
-from regard.studies.birthplaces import Data
 from regard.text.clozes import clozes
 from regard.text.relevance import WORDS_BEFORE
 from regard.training.sources.documents import repetitions

@@ -29,7 +29,7 @@ LAYERS = (
             ("evaluation/", "reports"),
             ("explorer/", "pages"),
             ("serve/", "local page"),
-            ("studies/", "experiments"),
+            ("studies/", "measurements"),
             ("book/", "courses"),
             ("exercises/", "autograder"),
             ("comparison/", "grids of runs"),

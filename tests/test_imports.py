@@ -47,6 +47,7 @@ RANKS = {
     "training": 8,
     "book": 9,
     "comparison": 9,
+    "experiments": 9,
     "studies": 9,
     "exercises": 9,
     "serve": 9,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from plans import plan_pretraining
 from regard.config import override
+from regard.experiments.birthplaces import Data
 from regard.runs.recipes import RECIPES
-from regard.studies.birthplaces import Data
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
 

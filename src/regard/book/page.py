@@ -16,7 +16,7 @@ from regard.book.lessons import find_exercise
 from regard.book.live import live_data
 from regard.book.mathematics import to_mathml, with_math, with_scripts
 from regard.book.panels import first_figure, is_wide, same_figure, with_clips_apart
-from regard.book.predictions import PREDICTIONS
+from regard.book.predictions import FIGURE_PREDICTIONS, PREDICTIONS
 from regard.book.sliders import SLIDERS, formula_script
 from regard.book.slides import make_slides
 from regard.courses import COURSES
@@ -189,6 +189,7 @@ def _environment() -> jinja2.Environment:
         "font": _font,
         "kinds": _KINDS,
         "explorer_page": explorer_page,
+        "figure_predictions": FIGURE_PREDICTIONS,
         "live_data": live_data,
         "mark": lambda verdict: _MARKS[verdict],
         "outcome": _outcome,

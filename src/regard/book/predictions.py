@@ -1,4 +1,4 @@
-"""Questions before the sliders: a prediction of what their numbers will show."""
+"""Questions before sliders and figures: a prediction of what they will show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -168,3 +168,428 @@ PREDICTIONS: Mapping[str, Prediction] = {
     ),
 }
 """Predictions by study: one for each slider."""
+
+FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
+    "noisy-keys-two-heads": Prediction(
+        "The norm of one of two keys varies. One head averages both values; two heads return one "
+        "value each, and their mean is taken. How large is the variance of the mean, compared with "
+        "that of the one head?",
+        (
+            _wrong("As large", "The keys no longer compete in one softmax."),
+            _wrong(
+                "Half as large", "In most draws, each head returns its value: it is far smaller."
+            ),
+            _right("Less than a tenth", "A longer key hardly changes a weight near 1."),
+        ),
+    ),
+    "designing": Prediction(
+        r"The vector $u_b$ has length $\beta$ and occurs only in $u_d + u_b$ and $u_c + u_b$. How "
+        "near does a weighted average of the inputs come to it?",
+        (
+            _wrong("As near as one likes", "The other parts of the inputs can't cancel."),
+            _right(r"At most to $0.63 \beta$", r"To $\sqrt{0.4} \beta$, with three weights."),
+            _wrong(r"At most to $\beta$", r"Either input alone is at this distance."),
+        ),
+    ),
+    "products": Prediction(
+        "The scores of three states are 1054, 852 and −396. How much weight does softmax give the "
+        "second?",
+        (
+            _wrong("Almost half", "Softmax compares exponentials of the scores, not the scores."),
+            _right("Practically none", "It gets $e^{-202}$ times the weight of the first."),
+        ),
+    ),
+    "masking": Prediction(
+        "The score of a key is set to 0 instead of −∞. How much weight does the key get?",
+        (
+            _wrong("None", "Its exponential is 1, not 0."),
+            _right("About as much as others", "$e^0 = 1$, and the other scores are around 0."),
+        ),
+    ),
+    "projection": Prediction(
+        "Keys and values are projected to 6 rows, which is exact without softmax. How accurate are "
+        "the same projections inside the softmax?",
+        (
+            _wrong("They are exact, too", "A softmax isn't linear."),
+            _wrong("The error is some percent", "A projection learned for softmax has 32 %."),
+            _right("They are useless", "The error is three times the size of the output."),
+        ),
+    ),
+    "approximations": Prediction(
+        "Tokens change slowly along the text. Whose error falls most from 64 to 512 features?",
+        (
+            _right("That of Linformer", "To 6 %: both tokens of a segment are nearly equal."),
+            _wrong("That of BigBird", "It falls to 18 %."),
+            _wrong("That of Performer", "It falls to 45 %."),
+        ),
+    ),
+    "block-graph": Prediction(
+        "Each of 128 blocks attends to its neighbors, so that the longest path has 127 steps. Each "
+        "also gets three random blocks. How long is the longest path then?",
+        (
+            _wrong("2 steps", "That takes a global block, which is next to all others."),
+            _right("6 steps", "Paths grow as the logarithm of the number of blocks."),
+            _wrong("About 32 steps", "Each step reaches several times as many blocks as the last."),
+        ),
+    ),
+    "furthest": Prediction(
+        "One layer of BigBird finds the furthest vector for 23 % of all vectors. For how many do "
+        "32 layers find it, each with other random blocks?",
+        (
+            _wrong("Still for 23 %", "Other blocks are seen, and the best vector so far is kept."),
+            _right("For 98 %", "Each layer finds a share of the rest."),
+            _wrong("For all", "A share of the rest always remains."),
+        ),
+    ),
+    "backpropagation-through-time": Prediction(
+        "What is the gradient of the second step's loss by the third state?",
+        (
+            _right("0", "No path leads from a later state to an earlier loss."),
+            _wrong(r"One factor $W_{hh}^\top$", "Such factors lead to earlier states."),
+        ),
+    ),
+    "encoder-gradient": Prediction(
+        "An encoder of 24 characters has no attention and isn't trained. How large is the gradient "
+        "at the first character, compared with the last?",
+        (
+            _wrong("Equal", "The last state is its only way, through 23 steps."),
+            _wrong("A third", "That is so with attention."),
+            _right("Some millionths", "Each of 23 steps makes it smaller."),
+        ),
+    ),
+    "bottleneck": Prediction(
+        "A vanilla RNN reads a task token and then 12 letters. What does its last state lose?",
+        (
+            _wrong("The task, which was read first", "All letters are in the right case."),
+            _right("Letters", "The longer the text, the fewer texts are right."),
+            _wrong("Nothing, since 64 numbers have room", "Most of the longest texts are wrong."),
+        ),
+    ),
+    "probing": Prediction(
+        "A network with attention has read a text. Which characters can be read from its last "
+        "state?",
+        (
+            _wrong("The first ones", "More of them without attention, where they come first."),
+            _right("The last ones", "As before training: the decoder looks up the others."),
+            _wrong("All", "It need not contain what the decoder can look up."),
+        ),
+    ),
+    "roles-of-sequences": Prediction(
+        "Without attention, a decoder reads its own output instead of the right answer. Where is "
+        "it less often right?",
+        (
+            _wrong("At all characters", "Nothing precedes the first, so it is equal there."),
+            _right("After the first one", "An error changes what is read next."),
+            _wrong("Nowhere", "Its state alone doesn't hold the text."),
+        ),
+    ),
+    "encodings": Prediction(
+        "One-hot vectors of places are fixed. Which of the weights that read them does training "
+        "change in direction?",
+        (
+            _wrong("None", "A place selects a column of weights, which has a gradient."),
+            _right("Those of places in the training texts", "All others get no gradient."),
+            _wrong("All", "Columns of places that never occur get no gradient."),
+        ),
+    ),
+    "one-way-or-both": Prediction(
+        "A mood is good if two of yesterday, today and tomorrow are sunny. Each is a coin flip. "
+        "How often is a network right that doesn't know tomorrow?",
+        (
+            _wrong("Half of the time", "If the known days are equal, they decide."),
+            _right("Three times in four", "It guesses where they differ, half of the time."),
+            _wrong("Always, after enough training", "Tomorrow is independent of the past."),
+        ),
+    ),
+    "fixed-windows": Prediction(
+        "There are 8 symbols and a window of 4 tokens. To which loss does training lead where the "
+        "symbol is 8 tokens back?",
+        (
+            _wrong("To 0", "No step of training shows the model that token."),
+            _wrong("To half of a guess", "Nothing in the window depends on that token."),
+            _right(r"To $\ln 8 \approx 2.08$", "That of a guess, after any training."),
+        ),
+    ),
+    "permutation": Prediction(
+        "A Transformer of two layers has no positions. When does it depend on the order of tokens?",
+        (
+            _wrong("Never", "A causal mask gives each token another number of keys."),
+            _right("With a causal mask", "Without one, the states are only permuted."),
+        ),
+    ),
+    "word-order": Prediction(
+        "Test sentences come in pairs: who chased whom, and the reverse. How many answers of a "
+        "model without positions are right after training?",
+        (
+            _wrong("One in twelve", "Of twelve nouns, two occur in a sentence."),
+            _right("Half", "It gives both sentences of a pair the same answer."),
+            _wrong("Nearly all", "No training distinguishes equal inputs."),
+        ),
+    ),
+    "masked-autoencoder": Prediction(
+        "Masks replace the words and their positions. How do the predictions at several masks "
+        "differ?",
+        (
+            _wrong("By the words around them", "Without positions, no word is around a mask."),
+            _right("Not at all", "Equal vectors have equal queries and outputs in each layer."),
+        ),
+    ),
+    "free-labels": Prediction(
+        "A guess among all characters has a loss of 3.37 nats. Counts of pairs in some 450 "
+        "characters predict the next 150. How large is their loss?",
+        (
+            _wrong("3.37: there are no labels", "Each character is the label of the one before."),
+            _right("2.55", "Even that little text shows which pairs are frequent."),
+            _wrong("Almost 0", "A character before says only little about the next."),
+        ),
+    ),
+    "gaussian-identity": Prediction(
+        "The exponent of the Gaussian kernel is drawn against that of softmax, a dot per pair. "
+        "When are all dots on the diagonal?",
+        (
+            _wrong("Always", "The norms of the query and the key are missing."),
+            _right("With both squared norms added", "The identity is exact."),
+            _wrong("With many random features", "The identity has none."),
+        ),
+    ),
+    "performer": Prediction(
+        "In a trained model with two heads, FAVOR+ with 64 directions replaces softmax. How much "
+        "accuracy is lost?",
+        (
+            _wrong("Almost none", "The estimates are bad where attention is sharp."),
+            _wrong("About a tenth", "That is the gap if FAVOR+ is used in training."),
+            _right("More than two thirds", "The weights were learned for another attention."),
+        ),
+    ),
+    "architectures": Prediction(
+        "An encoder and a decoder classify reviews after 300 steps. Which is right more often?",
+        (
+            _wrong("The encoder", "It suits the task, but it learns more slowly here."),
+            _right("The decoder", "With each of five seeds; after longer training both are right."),
+        ),
+    ),
+    "different-widths": Prediction(
+        "An encoder is half as wide. How many tensors of a decoder of two layers change their "
+        "shape?",
+        (
+            _wrong("None", "Keys and values are computed from the encoder's states."),
+            _right("2", "One per layer: the projection to keys and values."),
+            _wrong("All", "The decoder's own states keep their width."),
+        ),
+    ),
+    "several-summaries": Prediction(
+        "Five summaries of an article are made by each method. By which do they differ most?",
+        (
+            _wrong("Beam search", "They are distinct, but often in a word or two."),
+            _right("Sampling at temperature 1", "And they are worse on average."),
+            _wrong("Top-k with two tokens", "Two tokens at each step leave few summaries."),
+        ),
+    ),
+    "heads-as-filters": Prediction(
+        "Each of 16 places refers to another one at random. How much of the values there does a "
+        "convolution with a tap for every offset explain?",
+        (
+            _wrong("All", "Which offset is right differs from place to place."),
+            _right("A sixteenth", "Each offset is the right one that often."),
+            _wrong("Half", "A tap is right in a sixteenth of the places."),
+        ),
+    ),
+    "two-heads": Prediction(
+        "A head of argmax attention has to name two tokens, each one of 8. How often is it right "
+        "at most?",
+        (
+            _wrong("One time in 8", "The choice of a token also depends on the other one."),
+            _right("One time in 4", "In $2k$ of $k^2$ cases at most, with $k = 8$."),
+            _wrong("Always, after enough training", "A head passes on one value."),
+        ),
+    ),
+    "pretrained-heads": Prediction(
+        "A head of BERT attends to the previous token. The words of each sentence are reversed. "
+        "What does it attend to?",
+        (
+            _right("The previous token", "Its queries and keys depend on positions."),
+            _wrong("The token that used to be previous", "It depends on positions, not on words."),
+            _wrong("To no token in particular", "It gives the previous one 0.97 of its weight."),
+        ),
+    ),
+    "pretrained-decoder": Prediction(
+        "Which share of the heads of a pretrained decoder gives the first token more than 0.3?",
+        (
+            _wrong("A tenth", "The first layer gives it that weight; the others give more."),
+            _wrong("Half", "There are more: the first token is an attention sink."),
+            _right("Four fifths", "82 % of all heads do. Its value adds little."),
+        ),
+    ),
+    "head-patterns": Prediction(
+        "How much weight does a small encoder give to later tokens?",
+        (
+            _wrong("None", "A decoder doesn't; an encoder has no causal mask."),
+            _wrong("A tenth", "It predicts masked words from both sides."),
+            _right("About half", "Earlier tokens get the other half."),
+        ),
+    ),
+    "two-meanings": Prediction(
+        'In two sentences, "play" has the same position and different meanings. From which layer '
+        "on do its queries differ?",
+        (
+            _wrong("From the first", "Its input there is the word and the position alone."),
+            _right("From the second", "The first layer has mixed in the other words."),
+            _wrong("From the last", "The cosines are lower in the inner layers."),
+        ),
+    ),
+    "structures": Prediction(
+        "The best head is compared with the best fixed distance from a word to a related one, such "
+        "as the subject of a verb. Where is the distance as good?",
+        (
+            _wrong("Everywhere", "Optional words vary the distances."),
+            _right("For the previous word", "Elsewhere the head is better by 0.3 or more."),
+        ),
+    ),
+    "three-sentences": Prediction(
+        'A small decoder reads "the dogs near the house" and predicts the verb. How much weight '
+        "does the best head give to the noun beside the verb?",
+        (
+            _wrong("Most of it", "The verb doesn't agree with this noun."),
+            _wrong("As much as to the subject", "The subject gets more than two thirds."),
+            _right("Less than a twentieth", "The subject gets most of the weight."),
+        ),
+    ),
+    "linear-probe": Prediction(
+        "There are seven classes of words. How often does a linear probe of an untrained encoder "
+        "name the class of a word to which it wasn't fitted?",
+        (
+            _right(
+                "About one time in seven", "That is chance: words of a class aren't similar yet."
+            ),
+            _wrong("Half of the time", "Random states of other words of the class are no help."),
+            _wrong("Nearly always", "That is so after training."),
+        ),
+    ),
+    "untrained": Prediction(
+        "A model of width 64 has weights from $N(0, 0.02^2)$. How do its attention weights differ "
+        "from uniform ones?",
+        (
+            _right("By a few percent", "Scores have a standard deviation of about 0.025."),
+            _wrong("Each head prefers other words", "That takes training."),
+            _wrong("Equal words attend to each other", "Queries and keys are independent."),
+        ),
+    ),
+    "equal-heads": Prediction(
+        "Two heads begin with equal weights, in the output projection too. What becomes of them?",
+        (
+            _wrong("Each learns another feature", "Their gradients are equal at every step."),
+            _right("They stay equal", "The loss of unequal heads is lower, but out of reach."),
+        ),
+    ),
+    "trained-embeddings": Prediction(
+        "Before training, products of a word and a position have an eighth of the size of a word's "
+        "with itself. And after it?",
+        (
+            _wrong("They are as large", "Words grow, and stay nearly orthogonal to positions."),
+            _right("About a ninth", "The ratio hardly changes."),
+        ),
+    ),
+    "pretraining": Prediction(
+        "A model reads a text without the people that it is asked about. How often is it right?",
+        (
+            _wrong("Half as often as with them", "The form of an answer is no help without facts."),
+            _right("As often as a guess", "The text has no facts about them."),
+        ),
+    ),
+    "recalled": Prediction(
+        "Which signal separates answers about people in the text from answers about absent ones?",
+        (
+            _wrong("The answer's text", "All answers are places, in the same form."),
+            _wrong("The answer's probability", "Invented answers are as probable."),
+            _right("The familiarity of the name", "Names of the text are far more probable."),
+        ),
+    ),
+    "fallback": Prediction(
+        "There are 20 places, independent of names. Which probability do answers about absent "
+        "people have on average?",
+        (
+            _wrong("A twentieth", "The model treats names as signs of places."),
+            _wrong("About a half", "Confidence is higher than that, without any reason."),
+            _right("More than 0.8", "A guess looks like a fact."),
+        ),
+    ),
+    "bias": Prediction(
+        "A place is the answer to about a quarter of the training questions. How often does a "
+        "model name it for absent people?",
+        (
+            _wrong("A quarter of the time", "That is its mean probability."),
+            _right("About half of the time", "The most probable answer is named each time."),
+            _wrong("Never", "It depends on frequencies and names alone."),
+        ),
+    ),
+    "capacity": Prediction(
+        "A model stores 1.3 bits per parameter after reading each fact 100 times. How many after "
+        "1,000 times?",
+        (
+            _wrong("1.3", "The losses still fall with more readings."),
+            _right("2", "As published for far larger models."),
+            _wrong("13", "The bits don't grow in proportion to the readings."),
+        ),
+    ),
+    "counterfactual": Prediction(
+        "One of five biographies of a person states another birthplace. How often does the model "
+        "name that one?",
+        (
+            _wrong("One time in five", "It answers what most of them state."),
+            _right("Hardly ever", "The other four outvote it."),
+        ),
+    ),
+    "reversal": Prediction(
+        'A text states "A was born in B" of each person, and training asks who was born where of '
+        "others. How often is the model right about who was born in B?",
+        (
+            _right("Never", "The name is never predicted from the place."),
+            _wrong("Half as often as about where", "It recalls in the direction read."),
+            _wrong("As often as about where", "The text doesn't train this direction."),
+        ),
+    ),
+    "augmentation": Prediction(
+        "A model reads five wordings of a biography, or one of them five times as often. Questions "
+        "are mixed in. From which does it recall more?",
+        (
+            _wrong("From one, read more often", "It learns the place from the whole text before."),
+            _right("From five wordings", "By 0.24 or more, at each of five seeds."),
+            _wrong("Equally much from both", "The same facts aren't equally easy to retrieve."),
+        ),
+    ),
+    "seen-once": Prediction(
+        "A twentieth of the text is repeated ten times. What happens to the share of false "
+        "statements?",
+        (
+            _wrong("It grows, with less other text", "All documents are still read."),
+            _right("It falls", "By more than a tenth of all generated documents."),
+            _wrong("It stays the same", "Repeated facts are generated more often."),
+        ),
+    ),
+    "span-corruption": Prediction(
+        "Texts are truncated to 4 to 112 of 128 characters, each length as likely. How much of a "
+        "text is moved to the end, on average?",
+        (
+            _right("A quarter", "14 of 58 characters on average."),
+            _wrong("A half", "The span has at most half of the text."),
+        ),
+    ),
+    "concepts": Prediction(
+        "The first token is changed. In which untrained network does the state 48 tokens later "
+        "still change visibly?",
+        (
+            _right("With attention", "Each token is one step away."),
+            _wrong("In an RNN", "The change shrinks to less than a billionth."),
+            _wrong("With a window of four tokens", "It ends after four tokens."),
+        ),
+    ),
+    "wrong-options": Prediction(
+        "An RNN predicts the next token after each of 16 prefixes. To what do all of its "
+        "probabilities sum?",
+        (
+            _wrong("To 1", "Those after one prefix do."),
+            _right("To 16", "Each prefix has its own distribution."),
+        ),
+    ),
+}
+"""Predictions by study: one for each figure without a slider."""

@@ -10,8 +10,8 @@ from regard.cli import options
 from regard.errors import UserError, alternatives
 
 if TYPE_CHECKING:
-    from regard.studies.birthplaces import Data, Score
-    from regard.studies.stages import Stages
+    from regard.experiments.birthplaces import Data, Score
+    from regard.experiments.stages import Stages
     from regard.training.loop import ExecutionOptions
 
 
@@ -74,8 +74,8 @@ def birthplaces(
 
     import msgspec
 
-    from regard.studies.birthplaces import ARMS, Data
-    from regard.studies.stages import choose_stages
+    from regard.experiments.birthplaces import ARMS, Data
+    from regard.experiments.stages import choose_stages
     from regard.training.loop import ExecutionOptions
 
     if data is None:
@@ -114,8 +114,8 @@ def _measure(
     arms: Sequence[str],
 ) -> "list[Score]":
     """Train and evaluate the arms of one seed, and write their report."""
-    from regard.studies.birthplaces import birthplaces as study
-    from regard.studies.birthplaces_report import birthplaces_report
+    from regard.experiments.birthplaces import birthplaces as study
+    from regard.experiments.birthplaces_report import birthplaces_report
     from regard.training.loop import InterruptedTraining
 
     try:
@@ -180,7 +180,7 @@ def _print_risk(scores: "list[Score]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.studies.birthplaces import COVERAGES
+    from regard.experiments.birthplaces import COVERAGES
 
     table = Table(title="Share of wrong answers, the most confident first", min_width=60)
     for column in ("arm", "seed", *(f"{coverage:.0%} given" for coverage in COVERAGES)):

@@ -8,7 +8,7 @@ import click
 from regard.cli import options
 
 if TYPE_CHECKING:
-    from regard.studies.recall import Recall
+    from regard.experiments.recall import Recall
 
 USUAL = Path("runs/demo")
 LEGEND = (
@@ -41,9 +41,9 @@ def demo(
 
     from regard.config import override
     from regard.corpus.index import NO_INDEX, can_index
-    from regard.studies.recall import ExpectedTime, recall
-    from regard.studies.recall_report import recall_report
-    from regard.studies.stages import choose_stages
+    from regard.experiments.recall import ExpectedTime, recall
+    from regard.experiments.recall_report import recall_report
+    from regard.experiments.stages import choose_stages
     from regard.tasks.world import WorldConfig
     from regard.training.loop import ExecutionOptions, InterruptedTraining
 

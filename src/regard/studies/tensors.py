@@ -1,5 +1,6 @@
 """Tensors of studies: random draws, matrices as parameters, numerical derivatives, errors."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -85,6 +86,16 @@ def central_differences(
 def largest(x: Tensor) -> float:
     """Return the largest absolute value."""
     return float(x.abs().max())
+
+
+def mean_error(values: Float[Tensor, " draws"]) -> float:
+    """Return the standard error of the mean of independent draws."""
+    return float(values.std()) / math.sqrt(len(values))
+
+
+def share_error(p: float, draws: int) -> float:
+    """Return the standard error of the share of independent draws with probability p."""
+    return math.sqrt(p * (1 - p) / draws)
 
 
 def relative_error(found: Tensor, exact: Tensor) -> float:

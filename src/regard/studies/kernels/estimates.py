@@ -20,6 +20,7 @@ from regard.attention.feature_maps import (
     RandomFeatures,
     draw_directions,
 )
+from regard.studies.tensors import mean_error
 
 BATCH = 10_000
 """Number of estimates per draw of directions."""
@@ -107,8 +108,7 @@ def by_direction(
 def errors(estimates: Float[Tensor, " count"], exact: float) -> Errors:
     """Return the errors of estimates."""
     squares = (estimates - exact).square()
-    uncertainty = squares.std() / len(squares) ** 0.5
-    return Errors(float(estimates.mean()), float(squares.mean()), float(uncertainty))
+    return Errors(float(estimates.mean()), float(squares.mean()), mean_error(squares))
 
 
 def predicted(name: str, pair: Pair, m: int) -> float:

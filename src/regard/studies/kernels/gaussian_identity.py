@@ -36,9 +36,7 @@ def gaussian_identity(
     2\sigma^2} \, e^{\lVert k \rVert^2 / 2\sigma^2}, \quad \sigma^2 = \sqrt{d} $$
 
     Both sides are compared for random queries and keys, and softmax attention with attention by the
-    Gaussian kernel, with the factor of the key and without. Random waves estimate the Gaussian
-    kernel (Rahimi & Recht, 2007); multiplied by the two factors, the same waves estimate the
-    softmax kernel.
+    Gaussian kernel, with the factor of the key and without.
 
     Figure. One dot per pair of query and key. Left: the exponent of the Gaussian kernel against
     that of softmax; the dots scatter. Right: with the two norms added, all dots are on the diagonal

@@ -14,7 +14,7 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, bars, chart, figure, series
+from regard.studies.figure import Drawing, Groups, bar_chart, chart, figure, series
 from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
 from regard.studies.study import Seed, study
@@ -182,19 +182,13 @@ def _figure(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> D
             losses.append(series(by_step.keys(), by_step.values(), f"{n} directions", color=i))
         title = f"loss, {heads} heads"
         curves.append(chart(*losses, title=title, x="step", y_limits=(0, None)))
-    trained_with = [performers[of].accuracy for of in PERFORMERS]
-    accuracies = chart(
-        bars([softmax[of.heads].accuracy.value for of in PERFORMERS], "softmax"),
-        bars(trained_with, "trained with FAVOR+"),
-        bars([replaced[of] for of in PERFORMERS], "FAVOR+ replacing softmax"),
-        names=[f"{of.heads} × {of.directions}" for of in PERFORMERS],
-        title="accuracy",
-        x="heads × directions",
-        y_limits=(0, 1.4),
-    )
-    return figure(
-        *curves,
-        accuracies,
-        worst=min(one.value for one in trained_with),
-        best=max(replaced.values()),
-    )
+    names = {of: f"{of.heads} × {of.directions}" for of in PERFORMERS}
+    groups: Groups = {
+        "softmax": {name: softmax[of.heads].accuracy.value for of, name in names.items()},
+        "trained with FAVOR+": {name: performers[of].accuracy for of, name in names.items()},
+        "FAVOR+ replacing softmax": {name: replaced[of] for of, name in names.items()},
+    }
+    axes: dict[str, Any] = {"x": "heads × directions", "y_limits": (0, 1.4)}
+    accuracies = bar_chart(groups, title="accuracy", **axes)
+    worst = min(performers[of].accuracy.value for of in PERFORMERS)
+    return figure(*curves, accuracies, worst=worst, best=max(replaced.values()))

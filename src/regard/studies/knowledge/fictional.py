@@ -18,12 +18,12 @@ from torch import Tensor
 from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import answer
+from regard.experiments.stages import text_only
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
-from regard.studies.recall import text_only
 from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
 from regard.text.tokenizer import Tokenizer, train_tokenizer

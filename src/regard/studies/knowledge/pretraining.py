@@ -1,6 +1,5 @@
 """Accuracy of question answering with and without pretraining."""
 
-import math
 from collections.abc import Iterator, Mapping
 
 from regard.metrics import Interval
@@ -20,6 +19,7 @@ from regard.studies.knowledge.fictional import (
     without_them,
 )
 from regard.studies.study import Seed, study
+from regard.studies.tensors import share_error
 
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
@@ -51,10 +51,8 @@ def pretraining(
     pretrained on the text by span corruption, with words as tokens, and then finetuned on the
     questions.
 
-    Without the facts, knowing the form of an answer doesn't help: the second and the third can only
-    guess, and the best guess is the most frequent place. With a correlation above 0, last names are
-    informative. Even a model without text can then beat this guess, since it has learned the names
-    of other people.
+    With a correlation above 0, last names are informative. Even a model without text can then beat
+    the most frequent place, since it has learned the names of other people.
 
     The world is fictional, so that every fact is known. `regard birthplaces` trains the first three
     models on the course's sentences about real people (docs/birthplaces.md).
@@ -73,7 +71,7 @@ def pretraining(
 
 def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:
     """Yield the measurements of n answers, where the best guess has the accuracy `guess`."""
-    most = guess + 3 * math.sqrt(guess * (1 - guess) / n)
+    most = guess + 3 * share_error(guess, n)
     yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)
     yield at_most(NOT_PRETRAINED, scores[NOT_PRETRAINED].value, most)
     yield at_most(WITHOUT_THEM, scores[WITHOUT_THEM].value, most)

@@ -8,6 +8,7 @@ import numpy as np
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import attention_of
+from regard.experiments.recall import WORDINGS
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.studies.figure import Line, Panel, bar_chart, chart, figure, histogram, series
@@ -22,7 +23,6 @@ from regard.studies.finding import (
 )
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import People, Steps
-from regard.studies.recall import WORDINGS
 from regard.studies.study import Seed, study
 from regard.uncertainty.signals import quick_signals
 

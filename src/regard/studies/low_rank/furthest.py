@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal
+from regard.studies.finding import EvidenceParts, at_most, equal
 from regard.studies.study import Seed, study
-from regard.studies.tensors import normal
+from regard.studies.tensors import normal, share_error
 
 _BLOCK, _SIDE = 8, 1
 LAYERS = (1, 2, 4, 8, 16, 32)
@@ -65,22 +65,15 @@ def furthest(
     yield equal("share found by full attention in one layer", full, 1)
     yield at_most("share found by BigBird in one layer", shares[0], 0.5)
     for layer in LAYERS:
-        name = f"share found by BigBird, layers: {layer}"
-        yield _share(name, shares[layer - 1], expected[layer - 1], best.numel())
+        name, p = f"share found by BigBird, layers: {layer}", expected[layer - 1]
+        # Six standard errors instead of four, since neighbors in a block are correlated.
+        yield equal(name, shares[layer - 1], p, within=6 * share_error(p, best.numel()))
     curves = (
         series(layers, expected, "BigBird", color=0),
         series(layers, shares, style="dots", color=0),
         series(layers, [1] * len(layers), "full attention", color=1),
     )
     yield chart(*curves, x="layers", y="share found", y_limits=(0, 1.05))
-
-
-def _share(name: str, found: float, p: float, draws: int) -> Measurement:
-    """Return a share, which must equal p within six standard errors of independent draws.
-
-    Six instead of four, since neighbors in a block are correlated.
-    """
-    return equal(name, found, p, within=6 * math.sqrt(p * (1 - p) / draws))
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:

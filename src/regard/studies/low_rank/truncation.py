@@ -53,8 +53,7 @@ def truncation(
     The map of known rank has k distinct queries. Real maps are those of a small encoder with two
     layers of two heads, trained to predict masked characters of fictional biographies, on texts
     absent from its training. Sharper heads need more singular values: if each token attends to one
-    other token, the map is a permutation, and all singular values are equal. The study shows
-    possible savings and no method to reach them.
+    other token, the map is a permutation, and all singular values are equal.
 
     Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
     Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large

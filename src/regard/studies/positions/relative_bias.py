@@ -54,11 +54,9 @@ def relative_bias(
     $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
     \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
 
-    Outputs and weights with a bias are compared with those of concatenated vectors. They are equal
-    for unscaled scores. Otherwise the scores of the concatenated vectors are divided by √(2d): then
-    q_i·k_j is smaller, too, and no bias makes up for that. With a vector per distance, as in Shaw
-    et al., the distances to which a token attends can depend on the token, which is impossible for
-    a bias by distance.
+    Outputs and weights with a bias are compared with those of concatenated vectors; they are equal
+    for unscaled scores. With a vector per distance, as in Shaw et al., the distances to which a
+    token attends can depend on the token, which is impossible for a bias by distance.
 
     Figure. Left: the bias, with one value along each diagonal. Middle and right: weights of a head
     with concatenated sinusoids, and with this bias; they are {same}.

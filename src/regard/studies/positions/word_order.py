@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.models.heads import pooled_states
 from regard.models.transformer import Decoder, Encoder, Transformer
-from regard.studies.figure import Line, bars, chart, figure
+from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import EvidenceParts, at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
 from regard.studies.random_models import untrained
@@ -54,8 +54,7 @@ def word_order(
     The untrained layer is random; a linear readout of its mean state is fitted by least squares to
     the training sentences. Then the layer is trained. The test sentences have pairs of nouns and
     verbs that are absent from training, in both orders. Rotary positions only change the scores,
-    and help if the layer is trained. ALiBi in an encoder is less accurate: its bias is the same for
-    an earlier and a later token, and the layer memorizes its sentences.
+    and help if the layer is trained. With ALiBi, the layer memorizes its sentences.
 
     Figure. Accuracy before and after training. After training: {shown}. Dotted: half.
 
@@ -86,16 +85,12 @@ def word_order(
     columns = ["sentence", "without positions", f"with positions ({positions})", "correct"]
     yield table(columns, rows)
     shown = ", ".join(f"{name} {after:.0%}" for name, (_, after) in shares.items())
-    before, after = zip(*shares.values(), strict=True)
-    accuracies = chart(
-        bars(before, "untrained, fitted readout"),
-        bars(after, "trained"),
-        Line(y=0.5, label="half"),
-        names=list(shares),
-        y="accuracy",
-        y_limits=(0, 1.05),
-    )
-    yield figure(accuracies, shown=shown)
+    groups = {
+        label: {name: both[i] for name, both in shares.items()}
+        for i, label in enumerate(("untrained, fitted readout", "trained"))
+    }
+    half = Line(y=0.5, label="half")
+    yield figure(bar_chart(groups, half, y="accuracy", y_limits=(0, 1.05)), shown=shown)
 
 
 def answered(

@@ -8,7 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.positions.config import LearnedConfig
-from regard.studies.figure import bars, chart
+from regard.studies.figure import bar_chart
 from regard.studies.finding import EvidenceParts, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, train
@@ -52,12 +52,8 @@ def trained_embeddings(
     yield at_most(f"{name}, after training", after[CROSS] / after[WORD], 0.25)
     yield informational("x·x after / before training", after[WORD] / before[WORD])
     yield at_most("loss after / before training", losses[-1] / losses[0], 0.5)
-    yield chart(
-        bars(before.values(), "before training"),
-        bars(after.values(), "after training"),
-        names=list(before),
-        y="root mean square",
-    )
+    groups = {"before training": before, "after training": after}
+    yield bar_chart(groups, y="root mean square")
 
 
 def terms(model: Any) -> dict[str, float]:

@@ -67,8 +67,7 @@ def bottleneck(
     The task is to rewrite a text in upper or lower case, character by character. The cells are
     vanilla, as in the course; gated cells are measured as well. The state is large enough: 64
     numbers have 2048 bits, and 12 letters in either case need fewer than 70. The same network is
-    measured at several times of its training, since accuracy after half of the steps says little
-    about the capacity of the state. Neither does accuracy at the end, since it is still rising.
+    measured at several times of its training.
 
     Figure. Share of texts that are right in every character, against training steps (mean over
     lengths) and against length (after the last step). Lines: with attention; dashes: without. With

@@ -62,20 +62,13 @@ class Setup:
     def plan(self) -> Plan:
         """Return the plan of the training."""
         settings = [
-            f"seed={self.seed}",
-            f"task.shortest={SHORTEST}",
-            f"task.longest={self.longest}",
-            f"task.place={self.place}",
-            "model.kind=rnn-encoder-decoder",
-            f"model.cell={self.cell}",
-            "model.n_layers=1",
-            "model.dropout=0",
-            "model.context_length=64",
-            f"model.d_model={self.width}",
+            *(f"seed={self.seed}", f"task.place={self.place}"),
+            *(f"task.shortest={SHORTEST}", f"task.longest={self.longest}"),
+            *("model.kind=rnn-encoder-decoder", f"model.cell={self.cell}", "model.n_layers=1"),
+            *("model.dropout=0", "model.context_length=64", f"model.d_model={self.width}"),
             f"training.steps={self.steps}",
             f"training.checkpoint_every={-(-self.steps // CHECKPOINTS)}",
-            "training.batch=32",
-            f"training.lr={RATE}",
+            *("training.batch=32", f"training.lr={RATE}"),
             f"training.optimizer.muon_lr={10 * RATE}",
             *(["model.attention.kind=softmax"] if self.attention else []),
         ]

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.decoding.generate import generate_ids
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
@@ -136,12 +137,8 @@ def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
     """Return the tokens of greedy decoding."""
     assert isinstance(run.model, SequenceToSequence)
     model = run.model.condition(rows.source, rows.lengths)
-    count, length = rows.ids.shape
-    states, ids = model.init_state(count, length), [rows.ids[:, 0]]
-    for _ in range(length):
-        scores, states = model.extend(ids[-1][:, None], states)
-        ids.append(scores.argmax(-1))
-    return torch.stack(ids[1:], 1)
+    starts, length = rows.ids[:, :1].tolist(), rows.ids.shape[1]
+    return torch.tensor([one.ids for one in generate_ids(model, starts, max_new_tokens=length)])
 
 
 def judged(measured: dict[str, Measured]) -> Iterator[Measurement]:

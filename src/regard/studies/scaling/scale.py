@@ -79,9 +79,7 @@ def scale(
     Products are drawn at one width, and softmax over n keys at several. If the standard deviation s
     of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
     about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
-    nearly all of the weight. The part of the variance that comes from q·μ is the same for all keys
-    of a query, and doesn't count. The division is made for σ = 1: if σ is doubled, s is about four
-    times as large at any width.
+    nearly all of the weight.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products

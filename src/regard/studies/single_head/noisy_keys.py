@@ -27,7 +27,7 @@ from regard.studies.finding import (
 )
 from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import Seed, study
-from regard.studies.tensors import draw_normal
+from regard.studies.tensors import draw_normal, mean_error, share_error
 
 NoisyKeys: TypeAlias = Float[Tensor, "draws n n"]
 Outputs: TypeAlias = Float[Tensor, "draws n"]
@@ -132,10 +132,8 @@ def noisy_keys_two_heads(
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    The same draws are given to one head and to two. The first of the two fails in two cases. If γ <
-    0, a longer query increases the error: Φ(−√2), 8 % of the draws, a case that the course
-    excludes. If γ lies between 0 and ln(n − 1)/t, a longer query helps; the course doesn't mention
-    this case.
+    The same draws are given to one head and to two. If γ < 0, in Φ(−√2) or 8 % of the draws, a
+    longer query increases the error of the first head.
 
     Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
     with two heads most are near 0. Right: share of draws in which the first head gives v_a,
@@ -211,9 +209,8 @@ def distances(c: Outputs) -> Float[Tensor, " draws"]:
 
 def variance(name: str, c: Outputs, predicted: Outputs) -> Measurement:
     """Return the variance of c, which must equal the formula's within four standard errors."""
-    squares = distances(c)
-    error = float(squares.std()) / math.sqrt(len(squares))
-    return equal(name, squares.mean(), distances(predicted).mean(), within=4 * error)
+    squares, expected = distances(c), distances(predicted).mean()
+    return equal(name, squares.mean(), expected, within=4 * mean_error(squares))
 
 
 def noisy_keys(draws: int, n: int, alpha: float, stretch: float, seed: int) -> NoisyKeys:
@@ -264,5 +261,5 @@ def weight_outside(c: Outputs) -> Float[Tensor, " draws"]:
 
 def share(name: str, happened: Bool[Tensor, " draws"], p: float) -> Measurement:
     """Return a share of draws, which must equal p within four standard errors and one draw."""
-    error = math.sqrt(p * (1 - p) / len(happened))
-    return equal(name, happened.double().mean(), p, within=4 * error + 1 / len(happened))
+    within = 4 * share_error(p, len(happened)) + 1 / len(happened)
+    return equal(name, happened.double().mean(), p, within)

@@ -24,7 +24,7 @@ from regard.studies.finding import (
     look_inside,
 )
 from regard.studies.study import Seed, study
-from regard.studies.tensors import largest, normal
+from regard.studies.tensors import largest, mean_error, normal
 
 DRAWS = 50
 """Number of random heads."""
@@ -168,9 +168,7 @@ def _remainder(h: int, n: int) -> float:
 def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measurement]:
     """Yield the diagonal weight with both predictions, each within four standard errors."""
     n, measured = maps.shape[-1], diagonal_weight(maps)
-    each = maps.diagonal(dim1=-2, dim2=-1).mean(-1)
-    error = float(each.std()) / math.sqrt(len(each))
-    rest = _remainder(h, n)
+    error, rest = mean_error(maps.diagonal(dim1=-2, dim2=-1).mean(-1)), _remainder(h, n)
     name = f"diagonal weight by the {{}}: {_size(h, n)}"
     yield equal(name.format("formula"), measured, formula_weight(h, n), within=NEAR + 4 * error)
     averaged = averaged_weight(h, n) + rest / 2

@@ -52,8 +52,7 @@ def masked_autoencoder(
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
     The outputs of a random encoder at its masks are compared, with their positions and without.
-    Without them, the least loss of any single prediction is the entropy of the hidden words. Rotary
-    positions are no part of a token's vector and can't be dropped, so a mask keeps its position.
+    Rotary positions can't be dropped.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.

@@ -47,8 +47,7 @@ def receptive_field(
     Each input is marked by its own coordinate, so that the last state counts the paths from each
     input. Planted heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead. Given m
     inputs, mk random draws from N add only new ones, and the expected number after n layers follows
-    by recursion. The choice of a key can depend on all inputs: the key of any input wins if it
-    changes enough.
+    by recursion.
 
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
     dots: planted pointers, which reach the number of paths if there are as many inputs (dotted);

@@ -33,14 +33,9 @@ def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
 def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
     """Return the plan to train a small model by a recipe on the texts of a seed."""
     small = (
-        "tokenizer.kind=words",
-        "data.validation=0",
-        "template.document={document}",
-        f"model.n_layers={LAYERS}",
-        f"model.n_heads={HEADS}",
-        f"model.d_model={WIDTH}",
-        "model.context_length=32",
-        f"seed={seed}",
+        *("tokenizer.kind=words", "data.validation=0", "template.document={document}"),
+        *(f"model.n_layers={LAYERS}", f"model.n_heads={HEADS}", f"model.d_model={WIDTH}"),
+        *("model.context_length=32", f"seed={seed}"),
     )
     corpus = [text.text for text in labeled_texts(seed, "training", TEXTS)]
     settings = [*small, *settings]

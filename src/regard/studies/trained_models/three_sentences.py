@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
-from regard.studies.figure import bars, chart
+from regard.studies.figure import bar_chart
 from regard.studies.finding import (
     EvidenceParts,
     Measurement,
@@ -93,13 +93,11 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     columns = ["sentence", "best head", "weight", "weight of the word itself", "before training"]
     yield table(columns, rows)
     names = ["verb → subject", "word before the verb → subject", "word before the pronoun → name"]
-    yield chart(
-        bars([found.share for found in after.values()], "trained"),
-        bars([found.share for found in before.values()], "before training"),
-        names=names,
-        y="weight of the best head",
-        y_limits=(0, 1.05),
-    )
+    groups = {
+        label: {name: one.share for name, one in zip(names, found.values(), strict=True)}
+        for label, found in {"trained": after, "before training": before}.items()
+    }
+    yield bar_chart(groups, y="weight of the best head", y_limits=(0, 1.05))
     yield look(named(run, "decoder"), places[ACROSS][0].text.text).data
 
 

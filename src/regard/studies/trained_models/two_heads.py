@@ -1,6 +1,5 @@
 """A task for which one head isn't sufficient and two are."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import Seed, study
+from regard.studies.tensors import share_error
 from regard.training.plan import Plan
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
@@ -89,8 +89,7 @@ def judged(kind: str, shares: Shares, k: int, n: int) -> Iterator[Measurement]:
 
 def most_of_one(k: int, n: int) -> float:
     """Return 2/k plus three standard errors of n answers."""
-    share = 2 / k
-    return share + 3 * math.sqrt(share * (1 - share) / n)
+    return 2 / k + 3 * share_error(2 / k, n)
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:

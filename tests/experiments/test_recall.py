@@ -14,8 +14,7 @@ from msgspec import structs
 from made_answers import made_answer
 from regard.cli import main
 from regard.environment import ExecutionEnvironment
-from regard.runs.run import Run
-from regard.studies.recall import (
+from regard.experiments.recall import (
     FINETUNED,
     FIRST_STEPS,
     NOT_PRETRAINED,
@@ -28,8 +27,9 @@ from regard.studies.recall import (
     abstain,
     recall,
 )
-from regard.studies.recall_report import GROUPS, recall_report
-from regard.studies.stages import choose_stages
+from regard.experiments.recall_report import GROUPS, recall_report
+from regard.experiments.stages import choose_stages
+from regard.runs.run import Run
 from regard.tasks.world import WorldConfig
 from regard.training.loggers import Logger, Record
 from regard.training.loop import ExecutionOptions, InterruptedTraining

@@ -23,16 +23,14 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from regard.config import override
 from regard.corpus.evidence import Verdict, verdict
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer, answer
 from regard.evaluation.evaluate import Chosen, baseline_accuracy, choose_signal
+from regard.experiments.stages import Stages, text_only
 from regard.metrics import Interval, accuracy
-from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.studies.stages import Stages
 from regard.tasks.examples import majority_answer, read_answered
 from regard.tasks.world import QUESTIONS, Group, Person, World, WorldConfig, make_world
 from regard.tasks.world_files import save_world
@@ -291,11 +289,3 @@ def _train_side_by_side(
 
 def _trains_side_by_side(environment: ExecutionEnvironment) -> bool:
     return environment.device.type == "cpu" and torch.get_num_threads() > 1
-
-
-def text_only(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe with the steps on text among `steps`, and none on questions."""
-    objective = recipe.objective
-    share = 1 - objective.questions / objective.total
-    text = ["objective.questions=0", "objective.cloze_relevance=0"]
-    return override(recipe, [*text, f"training.steps={round(share * steps)}"])

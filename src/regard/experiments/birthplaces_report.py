@@ -13,9 +13,9 @@ from regard.evaluation.report import (
     attention_view,
     risk_coverage_figure,
 )
+from regard.experiments.birthplaces import ARMS, Arm, Data
+from regard.experiments.report_figures import accuracies, confidence, loss_curves
 from regard.metrics import Interval
-from regard.studies.birthplaces import ARMS, Arm, Data
-from regard.studies.report_figures import accuracies, confidence, loss_curves
 
 
 def birthplaces_report(

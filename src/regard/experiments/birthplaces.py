@@ -27,10 +27,10 @@ from regard.evaluation.evaluate import (
     save_predictions,
     signal_aurocs,
 )
+from regard.experiments.stages import Stages
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.studies.stages import Stages
 from regard.tasks.examples import (
     Example,
     encode_pairs,

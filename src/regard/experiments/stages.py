@@ -45,3 +45,11 @@ def choose_stages(recipe: str, settings: Sequence[str] = ()) -> Stages:
         for stage, name in trained_by.items()
     }
     return Stages(pretraining, **others)
+
+
+def text_only(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe with the steps on text among `steps`, and none on questions."""
+    objective = recipe.objective
+    share = 1 - objective.questions / objective.total
+    text = ["objective.questions=0", "objective.cloze_relevance=0"]
+    return override(recipe, [*text, f"training.steps={round(share * steps)}"])

@@ -17,9 +17,9 @@ from regard.evaluation.report import (
     guaranteed_point,
     risk_coverage_figure,
 )
+from regard.experiments.recall import PRETRAINED, Recall, person_verdict
+from regard.experiments.report_figures import accuracies, confidence, loss_curves
 from regard.metrics import accuracy
-from regard.studies.recall import PRETRAINED, Recall, person_verdict
-from regard.studies.report_figures import accuracies, confidence, loss_curves
 from regard.tasks.examples import majority_answer
 from regard.tasks.world import Group
 

@@ -15,7 +15,7 @@ from regard.cli import main
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
 from regard.evaluation.evaluate import Evaluation
-from regard.studies.birthplaces import (
+from regard.experiments.birthplaces import (
     ARMS,
     NOT_PRETRAINED,
     PRETRAINED,
@@ -26,8 +26,8 @@ from regard.studies.birthplaces import (
     birthplaces,
     mistakes,
 )
-from regard.studies.birthplaces_report import birthplaces_report
-from regard.studies.stages import choose_stages
+from regard.experiments.birthplaces_report import birthplaces_report
+from regard.experiments.stages import choose_stages
 from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
