@@ -1,6 +1,7 @@
 """Answers of a run to questions, with confidence and evidence from the training text."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import exp
 
 import msgspec
@@ -91,9 +92,8 @@ def answer(
     """
     if calibration is not None:
         _require_index(calibration, index)
-    read = _read_all(run, questions)
+    read, rows = _read_all(run, questions)
     asked = [part for part, _ in read if part is not None]
-    rows = encode_questions(run.template, asked, run.recipe.model.context_length)
     greedy = answer_rows(run, rows, environment, max_new_tokens=max_new_tokens)
     config = signals or (calibration.config if calibration else SignalConfig())
     measured = zip(
@@ -154,20 +154,27 @@ class _Judge(msgspec.Struct, frozen=True):
         )
 
 
-def _read_all(run: Run, questions: Sequence[Example]) -> list[tuple[Example | None, str | None]]:
-    """Return the readable part of each question, and why the rest can't be read."""
+def _read_all(
+    run: Run, questions: Sequence[Example]
+) -> tuple[list[tuple[Example | None, str | None]], list[list[int]]]:
+    """Return the readable part of each question, and why the rest can't be read; and the prompts.
+
+    A question without a readable part has no prompt.
+    """
     if all(question.text.strip() for question in questions):
-        try:
-            encode_questions(run.template, questions, run.recipe.model.context_length)
-        except UserError:
-            pass
-        else:
-            return [(question, None) for question in questions]
+        with suppress(UserError):
+            prompts = _encode(run, questions)
+            return [(question, None) for question in questions], prompts
     reasons = [_unreadable(run, question) for question in questions]
-    return [
+    read = [
         (question if reason is None else _known_part(run, question), reason)
         for question, reason in zip(questions, reasons, strict=True)
     ]
+    return read, _encode(run, [part for part, _ in read if part is not None])
+
+
+def _encode(run: Run, questions: Sequence[Example]) -> list[list[int]]:
+    return encode_questions(run.template, questions, run.recipe.model.context_length)
 
 
 def _unread(question: Example, reason: str | None) -> Answer:
@@ -198,7 +205,7 @@ def _unreadable(run: Run, question: Example) -> str | None:
     if not question.text.strip():
         return "the question is empty"
     try:
-        encode_questions(run.template, [question], run.recipe.model.context_length)
+        _encode(run, [question])
     except UserError as error:
         return str(error)
     return None
