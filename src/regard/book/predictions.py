@@ -543,8 +543,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "reversal": Prediction(
-        'A text states "A was born in B" of each person, and training asks in both directions about '
-        "others. How often is the model right about who was born in B?",
+        'A text states "A was born in B" of each person, and training asks in both directions '
+        "about others. How often is the model right about who was born in B?",
         (
             _right("Never", "The name is never predicted from the place."),
             _wrong("Half as often as about where", "It recalls in the direction read."),
