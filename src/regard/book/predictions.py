@@ -187,8 +187,10 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "near does a weighted average of the inputs come to it?",
         (
             _wrong("As near as one likes", "The other parts of the inputs can't cancel."),
-            _right(r"At most to $0.63 \beta$", r"To $\sqrt{0.4} \beta$, with three weights."),
-            _wrong(r"At most to $\beta$", r"Either input alone is at this distance."),
+            _right(
+                r"To $0.63 \beta$, not nearer", r"It is $\sqrt{0.4} \beta$, with three weights."
+            ),
+            _wrong(r"To $\beta$, not nearer", r"Either input alone is at this distance."),
         ),
     ),
     "products": Prediction(
@@ -254,7 +256,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         (
             _wrong("Equal", "The last state is its only way, through 23 steps."),
             _wrong("A third", "That is so with attention."),
-            _right("Some millionths", "Each of 23 steps makes it smaller."),
+            _right("Some millionths of it", "Each of 23 steps makes it smaller."),
         ),
     ),
     "bottleneck": Prediction(
@@ -357,7 +359,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "accuracy is lost?",
         (
             _wrong("Almost none", "The estimates are bad where attention is sharp."),
-            _wrong("About a tenth", "That is the gap if FAVOR+ is used in training."),
+            _wrong("About a tenth", "That is the largest gap if FAVOR+ is used in training."),
             _right("More than two thirds", "The weights were learned for another attention."),
         ),
     ),
@@ -413,7 +415,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "pretrained-decoder": Prediction(
-        "Which share of the heads of a pretrained decoder gives the first token more than 0.3?",
+        "Which share of the heads of a pretrained decoder gives the first token more than 0.3 of "
+        "its weight?",
         (
             _wrong("A tenth", "The first layer gives it that weight; the others give more."),
             _wrong("Half", "There are more: the first token is an attention sink."),
@@ -540,8 +543,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "reversal": Prediction(
-        'A text states "A was born in B" of each person, and training asks who was born where of '
-        "others. How often is the model right about who was born in B?",
+        'A text states "A was born in B" of each person, and training asks in both directions '
+        "about others. How often is the model right about who was born in B?",
         (
             _right("Never", "The name is never predicted from the place."),
             _wrong("Half as often as about where", "It recalls in the direction read."),
@@ -549,8 +552,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "augmentation": Prediction(
-        "A model reads five wordings of a biography, or one of them five times as often. Questions "
-        "are mixed in. From which does it recall more?",
+        "A model reads five wordings of a biography with permuted facts, or one five times as "
+        "often. Questions are mixed in. From which does it recall more?",
         (
             _wrong("From one, read more often", "It learns the place from the whole text before."),
             _right("From five wordings", "By 0.24 or more, at each of five seeds."),
