@@ -150,7 +150,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def others(kind: str) -> Callable[[str, list[str]], list[str]]:
+def others(kind: str) -> Callable[[Any, list[str]], set[str]]:
     """Return what `copytree` leaves out: the folders of other kinds."""
     return shutil.ignore_patterns(
         *(name + end for name in COMMANDS if name != kind for end in ("", "-done"))

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 import regard.cli.train  # what a training imports
 import regard.training.loop
