@@ -15,6 +15,7 @@ from regard.models.layers import CheckpointedModule
 from regard.positions import Learned
 from regard.runs.recipe import LoRAConfig, TrainingConfig
 from regard.runs.run import Run
+from regard.training.sources.base import require_parent
 
 
 class LowRankUpdate(nn.Module):
@@ -141,14 +142,3 @@ def _chosen(layers: dict[str, nn.Linear], targets: tuple[str, ...]) -> Iterator[
     for name, layer in layers.items():
         if not targets or name.rpartition(".")[2] in targets:
             yield layer
-
-
-def require_parent(config: TrainingConfig, has_parent: bool) -> None:
-    """Raise if there are no trained weights for a configuration to adapt.
-
-    Raises:
-        UserError: names the field.
-    """
-    for field in ("lora", "freeze"):
-        if getattr(config, field) and not has_parent:
-            raise UserError(f"training.{field}: adapts trained weights; give them by --from")

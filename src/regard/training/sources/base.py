@@ -11,7 +11,7 @@ import numpy as np
 from regard.data.batch import Dataset, WeightedDataset
 from regard.errors import UserError
 from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
-from regard.runs.recipe import Recipe
+from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
 from regard.runs.run import Run
 from regard.runs.start import require_same, with_start
@@ -148,3 +148,14 @@ def require_objective(recipe: Recipe) -> None:
         )
     if not isinstance(head, MaskedLMHeadConfig):
         require_continuing(recipe)
+
+
+def require_parent(config: TrainingConfig, has_parent: bool) -> None:
+    """Raise if there are no trained weights for a configuration to adapt.
+
+    Raises:
+        UserError: names the field.
+    """
+    for name in ("lora", "freeze"):
+        if getattr(config, name) and not has_parent:
+            raise UserError(f"training.{name}: adapts trained weights; give them by --from")

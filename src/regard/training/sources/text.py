@@ -42,7 +42,6 @@ from regard.text.packed import (
     require_intact,
 )
 from regard.text.tokenizer import Tokenizer, train_tokenizer
-from regard.training.adaptation import require_parent
 from regard.training.loggers import Record, track_text
 from regard.training.processes import join_processes
 from regard.training.sources.base import (
@@ -51,6 +50,7 @@ from regard.training.sources.base import (
     Source,
     require_continuing,
     require_no_task,
+    require_parent,
 )
 
 SAMPLE_TOKENS = 64
