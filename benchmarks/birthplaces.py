@@ -1,13 +1,14 @@
 """What each part of the recipe "modern" contributes, on the real birthplaces.
 
-Trains with half the recipe's steps and one part changed at a time; and shorter and longer, which
-shows accuracy against time. The training questions about 500 people are held out and asked; the 500
-questions of the test are not. Interrupted runs are resumed when the command is repeated.
+Trains with half the recipe's steps and one part changed at a time, with a quarter and one part
+alone, and shorter and longer, which shows accuracy against time. The training questions about 500
+people are held out and asked; the 500 questions of the test are not. Interrupted runs are resumed
+when the command is repeated.
 
     REGARD_BIRTHPLACES=… python benchmarks/birthplaces.py [--only NAME] [--seed 0] [--seed 1]
                                                           [--runs runs/tried] [--out docs/figures]
 
-Some 70 minutes a seed on one core. Prints a table and writes birthplaces-tried.json; results of
+Some two hours a seed on one core. Prints a table and writes birthplaces-tried.json; results of
 other variants and seeds in it are kept.
 """
 

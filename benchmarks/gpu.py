@@ -56,7 +56,7 @@ from regard.training.loop import ExecutionOptions
 from regard.training.plan import Plan, plan_run, plan_training
 from regard.training.sources.base import Datasets
 from regard.training.sources.documents import DocumentSource
-from regard.training.step import TrainingCost, peak_of
+from regard.training.throughput import TrainingCost, peak_of
 
 COURSE_SECONDS, MFU, FORWARD, BACKWARD = 60.0, 0.45, 0.85, 0.70
 """What is claimed: the course's pretraining, and parts of what the GPU does at most."""

@@ -23,15 +23,22 @@ FLOW = (
 LAYERS = (
     ("use", (("cli/", "commands"), ("api.py", "Python functions"))),
     (
+        "courses",
+        (
+            ("studies/", "measurements"),
+            ("experiments/", "demo, birthplaces"),
+            ("book/", "questions, lessons"),
+            ("exercises/", "autograder"),
+        ),
+    ),
+    (
         "applications",
         (
             ("training/", "plans, loop"),
             ("evaluation/", "reports"),
             ("explorer/", "pages"),
+            ("edits/", "interventions"),
             ("serve/", "local page"),
-            ("studies/", "measurements"),
-            ("book/", "courses"),
-            ("exercises/", "autograder"),
             ("comparison/", "grids of runs"),
         ),
     ),

@@ -9,7 +9,7 @@ from regard.models.config import DecoderConfig
 from regard.models.layers import Layer
 from regard.operations import OperationCounter
 from regard.training.optimizers import orthogonalized
-from regard.training.step import TrainingCost
+from regard.training.throughput import TrainingCost
 
 SIZE = DecoderConfig(context_length=16, n_layers=2, n_heads=3, d_model=12, dropout=0.0, d_ff=20)
 

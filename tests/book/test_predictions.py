@@ -6,8 +6,10 @@ import pytest
 
 from regard.book.page import finding_html
 from regard.book.predictions import FIGURE_PREDICTIONS, PREDICTIONS
+from regard.studies.figure import Chart
 from regard.studies.registry import all_studies, find_study
 
+AS_MANY_HEADS = "accuracy below softmax with as many heads"
 Bounds = tuple[tuple[str, float, float], ...]
 RIGHT: Mapping[str, Bounds] = {
     "noisy-keys-two-heads": (("variance of two heads / variance of one", 0, 0.1),),
@@ -72,6 +74,7 @@ RIGHT: Mapping[str, Bounds] = {
             2 / 3,
             1,
         ),
+        *((f"{AS_MANY_HEADS}: FAVOR+, 2 heads, {n} directions", -1, 0.11) for n in (4, 16, 64)),
     ),
     "architectures": (("classification: encoder minus decoder", -1, -0.01),),
     "different-widths": (
@@ -167,6 +170,15 @@ def test_right_options_are_what_the_stored_results_show(name: str) -> None:
         for value in found.row(measurement).values:
             assert value is not None
             assert low <= value <= high, measurement
+
+
+def test_the_figure_of_bias_shows_a_third_and_more_than_half() -> None:
+    """Of the first seed; its shares are no measurements."""
+    (panel,) = find_study("bias").stored_result().figure.panels
+    assert isinstance(panel, Chart)
+    in_the_data, probability, best, *_ = (value or 0 for value in panel.bars[0].values)
+    assert (round(3 * in_the_data), round(3 * probability)) == (1, 1)
+    assert best > 0.5
 
 
 def test_a_notebook_shows_no_question() -> None:

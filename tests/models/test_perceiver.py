@@ -15,9 +15,9 @@ from regard.errors import UnsupportedError
 from regard.models.builders import LanguageModel
 from regard.models.config import PerceiverConfig
 from regard.models.head_config import LMHeadConfig
-from regard.models.layers import PERCEIVER, require_places
 from regard.models.pattern import LayerConfig
 from regard.models.perceiver import PerceiverDecoder
+from regard.models.places import PERCEIVER, require_places
 from regard.positions.config import AlibiConfig, RotaryConfig
 from tiny_families import tiny
 from tiny_recurrent import VOCABULARY, close

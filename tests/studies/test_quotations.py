@@ -35,7 +35,6 @@ COINCIDENCES = {
     },  # of the formula in the same or the sentence before
     "eecs182-transformers i": {"0.1"},  # an error by the number of questions
     # Of the experiment on the real data:
-    "practical-4 3.f": {"21.2 %"},
     "practical-4 4.a": {"5.0 %", "0.4"},
     "practical-4 4.b": {"0.5", "0.50", "0.56", "0.85"},
     "practical-4 4.c": {"0.91"},

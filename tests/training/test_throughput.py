@@ -14,8 +14,8 @@ from regard.models.builders import LanguageModel, make_model
 from regard.models.config import DecoderConfig, EncoderConfig, ModelConfig, RecurrentConfig
 from regard.models.head_config import LMHeadConfig, MaskedLMHeadConfig
 from regard.models.pattern import LayerConfig
-from regard.training import step
-from regard.training.step import Throughput, TrainingCost, peak_of
+from regard.training import throughput
+from regard.training.throughput import Throughput, TrainingCost, peak_of
 
 SIZE = DecoderConfig(
     context_length=16, n_layers=2, n_heads=3, d_model=12, head_dim=5, dropout=0.0, d_ff=20
@@ -113,8 +113,8 @@ def test_utilization_is_operations_over_the_peaks_of_all_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    monkeypatch.setitem(step.PEAKS, "H200", 1e9)
-    monkeypatch.setattr(step, "peak_memory_mb", lambda _: float("nan"))
+    monkeypatch.setitem(throughput.PEAKS, "H200", 1e9)
+    monkeypatch.setattr(throughput, "peak_memory_mb", lambda _: float("nan"))
     environment = replace(CPU, device=torch.device("cuda"), dtype=torch.bfloat16)
     model, batch = LanguageModel(SIZE, 11), full_batch(2, 16)
     cost = TrainingCost.of(model, SIZE)

@@ -1,4 +1,4 @@
-"""Configurations of attention mechanisms, which build them: built-in, of a package, or of a file.
+"""Features and configurations of attention mechanisms: their base classes, softmax, the registry.
 
 A built-in mechanism is a line of `BUILT_IN`. Imports neither torch nor any mechanism.
 """
@@ -243,7 +243,7 @@ class AttentionConfig(OpenConfig):
         return list(BUILT_IN)
 
 
-# Built-in mechanisms
+# Softmax
 
 
 class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag="softmax"):
@@ -282,7 +282,7 @@ class SoftmaxConfig(AttentionConfig, Config, frozen=True, tag_field="kind", tag=
         return SoftcappedSoftmax(softcap=self.softcap, **options)
 
 
-# Kinds
+# Registry
 
 BUILT_IN = {
     "softmax": "regard.attention.config:SoftmaxConfig",

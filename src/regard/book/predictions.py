@@ -183,8 +183,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "designing": Prediction(
-        r"The vector $u_b$ has length $\beta$ and occurs only in $u_d + u_b$ and $u_c + u_b$. How "
-        "near does a weighted average of the inputs come to it?",
+        r"The inputs are $u_d + u_b$, $u_c + u_b$ and $u_a$; the vector $u_b$ has length $\beta$. "
+        "How near does a weighted average of the inputs come to $u_b$?",
         (
             _wrong("As near as one likes", "The other parts of the inputs can't cancel."),
             _right(
@@ -218,7 +218,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "approximations": Prediction(
-        "Tokens change slowly along the text. Whose error falls most from 64 to 512 features?",
+        "Of 1,024 tokens, neighbors are similar. Whose error falls most from 64 to 512 features?",
         (
             _right("That of Linformer", "To 6 %: both tokens of a segment are nearly equal."),
             _wrong("That of BigBird", "It falls to 18 %."),
@@ -244,7 +244,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "backpropagation-through-time": Prediction(
-        "What is the gradient of the second step's loss by the third state?",
+        "What is the gradient of the second step's loss with respect to the third state?",
         (
             _right("0", "No path leads from a later state to an earlier loss."),
             _wrong(r"One factor $W_{hh}^\top$", "Such factors lead to earlier states."),
@@ -271,9 +271,9 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "A network with attention has read a text. Which characters can be read from its last "
         "state?",
         (
-            _wrong("The first ones", "More of them without attention, where they come first."),
-            _right("The last ones", "As before training: the decoder looks up the others."),
-            _wrong("All", "It need not contain what the decoder can look up."),
+            _wrong("The first ones", "With attention they are read no better than by a guess."),
+            _right("The last ones", "As before training: the decoder attends to the others."),
+            _wrong("All", "It need not contain what the decoder can attend to."),
         ),
     ),
     "roles-of-sequences": Prediction(
@@ -286,17 +286,17 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "encodings": Prediction(
-        "One-hot vectors of places are fixed. Which of the weights that read them does training "
+        "One-hot vectors of positions are fixed. Which of the weights that read them does training "
         "change in direction?",
         (
-            _wrong("None", "A place selects a column of weights, which has a gradient."),
-            _right("Those of places in the training texts", "All others get no gradient."),
-            _wrong("All", "Columns of places that never occur get no gradient."),
+            _wrong("None", "A position selects a column of weights, which has a gradient."),
+            _right("Those of positions in the training texts", "All others get no gradient."),
+            _wrong("All", "Columns of positions that never occur get no gradient."),
         ),
     ),
     "one-way-or-both": Prediction(
         "A mood is good if two of yesterday, today and tomorrow are sunny. Each is a coin flip. "
-        "How often is a network right that doesn't know tomorrow?",
+        "How often is a network right if it reads no later day?",
         (
             _wrong("Half of the time", "If the known days are equal, they decide."),
             _right("Three times in four", "It guesses where they differ, half of the time."),
@@ -315,7 +315,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
     "permutation": Prediction(
         "A Transformer of two layers has no positions. When does it depend on the order of tokens?",
         (
-            _wrong("Never", "A causal mask gives each token another number of keys."),
+            _wrong("Never", "A causal mask gives each token a different number of keys."),
             _right("With a causal mask", "Without one, the states are only permuted."),
         ),
     ),
@@ -367,7 +367,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "An encoder and a decoder classify reviews after 300 steps. Which is right more often?",
         (
             _wrong("The encoder", "It suits the task, but it learns more slowly here."),
-            _right("The decoder", "With each of five seeds; after longer training both are right."),
+            _right("The decoder", "With each of five seeds."),
         ),
     ),
     "different-widths": Prediction(
@@ -382,18 +382,18 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
     "several-summaries": Prediction(
         "Five summaries of an article are made by each method. By which do they differ most?",
         (
-            _wrong("Beam search", "They are distinct, but often in a word or two."),
+            _wrong("Beam search", "They are distinct, but often differ in only a word or two."),
             _right("Sampling at temperature 1", "And they are worse on average."),
             _wrong("Top-k with two tokens", "Two tokens at each step leave few summaries."),
         ),
     ),
     "heads-as-filters": Prediction(
-        "Each of 16 places refers to another one at random. How much of the values there does a "
-        "convolution with a tap for every offset explain?",
+        "Each of 16 positions refers to a random other one. What share of the variance of the "
+        "values there does a convolution with a tap for every offset explain?",
         (
-            _wrong("All", "Which offset is right differs from place to place."),
+            _wrong("All", "Which offset is right differs from position to position."),
             _right("A sixteenth", "Each offset is the right one that often."),
-            _wrong("Half", "A tap is right in a sixteenth of the places."),
+            _wrong("Half", "A tap is right at a sixteenth of the positions."),
         ),
     ),
     "two-heads": Prediction(
@@ -411,16 +411,16 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         (
             _right("The previous token", "Its queries and keys depend on positions."),
             _wrong("The token that used to be previous", "It depends on positions, not on words."),
-            _wrong("To no token in particular", "It gives the previous one 0.97 of its weight."),
+            _wrong("No token in particular", "It gives the previous one 0.97 of its weight."),
         ),
     ),
     "pretrained-decoder": Prediction(
         "Which share of the heads of a pretrained decoder gives the first token more than 0.3 of "
         "its weight?",
         (
-            _wrong("A tenth", "The first layer gives it that weight; the others give more."),
+            _wrong("A tenth", "That is the mean weight in the first layer; later ones have 0.54."),
             _wrong("Half", "There are more: the first token is an attention sink."),
-            _right("Four fifths", "82 % of all heads do. Its value adds little."),
+            _right("Four fifths", "82 % of all heads do. The value of this token adds little."),
         ),
     ),
     "head-patterns": Prediction(
@@ -486,7 +486,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
     ),
     "trained-embeddings": Prediction(
         "Before training, products of a word and a position have an eighth of the size of a word's "
-        "with itself. And after it?",
+        "with itself. What is this ratio after training?",
         (
             _wrong("They are as large", "Words grow, and stay nearly orthogonal to positions."),
             _right("About a ninth", "The ratio hardly changes."),
@@ -517,11 +517,11 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "bias": Prediction(
-        "A place is the answer to about a quarter of the training questions. How often does a "
-        "model name it for absent people?",
+        "A place is the answer to a third of the training questions. How often does a model name "
+        "it for absent people?",
         (
-            _wrong("A quarter of the time", "That is its mean probability."),
-            _right("About half of the time", "The most probable answer is named each time."),
+            _wrong("A third of the time", "Its mean probability is about that."),
+            _right("More than half of the time", "The most probable answer is named each time."),
             _wrong("Never", "It depends on frequencies and names alone."),
         ),
     ),
@@ -547,8 +547,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "about others. How often is the model right about who was born in B?",
         (
             _right("Never", "The name is never predicted from the place."),
-            _wrong("Half as often as about where", "It recalls in the direction read."),
-            _wrong("As often as about where", "The text doesn't train this direction."),
+            _wrong("Half as often as about birthplaces", "It recalls in the direction read."),
+            _wrong("As often as about birthplaces", "The text doesn't train this direction."),
         ),
     ),
     "augmentation": Prediction(

@@ -114,12 +114,12 @@ def _measure(
     arms: Sequence[str],
 ) -> "list[Score]":
     """Train and evaluate the arms of one seed, and write their report."""
-    from regard.experiments.birthplaces import birthplaces as study
+    from regard.experiments.birthplaces import birthplaces as run_experiment
     from regard.experiments.birthplaces_report import birthplaces_report
     from regard.training.loop import InterruptedTraining
 
     try:
-        found = study(data, folder, stages, execution, arms)
+        found = run_experiment(data, folder, stages, execution, arms)
     except InterruptedTraining:
         raise InterruptedTraining(
             f"stopped and saved in {folder}; repeat the command to resume"

@@ -118,9 +118,10 @@ def _write_report(
 
     if not isinstance(result, Evaluation):
         return
+    seconds = time.perf_counter() - started
     from regard.evaluation.report import evaluation_report
 
-    environment, seconds = run.environment(precision), time.perf_counter() - started
+    environment = run.environment(precision)
     made = evaluation_report(run, result, environment, source=str(pairs), seconds=seconds)
     made.save(page)
     click.echo(f"Report: {page}")

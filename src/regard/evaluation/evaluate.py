@@ -26,11 +26,11 @@ from regard.evaluation.perplexity import (
     read_texts,
     text_perplexity,
 )
-from regard.evaluation.tasks import TaskScore, given_examples, score_task
+from regard.evaluation.tasks import TaskScore, count_line, given_examples, score_task
 from regard.files import write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.run import Run, require_finite
-from regard.runs.training_text import count_line, count_trained, is_training_text, open_run_index
+from regard.runs.training_text import count_trained, is_training_text, open_run_index
 from regard.tasks.examples import (
     Example,
     Examples,

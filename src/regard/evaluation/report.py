@@ -13,13 +13,13 @@ from regard.drawing import line_chart
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import Evaluation
+from regard.evaluation.tasks import count_line
 from regard.explorer.attention_maps import Panel, end_of, gather_maps
 from regard.explorer.intercept import capture_attention
 from regard.explorer.page import View, embedding_policy
 from regard.files import write_file
 from regard.metrics import risk_coverage
 from regard.runs.run import Run
-from regard.runs.training_text import count_line
 from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
 

@@ -35,7 +35,6 @@ from regard.models.head_config import (
 from regard.models.tensors import TokenIds
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
-from regard.runs.training_text import count_line
 from regard.tasks.bag_of_words import tf_idf
 from regard.tasks.encoding import encode_texts, encode_words, max_prompt_length
 from regard.tasks.examples import Example, Examples
@@ -432,3 +431,8 @@ def _probe_hits(run: Run, ids: TokenIds, labels: TokenIds) -> Bool[Tensor, " tar
         return (predicted == labels)[labels != IGNORE]
     parts = run.language_model.target_logits(ids, labels)
     return torch.cat([logits.argmax(-1) == targets for targets, logits in parts])
+
+
+def count_line(n: int, what: str, in_training: int | None) -> str:
+    """Return a line with the number of examples, and how many of them were in training."""
+    return f"{n} {what}" if in_training is None else f"{in_training} of {n} {what} were in training"

@@ -1,1 +1,1 @@
-"""Experiments of commands: trained models that are compared, and the page of their results."""
+"""Experiments of `regard demo` and `regard birthplaces`: compared trainings, and their reports."""

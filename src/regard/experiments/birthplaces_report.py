@@ -21,7 +21,7 @@ from regard.metrics import Interval
 def birthplaces_report(
     arms: Mapping[str, Arm], data: Data, environment: ExecutionEnvironment
 ) -> Report:
-    """Return all results of the study as a page; answers are those of the first arm."""
+    """Return all results of the experiment as a page; answers are those of the first arm."""
     first = next(iter(arms.values()))
     signal = first.evaluation.confidence.signal if first.evaluation.confidence else "confidence"
     return Report(

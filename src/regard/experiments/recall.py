@@ -3,7 +3,7 @@
 Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world replaces
 Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that can
 recall facts from its text answers about people in the text only. Its answers about absent people
-are invented, and the study measures which signal separates the two.
+are invented, and the experiment measures which signal separates the two.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ STATED = 180.0
 FIRST_STEPS = 40
 """Steps after which its time is estimated."""
 WHOLE = {True: 1.2, False: 2.2}
-"""Time of the study over that of its first training, by whether others run side by side with it."""
+"""Time of all over that of the first training, by whether others run side by side with it."""
 
 
 class ExpectedTime(Logger):
@@ -92,7 +92,7 @@ class Abstention(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """Results of the study."""
+    """Results of the experiment."""
 
     world: World
     arms: Arms
@@ -133,7 +133,7 @@ class Recall(NamedTuple):
 
 
 def recall(out: Path, config: WorldConfig, stages: Stages, options: ExecutionOptions) -> Recall:
-    """Run the study; the world and the runs are written below `out`."""
+    """Run the experiment; the world and the runs are written below `out`."""
     started = time.perf_counter()
     world = make_world(config)
     save_world(world, out / "world")

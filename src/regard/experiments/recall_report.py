@@ -1,4 +1,4 @@
-"""Report of the study of recalled and invented answers."""
+"""Report of the experiment on recalled and invented answers."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ from regard.tasks.world import Group
 
 
 def recall_report(found: Recall, environment: ExecutionEnvironment) -> Report:
-    """Return all results of the study as a page."""
+    """Return all results of the experiment as a page."""
     signal, run = found.chosen.signal, found.arms[PRETRAINED]
     return Report(
         title="Recalled or made up?",

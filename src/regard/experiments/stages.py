@@ -1,4 +1,4 @@
-"""Recipes of trainings that a study compares: on text, on questions alone, and on both in turn."""
+"""Recipes of trainings that are compared: on text, on questions alone, and on both in turn."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -147,7 +147,7 @@ def training_files(run: Run) -> list[Path]:
     return [path for path in files if path.suffix in {".tsv", ".jsonl"}]
 
 
-# How much of the data to evaluate on was in training, as far as the run's origin says
+# Overlap of evaluation data with training
 
 
 def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
@@ -187,8 +187,3 @@ def is_training_text(run: Run, path: Path) -> bool:
     origins: list[dict[str, Any]] = [run.origin, *run.origin.get("ancestors", ())]
     known = set(chain.from_iterable(origin.get("inputs", ()) for origin in origins))
     return known.issuperset(str(file.resolve()) for file in files)
-
-
-def count_line(n: int, what: str, in_training: int | None) -> str:
-    """Return a line with the number of examples, and how many of them were in training."""
-    return f"{n} {what}" if in_training is None else f"{in_training} of {n} {what} were in training"

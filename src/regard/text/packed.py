@@ -5,6 +5,9 @@ documents to train on and the held-out ones:
 NAME.bin      the ids of all documents, one after another, little-endian, 16 or 32 bits each
 NAME.starts   the place of the first id of each document, little-endian, 64 bits each
 packed.json   what was packed and how, sizes and checksums of these files; written last
+
+`TextSpec` is what the tokens depend on; `DocumentTokens.rows` and `Splits.streams` make datasets of
+them, which import torch.
 """
 
 import hashlib

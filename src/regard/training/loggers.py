@@ -18,7 +18,7 @@ from regard.files import append_line, write_file
 
 if TYPE_CHECKING:
     from regard.training.checkpoint import Progress, Publishing
-    from regard.training.step import Throughput
+    from regard.training.throughput import Throughput
 
 Record = dict[str, Any]
 CheckpointReport = Callable[[Record], Record]

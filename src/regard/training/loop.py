@@ -37,7 +37,8 @@ from regard.training.loggers import CheckpointReport, Logger, MetricsLog, make_l
 from regard.training.optimizers import Schedule, make_optimizers
 from regard.training.processes import Processes, join_processes
 from regard.training.replica import DataParallel, ParallelKind, Replica
-from regard.training.step import OptimizerStep, StepResult, Throughput, Validation, make_batches
+from regard.training.step import OptimizerStep, StepResult, Validation, make_batches
+from regard.training.throughput import Throughput
 
 
 class InterruptedTraining(RegardError):

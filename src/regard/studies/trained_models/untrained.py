@@ -79,10 +79,10 @@ def untrained(
     $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
 
-    Scores, weights and gradients of the study `structures`' encoder are measured before and after
-    training, in texts with one masked word. A layer norm gives each token a vector of length √d.
-    The words are those that determine the masked one, and those that get the largest weight of the
-    same head after training.
+    Scores, weights and gradients of the encoder of study `structures` are measured before and
+    after training, in texts with one masked word. A layer norm gives each token a vector of length
+    √d. Gradients are compared at the words that determine the masked one, and at those that get the
+    largest weight of the same head after training.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.

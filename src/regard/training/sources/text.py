@@ -89,7 +89,11 @@ class TextSource(Source):
 def _encode_documents(
     documents: Sequence[Document], recipe: Recipe, tokenizer: Tokenizer | None
 ) -> Splits:
-    """Return the tokens of documents in memory, by default of a tokenizer that they train."""
+    """Encode documents in memory; without a tokenizer, train one on them.
+
+    Raises:
+        UserError: a document can't be encoded.
+    """
     pieces = list(cut_pieces(Piece(document.text, True, document.where) for document in documents))
     if tokenizer is None:
         tokenizer = train_tokenizer(recipe.tokenizer, (piece.text for piece in pieces))
