@@ -196,7 +196,6 @@ def test_the_font_of_the_page_is_used(browser: "Browser", folder: Path) -> None:
 def test_heads_are_looked_at_in_it(browser: "Browser", folder: Path, scheme: Scheme) -> None:
     with watched(browser, folder / "index.html", scheme=scheme) as tab:
         open_part(tab, "study-products")
-        tab.locator("#study-products > .answer > summary").click()
         tab.get_by_text("Look inside: attention of each state to all states").click()
         frame = tab.frame_locator("iframe[title='attention of each state to all states']")
         frame.get_by_role("button", name="Step by step").click()
