@@ -670,7 +670,7 @@ def used(n: int, mask: Mask | None) -> tuple[int, int]:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
             out = attend(*inputs, mask=mask)
         torch.autograd.grad(out.sum(), inputs)
-    return largest.numel, sum(kept.values()) // 4
+    return largest.bytes // 4, sum(kept.values()) // 4
 
 
 MEMORY_MASKS: dict[str, Callable[[int], Mask | None]] = {

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.autograd.gradcheck import gradcheck
 
 from regard.attention import Mask, MoBA, Softmax
 from regard.attention.softmax import ScoreAttention
@@ -39,6 +40,12 @@ def test_blocks_begin_anew_at_each_document() -> None:
             q, k, v = (x[row : row + 1, :, part] for x in (Q, K, V))
             alone = attend(q, k, v, mask=CAUSAL)
             torch.testing.assert_close(packed[row : row + 1, :, part], alone)
+
+
+def test_the_gradient_is_that_of_the_output_where_no_blocks_are_equal() -> None:
+    inputs = [x.clone().requires_grad_() for x in (Q, K, V)]
+    attend = MoBA(block_size=3, blocks=2)
+    assert gradcheck(lambda *x: attend(*x, mask=CAUSAL), inputs, fast_mode=True)
 
 
 @given(

@@ -10,11 +10,31 @@ import torch
 from attention_cases import furthest
 
 from regard.attention import (
+    RWKV7,
+    Argmax,
     Attention,
+    BigBird,
+    DeltaNet,
+    Differential,
+    Forgetting,
+    GatedDeltaNet,
+    GatedDeltaNet2,
+    GatedLinear,
     KernelAttention,
+    KimiDelta,
+    Latent,
     LayerShape,
+    Linformer,
+    Mamba2,
     Mask,
+    MoBA,
+    Sigmoid,
+    SlidingWindow,
     Softmax,
+    SoftmaxOne,
+    StickBreaking,
+    Synthesizer,
+    TopK,
 )
 from regard.attention.config import ALL_MASKS, BUILT_IN, GROUP, config_type, supporting
 from regard.attention.contract_cases import TableBias
@@ -25,6 +45,36 @@ from regard.models.config import DecoderConfig
 from regard.models.transformer import Decoder
 from regard.positions import ShawVectors
 
+TYPES: dict[str, type[Attention]] = {
+    "softmax": Softmax,
+    "argmax": Argmax,
+    "gated-softmax": Softmax,
+    "softmax-one": SoftmaxOne,
+    "forgetting": Forgetting,
+    "latent": Latent,
+    "differential": Differential,
+    "top-k": TopK,
+    "moba": MoBA,
+    "stick-breaking": StickBreaking,
+    "sigmoid": Sigmoid,
+    "synthesizer": Synthesizer,
+    "linformer": Linformer,
+    "bigbird": BigBird,
+    "sliding-window": SlidingWindow,
+    "elu": KernelAttention,
+    "polynomial": KernelAttention,
+    "fourier": KernelAttention,
+    "favor-positive": KernelAttention,
+    "favor-trigonometric": KernelAttention,
+    "favor-hyperbolic": KernelAttention,
+    "gated-linear": GatedLinear,
+    "mamba2": Mamba2,
+    "deltanet": DeltaNet,
+    "gated-deltanet": GatedDeltaNet,
+    "kimi-delta": KimiDelta,
+    "gated-deltanet-2": GatedDeltaNet2,
+    "rwkv7": RWKV7,
+}
 ABILITIES = [
     *sorted(ALL_MASKS),
     *("bias", "vectors", "dropout", "cross", "decoding", "bidirectional", "value_heads"),
@@ -71,7 +121,8 @@ def complaint(name: str) -> str:
 
 def test_the_mechanisms_of_regard_are_known_by_their_names() -> None:
     known = mechanisms()
-    assert list(known) == list(BUILT_IN)
+    assert {name: mechanism.type for name, mechanism in known.items()} == TYPES
+    assert list(BUILT_IN) == list(TYPES)
     for name, mechanism in known.items():
         assert mechanism.name == name
         assert find(name) == mechanism

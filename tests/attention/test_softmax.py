@@ -138,6 +138,23 @@ def test_without_keys_there_is_nothing_to_gather(eager: bool) -> None:
 # Gradients
 
 
+@BOTH_PATHS
+@brief
+@given(case=cases(longest=3, biased=False), generator=generators())
+def test_the_gradient_of_a_bias_is_that_of_finite_differences(
+    case: Case, generator: torch.Generator, eager: bool
+) -> None:
+    (_, heads, queries, _), keys = case.query.shape, case.key.shape[2]
+    shape = (heads, max(queries, keys), keys)
+    table = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def of(table: Tensor) -> Tensor:
+        return attend(replace(case, bias=TableBias(table)))
+
+    with path(eager=eager):
+        assert torch.autograd.gradcheck(of, table, fast_mode=True)
+
+
 def differentiate(case: Case) -> list[Tensor]:
     """The gradients of query, key, value and, if there is one, bias, of a weighted sum."""
     inputs = [x.clone().requires_grad_() for x in (case.query, case.key, case.value)]

@@ -6,8 +6,9 @@ from typing import Any, Literal
 import pytest
 import torch
 from attention_cases import CONTRACT_DTYPES, furthest
+from torch.autograd.gradcheck import gradcheck
 
-from regard.attention import Attention, LayerShape, Synthesizer
+from regard.attention import Attention, LayerShape, Mask, Synthesizer
 from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract import check
 from regard.attention.registry import Mechanism, find
@@ -57,6 +58,17 @@ def test_scores_are_the_formula() -> None:
     scores = x.relu() @ attend.learned.weight[:, :6] + attend.learned.bias[:6]
     weights = attend.weights(x, x[..., :0])
     assert furthest(weights, scores.softmax(-1)) <= 1e-15
+
+
+def test_the_gradient_is_that_of_the_output_where_no_channel_is_zero() -> None:
+    attend = drawn("dense").double()
+    inputs = [torch.randn(1, 4, 5, d, dtype=torch.float64, requires_grad=True) for d in (4, 3)]
+
+    def run(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = attend(query, query[..., :0], value, mask=Mask.causal())
+        return out
+
+    assert gradcheck(run, inputs)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

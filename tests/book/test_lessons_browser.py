@@ -59,8 +59,8 @@ def opened(tab: "Page", name: str) -> "Locator":
     return lesson
 
 
-# Layout depends on the width, contrast on the scheme: two pairs show both.
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
+# Both widths and both schemes; a wide page has parts of its own, which are shown in both.
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light"), (1200, "dark")])
 def test_lessons_are_legible(
     browser: "Browser", folder: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:

@@ -637,7 +637,10 @@ def test_a_full_disk_is_told_and_no_file_is_half_written(
     assert regard(*FILLED[name]).code == 0
 
 
-@pytest.mark.parametrize("after", [0, 3, 6, 8])
+@pytest.mark.parametrize(
+    "after",
+    [0, 3, 6, 8, *(pytest.param(write, marks=pytest.mark.slow) for write in (1, 2, 4, 5, 7))],
+)
 def test_training_goes_on_where_the_full_disk_stopped_it(
     regard: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
@@ -669,7 +672,14 @@ def test_a_full_disk_at_a_line_of_metrics_is_told(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(errno.EDQUOT, 1), (errno.EACCES, 2), (errno.ENOTEMPTY, 2)]
+    ("number", "code"),
+    [
+        (errno.EDQUOT, 1),
+        (errno.EIO, 1),
+        (errno.EACCES, 2),
+        (errno.EROFS, 2),
+        (errno.ENOTEMPTY, 2),
+    ],
 )
 def test_failures_of_the_system_are_told_in_one_line(
     regard: Command, monkeypatch: pytest.MonkeyPatch, number: int, code: int

@@ -477,6 +477,13 @@ def test_the_seed_decides_the_samples(regard: Command) -> None:
     assert len(set(outs[0].splitlines())) == 4
 
 
+def test_the_narrowest_sampling_is_greedy(regard: Command) -> None:
+    command = ("generate", "run", "Ada", "--max-new-tokens", 20)
+    greedy = succeeded(regard(*command)).out
+    for flags in (("--top-k", 1), ("--top-p", 1e-9)):
+        assert succeeded(regard(*command, "--temperature", 5, *flags)).out == greedy
+
+
 def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("--max-new-tokens", 5)
     named = succeeded(regard("generate", "run", "Ada", "Mia Bell", *command)).out
@@ -485,8 +492,9 @@ def test_prompts_may_come_from_the_input(regard: Command, monkeypatch: pytest.Mo
         assert succeeded(regard("generate", "run", "-", *command)).out == named
 
 
-def test_a_continuation_ends_before_the_stop(regard: Command) -> None:
-    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12)
+@pytest.mark.parametrize("beams", [(), ("--num-beams", 2)])
+def test_a_continuation_ends_before_the_stop(regard: Command, beams: tuple[object, ...]) -> None:
+    command = ("generate", "run", "Ada Finch", "--max-new-tokens", 12, *beams)
     whole = succeeded(regard(*command)).out.rstrip("\n")
     stop = whole[-2:]
     cut = succeeded(regard(*command, "--stop-string", stop)).out.rstrip("\n")
@@ -574,6 +582,11 @@ def test_config_prints_a_recipe_that_can_be_given_back(regard: Command, folder: 
         (folder / "mine.toml").write_text(outcome.out, encoding="utf-8")
         again = succeeded(regard("config", "--recipe", "mine.toml"))
         assert again.out == outcome.out
+
+
+def test_config_prints_the_default_recipe_unless_told_otherwise(regard: Command) -> None:
+    printed = succeeded(regard("config")).out
+    assert printed == succeeded(regard("config", "--recipe", "default")).out
 
 
 def test_info_tells_what_a_run_is(regard: Command, run: Path) -> None:

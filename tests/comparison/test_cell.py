@@ -112,7 +112,13 @@ def test_a_failed_cell_is_tried_again(whole: Path, tmp_path: Path) -> None:
     assert (again.state, again.validation, again.test) == ("finished", first.validation, first.test)
 
 
-@pytest.mark.parametrize("write", [1, 2, 4, 7, 11])
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(1, 2, 4, 7, 11),
+        *(pytest.param(write, marks=pytest.mark.slow) for write in (3, 5, 6, 8, 9, 10)),
+    ],
+)
 def test_a_cell_stopped_at_any_write_ends_as_the_uninterrupted_one(
     write: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,13 @@ def test_a_beam_is_as_probable_as_the_model_says(family: str) -> None:
             assert beam.score == pytest.approx(-float(loss) / target.shape[1] ** 0.5, rel=1e-9)
 
 
+@pytest.mark.parametrize("family", READING)
+def test_one_beam_is_the_greedy_answer(family: str) -> None:
+    run = reading(family)
+    found = api.beam_search(run, PROMPTS, num_beams=1, early_stopping=True)
+    assert [best.text for (best,) in found] == api.generate(run, PROMPTS)
+
+
 def test_fewer_beams_than_one_are_refused() -> None:
     for beams in [0, -1]:
         with pytest.raises(UserError, match="beams must be ≥ 1"):

@@ -140,7 +140,11 @@ ERRORS = ["mask dropped", "scale wrong", "heads mispaired"]
 
 @pytest.mark.parametrize(
     ("family", "error"),
-    [*zip(MAKERS, cycle(ERRORS), strict=False), ("t5", "bias dropped")],
+    [
+        *zip(MAKERS, cycle(ERRORS), strict=False),
+        ("llama", "heads mispaired"),
+        ("t5", "bias dropped"),
+    ],
 )
 def test_a_wrong_picture_is_refused_and_the_model_is_as_it_was(
     family: str, error: str, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,8 @@ import regard.training.loop
 import regard.training.sharded  # noqa: F401
 
 HOST = "127.0.0.1"
+PATIENCE = 30
+"""Seconds that the others have to end when one fails, as with torchrun."""
 
 
 def main(size: int, arguments: Sequence[str]) -> None:
@@ -65,7 +67,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def wait_for(started: list[int]) -> bool:
-    """Wait for all processes, and return whether one failed; torchrun terminates the others."""
+    """Wait for all processes, and return whether one failed; then the others are ended."""
     failed = False
     while started:
         process, status = os.wait()
@@ -73,10 +75,18 @@ def wait_for(started: list[int]) -> bool:
         if status:
             code = os.waitstatus_to_exitcode(status)
             print(f"exitcode: {code} (pid: {process})", file=sys.stderr, flush=True)
-            for other in () if failed else started:
-                os.kill(other, signal.SIGTERM)
+            if not failed:
+                send(signal.SIGTERM, started)
+                signal.signal(signal.SIGALRM, lambda *_: send(signal.SIGKILL, started))
+                signal.alarm(PATIENCE)
             failed = True
     return failed
+
+
+def send(number: int, processes: Sequence[int]) -> None:
+    """Send a signal to processes."""
+    for process in processes:
+        os.kill(process, number)
 
 
 if __name__ == "__main__":

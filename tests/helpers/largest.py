@@ -9,11 +9,11 @@ from torch.utils._pytree import tree_leaves
 
 
 class Largest(TorchDispatchMode):
-    """How many entries the largest new tensor has; views of given ones don't count."""
+    """How many bytes the largest new tensor takes; views of given ones don't count."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.numel = 0
+        self.bytes = 0
 
     def __torch_dispatch__(
         self,
@@ -25,8 +25,9 @@ class Largest(TorchDispatchMode):
         given = {x.untyped_storage().data_ptr() for x in _tensors(args)}
         out = func(*args, **(kwargs or {}))
         for made in _tensors(out):
-            if made.untyped_storage().data_ptr() not in given:
-                self.numel = max(self.numel, made.numel())
+            storage = made.untyped_storage()
+            if storage.data_ptr() not in given:
+                self.bytes = max(self.bytes, storage.nbytes())
         return out
 
 

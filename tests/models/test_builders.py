@@ -148,6 +148,7 @@ def test_what_is_remembered_changes_nothing(
 
 def test_a_head_that_does_not_fit_is_refused_in_one_line() -> None:
     unfit = [pair for pair in product(FAMILIES, HEAD_CONFIGS) if ": ".join(pair) not in MODELS]
+    assert unfit
     for family, head in unfit:
         config = FAMILIES[family]
         with pytest.raises(UserError, match=r"^.+$") as refused:

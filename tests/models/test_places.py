@@ -118,6 +118,7 @@ def test_every_refusal_is_here() -> None:
 def test_where_it_is_able_rows_know_nothing_of_one_another_nor_of_padding(attention: str) -> None:
     """For texts at random, mechanisms are tried by their contract, and models in test_builders."""
     rows: list[Row] = [([3, 1, 4, 1, 5], [9]), ([2], [6, 5, 3, 5]), ([8, 9, 7], [9, 3])]
+    assert able(attention)
     for place in able(attention):
         model = model_with(attention, place)
         for order, padding in (((0, 1, 2), 0), ((2, 0, 1), 7)):

@@ -116,7 +116,7 @@ def test_no_tensor_is_larger_than_the_scores() -> None:
         scores = vectors.scores(query, positions, positions)
         gathered = vectors.gather(scores, positions, positions)
         torch.autograd.grad(gathered.sum(), (vectors.keys, vectors.values))
-    assert largest.numel == scores.numel()
+    assert largest.bytes == scores.nbytes
 
 
 def test_the_query_sets_the_precision() -> None:

@@ -203,6 +203,7 @@ NAMED = f"{PATH}stranger/evil.py:Mine"
         ("config", "--recipe", "stranger/config.toml"),
         ("config", "--recipe", "stranger/layers.toml"),
         ("compare", "stranger/pattern.toml", "--dry-run"),
+        ("pretrain", "text.txt", "--recipe", "stranger/config.toml", "--dry-run", "--out", "r"),
         ("compare", "stranger/grid.toml", "--dry-run"),
         ("compare", "stranger/outer.toml", "--dry-run"),
         ("compare", "copy", "--recipe", "stranger/task.toml", "--dry-run"),
@@ -219,7 +220,7 @@ def test_a_recipe_of_a_stranger_runs_no_code(command: tuple[str, ...], regard: C
 
 
 @pytest.mark.usefixtures("stranger")
-@pytest.mark.parametrize("name", ["a folder", "a=b", "[a]", 'a "b', "a.py:b", "é"])
+@pytest.mark.parametrize("name", ["a folder", "a=b", "a,b", "[a]", "a 'b'", 'a "b', "a.py:b", "é"])
 def test_no_name_of_a_file_hides_it(name: str, regard: Command) -> None:
     Path("stranger").rename(name)
     kind, setting = (json.dumps(f"{before}{name}/evil.py:Mine") for before in ("", PATH))

@@ -66,13 +66,13 @@ def result(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.findings)])
 def test_kills_all_over_the_training_change_nothing(kills: int, tmp_path: Path) -> None:
-    """Every third is of a worker, the others are of the command."""
+    """Every third is of a worker, the others are of the command; the first comes at its start."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole).wait() == 0
     draw = random.Random(kills)
     process = start(killed)
     for kill in range(kills):
-        reached = CELLS * LINES * (kill + 1) / (kills + 1)
+        reached = CELLS * LINES * kill / kills
         while lines(killed) < reached or not (workers := children(process.pid)):
             assert process.poll() is None, "it ended before it was killed"
             time.sleep(0.01)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -185,7 +185,7 @@ def test_processes_wait_for_the_slowest(tmp_path: Path) -> None:
 def test_processes_with_other_options_stop(name: str, own: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     changed = f"rank = int(os.environ['RANK']); sys.argv.append({own})"
-    (line,) = failure(command(tmp_path, "run"), changed)
+    (line,) = failure(command(tmp_path, "run"), changed, start_torchrun)
     assert f"process 1: has another {name} than process 0" in line
     assert "exitcode: 2" in LOG.read_text()
     assert not (tmp_path / "run").exists()
@@ -274,14 +274,6 @@ def prepared(statements: str, arguments: Sequence[str]) -> list[str]:
     return [str(script), *arguments[2:]]
 
 
-def failure(arguments: Sequence[str], statements: str) -> list[str]:
-    """Run two processes, after statements in each, and return the lines of their failure."""
-    process = start(2, prepared(statements, arguments))
-    printed = printed_by(process, timeout=180)
-    assert process.returncode
-    return [line for line in printed.splitlines() if line.startswith("regard:")]
-
-
 def launch(processes: int, arguments: Sequence[str], *, until: Path | None = None) -> None:
     """Run processes to their end, or kill them when a path appears."""
     process = start(processes, arguments)
@@ -317,6 +309,18 @@ def started(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
 def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
     process.wait(timeout)
     return LOG.read_text()
+
+
+def failure(
+    arguments: Sequence[str],
+    statements: str,
+    begin: Callable[[int, Sequence[str]], "subprocess.Popen[bytes]"] = start,
+) -> list[str]:
+    """Run two processes, after statements in each, and return the lines of their failure."""
+    process = begin(2, prepared(statements, arguments))
+    printed = printed_by(process, timeout=180)
+    assert process.returncode
+    return [line for line in printed.splitlines() if line.startswith("regard:")]
 
 
 def command(folder: Path, out: str, *flags: str) -> list[str]:
@@ -380,8 +384,8 @@ def workers(launcher: int) -> list[int]:
 
 
 def kill_all(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a launcher and its processes."""
-    for victim in (*workers(process.pid), process.pid):
+    """Kill a launcher and its processes; the launcher first, which would reap them."""
+    for victim in (process.pid, *workers(process.pid)):
         os.kill(victim, signal.SIGKILL)
 
 

@@ -56,7 +56,7 @@ LEARNED = [
     *some(FOR_ALL, FAMILIES, 4),
     *(("tagging", family) for family in (*TAGGING, "decoder")),
     *(("entailment", family) for family in (*LABELING, "encoder-decoder")),
-    *some(("world", *NEXT_TOKEN), CONTINUING, 6),
+    *zip(("world", *NEXT_TOKEN), cycle(CONTINUING), strict=False),
 ]
 NATURAL: dict[str, Collection[str]] = {
     "classification": LABELING,
