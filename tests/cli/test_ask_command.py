@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regard.corpus.evidence import Relation
+from regard.corpus.relations import Relation
 from regard.runs.training_text import KNOWN_ANSWERS, KnownAnswers
 from tiny import PEOPLE, Command, refused, succeeded
 

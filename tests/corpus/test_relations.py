@@ -6,16 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.corpus.evidence import (
-    AnswerNames,
-    Relation,
-    Verdict,
-    find_evidence,
-    fit_relation,
-    learn_relation,
-    mention_features,
-)
+from regard.corpus.evidence import AnswerNames, Verdict, find_evidence, learn_relation
 from regard.corpus.index import CorpusIndex, index_documents, index_files, split_sentences, tokenize
+from regard.corpus.relations import Relation, fit_relation, mention_features
 from regard.tasks.examples import read_answered, subject_of
 from regard.text.corpus import Document
 

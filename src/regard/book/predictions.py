@@ -264,7 +264,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         (
             _wrong("The task, which was read first", "All letters are in the right case."),
             _right("Letters", "The longer the text, the fewer texts are right."),
-            _wrong("Nothing, since 64 numbers have room", "Most of the longest texts are wrong."),
+            _wrong("Nothing: 64 numbers are enough", "Most of the longest texts are wrong."),
         ),
     ),
     "probing": Prediction(

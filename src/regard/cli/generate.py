@@ -4,7 +4,6 @@ import json
 import sys
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +119,7 @@ def generate(
             compile(loaded, batch=rows, precision=settings["precision"], again=False)
         beams = settings["num_beams"] is not None
         records = (_beams if beams else _samples)(loaded, texts, settings)
-    with edited(loaded, load_edit(edit)) if edit else nullcontext():
+    with edited(loaded, None if edit is None else load_edit(edit)):
         found = list(records)
     for record in found:
         click.echo(json.dumps(record, ensure_ascii=False) if as_json else record["text"])

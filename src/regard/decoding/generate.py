@@ -5,7 +5,6 @@ samples depend on the seed and the row alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -358,8 +357,7 @@ def generate(
     ['Rome']
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    applied = edited(run, edit) if edit else nullcontext()
-    with run.environment(precision).autocast(), applied:
+    with run.environment(precision).autocast(), edited(run, edit):
         encoded = encode_prompts(run, prompts, run.device, max_new_tokens=max_new_tokens, raw=raw)
         generated = generate_ids(
             encoded.model,

@@ -5,7 +5,6 @@ import io
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -217,7 +216,7 @@ def evaluate(
     1.0
     """
     require_finite(run.model, run.path)
-    with edited(run, edit) if edit else nullcontext():
+    with edited(run, edit):
         return _score(
             run,
             data,
@@ -225,7 +224,7 @@ def evaluate(
             paraphrases=paraphrases,
             seed=seed,
             skip_bad=skip_bad,
-            is_edited=edit is not None and bool(as_edits(edit).edits),
+            edits=as_edits(edit),
         )
 
 
@@ -237,7 +236,7 @@ def _score(
     paraphrases: Sequence[str],
     seed: int,
     skip_bad: bool,
-    is_edited: bool,
+    edits: Edits,
 ) -> Evaluation | TaskScore | TextScore:
     """Score a run as `evaluate`, under edits that are applied."""
     if run.recipe.task is not None:
@@ -268,7 +267,7 @@ def _score(
         environment,
         paraphrases=paraphrases,
         seed=seed,
-        calibration=None if is_edited else load_calibration(run.path),
+        calibration=None if edits.edits else load_calibration(run.path),
         index=open_run_index(run),
     )
     return replace(scored, in_training=count_trained(run, questions))

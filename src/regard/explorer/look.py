@@ -37,12 +37,12 @@ def look(
     >>> view.only(layers=[0]).save("ada.html").name
     'ada.html'
     """
-    adapter, is_edited = adapter_of(model), edit is not None and bool(as_edits(edit).edits)
-    with edited(editable(model), edit) if is_edited else nullcontext():
+    adapter, edits = adapter_of(model), as_edits(edit)
+    with edited(editable(model), edits) if edits.edits else nullcontext():
         maps = adapter.attention_maps(text, second)
         prediction = adapter.prediction(text, second)
     texts = " / ".join(one for one in (text, second) if one)
-    name = f"{adapter.name}, edited" if is_edited else adapter.name
+    name = f"{adapter.name}, edited" if edits.edits else adapter.name
     panel = Panel(name, maps, texts, prediction)
     return View(f"{name}: {texts}", (panel,))
 

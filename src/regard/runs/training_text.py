@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from regard.corpus.evidence import AnswerNames, Relation, learn_relation
+from regard.corpus.evidence import AnswerNames, learn_relation
 from regard.corpus.index import RUN_INDEX, CorpusIndex, open_index
+from regard.corpus.relations import Relation
 from regard.errors import UserError
 from regard.files import decode_json, sums_of, to_json, write_file
 from regard.runs.run import Run, ancestors

@@ -7,7 +7,6 @@ it is made while the step before runs.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -19,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard import device
-from regard.attention.kernel import KernelAttention, normalizers_checked_together
+from regard.attention.kernel import normalizers_checked_together
 from regard.data.batch import Batch, Sampler, move
 from regard.dropout import Dropout, dropouts, make_row_keys, release_rows, set_row_keys
 from regard.environment import ExecutionEnvironment
@@ -190,7 +189,6 @@ class OptimizerStep:
         self.replica, self.optimizers = replica, optimizers
         self._schedule, self._batches = schedule, batches
         self._environment, self._config = environment, config
-        self._has_normalizers = any(isinstance(m, KernelAttention) for m in replica.model.modules())
 
     def take(self, done: int, interrupted: bool) -> StepResult:
         """Take the step after `done` steps; `interrupted` is whether this process is to stop.
@@ -201,7 +199,7 @@ class OptimizerStep:
         started, number, model = time.perf_counter(), done + 1, self.replica.model
         batch = self._batches.get(done)
         set_rate(self.optimizers, self._schedule.factor(done))
-        with self._checked(number):
+        with normalizers_checked_together(model, f"step {number}: "):
             loss = accumulate_gradients(
                 self.replica.loss,
                 self._parts(batch, number),
@@ -227,12 +225,6 @@ class OptimizerStep:
         """Stop making batches, and forget the keys of their rows."""
         self._batches.close()
         release_rows(self._batches.dropouts)
-
-    def _checked(self, number: int) -> AbstractContextManager[None]:
-        """Return a context in which a GPU synchronizes once for the normalizers of a step."""
-        if not self._has_normalizers:
-            return nullcontext()
-        return normalizers_checked_together(self.replica.model, f"step {number}: ")
 
     def _parts(self, batch: StepBatch, following: int) -> Iterator[Batch]:
         """Yield this process's share of a batch in parts, each with its own dropout."""

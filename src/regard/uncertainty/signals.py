@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.corpus.evidence import AnswerNames, Relation, find_evidence
+from regard.corpus.evidence import AnswerNames, find_evidence
 from regard.corpus.index import CorpusIndex, fold_words
+from regard.corpus.relations import Relation
 from regard.data import IGNORE
 from regard.data.batch import evaluation_batches, pad_rows
 from regard.decoding.generate import (

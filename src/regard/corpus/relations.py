@@ -1,0 +1,78 @@
+"""Relations: which of the answers in a document the question asks for.
+
+Learned from questions with answers and their subjects' own documents, as by distant supervision
+(Mintz et al., 2009): a mention of the right answer is taken to state it, one of another answer not.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import exp, log
+
+import msgspec
+import numpy as np
+
+from regard.corpus.index import Token
+
+BEFORE, AFTER, AROUND = 3, 2, 8
+"""Words before and after a mention whose place counts, and words before it whose place doesn't."""
+RAREST = 3
+"""Fewest mentions that have a feature which is kept."""
+_DIGIT = re.compile(r"\d")
+
+
+class Relation(msgspec.Struct, frozen=True, kw_only=True):
+    """The probability that a mention states an answer, by logistic regression on its words."""
+
+    weights: dict[str, float]
+    bias: float
+
+    def probability(self, features: Iterable[str]) -> float:
+        """Return the probability that a mention with these features states the answer."""
+        logit = self.bias + sum(self.weights.get(name, 0.0) for name in features)
+        return 1 / (1 + exp(-logit)) if logit > 0 else exp(logit) / (1 + exp(logit))
+
+
+def mention_features(tokens: Sequence[Token], start: int, end: int, rank: int) -> frozenset[str]:
+    """Return the words around the tokens start to end of a document, and the mention's rank.
+
+    Digits are all alike. The rank is the number of mentions before it.
+    """
+    words = [_DIGIT.sub("0", token.word) for token in tokens[max(0, start - AROUND) : end + AFTER]]
+    before, after = words[: min(start, AROUND)], words[min(start, AROUND) + end - start :]
+    near = before[-BEFORE:]
+    return frozenset(
+        [
+            *(f"before: {word}" for word in before),
+            *(f"-{i}: {word}" for i, word in enumerate(reversed(near), 1)),
+            *(f"-{i}…: {' '.join(near[-i:])}" for i in range(2, len(near) + 1)),
+            *(f"+{i}: {word}" for i, word in enumerate(after, 1)),
+            f"rank: {min(rank, BEFORE)}",
+        ]
+    )
+
+
+def fit_relation(mentions: Sequence[tuple[frozenset[str], bool]]) -> Relation:
+    """Fit a relation to mentions: their features, and whether the answer is the right one.
+
+    Where all are right, their words tell nothing: n mentions give the odds n + 1 (Laplace).
+    """
+    if all(right for _, right in mentions):
+        return Relation(weights={}, bias=log(len(mentions) + 1))
+    from scipy.sparse import csr_matrix
+
+    from regard.logistic import fit_logistic
+
+    counts = Counter(name for features, _ in mentions for name in features)
+    kept = sorted(name for name, count in counts.items() if count >= RAREST)
+    column = {name: i for i, name in enumerate(kept)}
+    rows = [[*sorted(column[x] for x in one if x in column), len(kept)] for one, _ in mentions]
+    starts = np.cumsum([0, *map(len, rows)])
+    places = np.array([place for row in rows for place in row])
+    shape = (len(rows), len(kept) + 1)
+    design = csr_matrix((np.ones(len(places)), places, starts), shape=shape)
+    right = np.array([float(label) for _, label in mentions])
+    # One mention more of each kind keeps the bias finite where all are right, or none.
+    target = (right * len(right) + 1) / (len(right) + 2)
+    *weights, bias = fit_logistic(design, target, np.append(np.ones(len(kept)), 0.0)).tolist()
+    return Relation(weights=dict(zip(kept, weights, strict=True)), bias=bias)
