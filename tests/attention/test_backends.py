@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from regard.attention import Mask
+from regard.attention import Mask, backends
 from regard.attention.backends import BACKENDS, Backend, choose_backend, possible_rows
 from regard.device import LARGE_CACHE, SHORT_ROW
 from regard.dropout import Dropout
@@ -64,3 +65,22 @@ def test_one_query_of_a_large_cache_is_eager_in_float32_alone() -> None:
     assert choose_backend(one, CACHE) is Backend.EAGER
     assert choose_backend(one.bfloat16(), CACHE.bfloat16()) is Backend.SDPA
     assert choose_backend(one, NARROW) is Backend.SDPA
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n", [1, 17, 64])
+def test_a_cpu_takes_its_fast_kernel_without_changing_the_process(
+    n: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice by `sdpa_kernel` is global: of two threads, one would undo the other's."""
+    monkeypatch.setattr(
+        backends, "sdpa_kernel", lambda *_, **__: pytest.fail("global")
+    )
+    query, key, value = torch.randn(3, 2, 4, n, 8).unbind()
+    query.requires_grad_()
+    add = None if causal else torch.randn(2, 1, n, n)
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        backends.sdpa(query, key, value.mT.contiguous().mT, add, causal=causal, scale=1.0)
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in {
+        e.key for e in found.key_averages()
+    }

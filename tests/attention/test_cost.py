@@ -78,10 +78,7 @@ SPARSE: dict[str, Callable[[], BlockSparse]] = {
 @contextmanager
 def math() -> Iterator[None]:
     """Make softmax attention take the backend that the counter can see into."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "regard.attention.backends.sdpa_kernel", lambda *_, **__: sdpa_kernel(SDPBackend.MATH)
-        )
+    with sdpa_kernel(SDPBackend.MATH):
         yield
 
 

@@ -226,10 +226,6 @@ _GPU_BACKENDS = [
 """Fastest first (H100, bfloat16); a call goes to the first that supports it."""
 
 
-FEW_QUERIES = 16
-"""Largest number of queries for which the choice of a kernel is left to torch."""
-
-
 def sdpa(
     query: Tensor,
     key: Tensor,
@@ -239,20 +235,22 @@ def sdpa(
     causal: bool = False,
     scale: float,
 ) -> Tensor:
-    """Return attention by torch's kernel, whose backend is chosen here explicitly."""
-    few = query.size(2) <= FEW_QUERIES and key.stride(-1) == 1
-    if few and query.is_cpu and not torch.is_grad_enabled():
-        # torch chooses the same kernel; choosing it explicitly takes as long as the kernel.
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=add, is_causal=causal, scale=scale
-        )
-    backends = _GPU_BACKENDS if query.is_cuda else [SDPBackend.FLASH_ATTENTION]
+    """Return attention by torch's kernel."""
     # Only the slowest kernel supports vectors that aren't contiguous.
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    with sdpa_kernel(backends, set_priority=query.is_cuda):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=add, is_causal=causal, scale=scale
-        )
+    # A CPU has one fast kernel, which torch chooses. An explicit choice is state of the process: of
+    # two threads, one would undo the other's.
+    attend = partial(
+        F.scaled_dot_product_attention,
+        *(query, key, value),
+        attn_mask=add,
+        is_causal=causal,
+        scale=scale,
+    )
+    if not query.is_cuda:
+        return attend()
+    with sdpa_kernel(_GPU_BACKENDS, set_priority=True):
+        return attend()
 
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
