@@ -73,9 +73,7 @@ def test_a_cpu_takes_its_fast_kernel_without_changing_the_process(
     n: int, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The choice by `sdpa_kernel` is global: of two threads, one would undo the other's."""
-    monkeypatch.setattr(
-        backends, "sdpa_kernel", lambda *_, **__: pytest.fail("global")
-    )
+    monkeypatch.setattr(backends, "sdpa_kernel", lambda *_, **__: pytest.fail("global"))
     query, key, value = torch.randn(3, 2, 4, n, 8).unbind()
     query.requires_grad_()
     add = None if causal else torch.randn(2, 1, n, n)
