@@ -1,6 +1,7 @@
 """Kernels of softmax attention, and the table that chooses one for a call."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
 from itertools import product
@@ -240,17 +241,11 @@ def sdpa(
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     # A CPU has one fast kernel, which torch chooses. An explicit choice is state of the process: of
     # two threads, one would undo the other's.
-    attend = partial(
-        F.scaled_dot_product_attention,
-        *(query, key, value),
-        attn_mask=add,
-        is_causal=causal,
-        scale=scale,
-    )
-    if not query.is_cuda:
-        return attend()
-    with sdpa_kernel(_GPU_BACKENDS, set_priority=True):
-        return attend()
+    chosen = sdpa_kernel(_GPU_BACKENDS, set_priority=True) if query.is_cuda else nullcontext()
+    with chosen:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add, is_causal=causal, scale=scale
+        )
 
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
