@@ -18,6 +18,7 @@ from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
 from regard.studies.quiz.checked import Draw
+from regard.studies.quiz.recurrence import nan_after_a_step
 from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
 from regard.studies.registry import find_study
@@ -125,7 +126,7 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     seeds = scores("birthplaces-modern")
     right, absent = "right_or_wrong", "mentioned_or_absent"
     assert f"AUROC of {aurocs(right, 'confidence')} (five seeds)" in text("4.b")
-    assert f"least probable token with {aurocs(right, 'weakest token')}" in text("4.b")
+    assert f"least probable token does so with {aurocs(right, 'weakest token')}" in text("4.b")
     assert f"doesn't separate them: {aurocs(right, 'familiarity')}." in text("4.b")
     quarters = [
         f"{percent(min(risks))} to {percent(max(risks))} %"
@@ -134,8 +135,12 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     curves = json.loads((ROOT / "docs/figures/birthplaces-risk.json").read_text("utf-8"))
     looked_up = [curve["with look-up"][74] for curve in curves]
     assert f"of all answers, {quarters[3]} are wrong" in text("4.b")
-    assert f"three quarters, {quarters[2]};" in text("4.b")
-    assert f"{percent(min(looked_up))} to {percent(max(looked_up))} % if the" in text("4.b")
+    assert f"three quarters, {quarters[2]}." in text("4.b")
+    selected = f"{percent(min(looked_up))} to {percent(max(looked_up))} % are wrong"
+    assert f"three quarters of which {selected}" in text("4.b")
+    wrong = sum(of["questions"] - of["correct"] for of in seeds)
+    phrases = sum(of["mistakes"]["from_their_sentence"] for of in seeds)
+    assert f"Of the {wrong} wrong answers of five seeds, {phrases} are another" in text("4.b")
     by_name, by_answer = (aurocs(absent, signal) for signal in ("familiarity", "confidence"))
     assert f"{by_name} by familiarity, {by_answer} by probability" in text("4.b")
     weakest = aurocs(absent, "weakest token")
@@ -213,6 +218,46 @@ def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
     values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
     assert min(values) == min(values[1:-1]), "in an inner layer"
     assert max(values[1:]) == values[-1]
+
+
+def test_what_an_answer_says_of_the_layers_of_a_pretrained_decoder() -> None:
+    """eecs182-hw8 2.a.ii: the three layers that attend least to the first token attend nearer."""
+    table = find_study("pretrained-decoder").stored_result().table
+    assert table is not None
+    column = {name: i for i, name in enumerate(table.columns)}
+    layers = [
+        (
+            float(row[column["weight on the first token"]]),
+            float(row[column["mean distance in tokens"]]),
+        )
+        for row in table.rows
+    ]
+    (_, first), *others = layers
+    assert all(distance < first for _, distance in sorted(others)[:3])
+    assert not all(distance < first for _, distance in sorted(others)[:4])
+    assert min(values("pretrained-decoder", "weight on the first token: mean of the others")) > 0.5
+
+
+def test_a_head_of_a_pretrained_decoder_may_attend_to_the_subject_as_to_any_previous_token() -> (
+    None
+):
+    """eecs182-hw8 2.a.i doesn't conclude more, since the previous token may get as much."""
+    subject = values("pretrained-decoder", "short sentence: verb → subject, best head")
+    previous = values("pretrained-decoder", "previous token, best head")
+    assert min(subject) < min(previous)
+    assert "on average over all positions" in " ".join(
+        find_part("eecs182-hw8", "2.a.i").answer.split()
+    )
+
+
+def test_only_a_linear_recurrence_becomes_nan_in_a_step() -> None:
+    """jhu-hw5 1.10: saturated states have no gradient."""
+    ids = Draw(0, 1.0).ids(1, 64)
+    assert nan_after_a_step(8.0, ids) > 0
+    assert nan_after_a_step(8.0, ids, activation="tanh") == 0
+    right = find_part("jhu-hw5", "1.10").options[1]
+    assert right.right
+    assert "a linear RNN" in right.why
 
 
 def test_a_text_is_followed_through_tokenizer_and_model() -> None:

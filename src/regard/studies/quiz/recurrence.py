@@ -1,5 +1,7 @@
 """Questions 5, 10, 11 and 13: recurrent networks."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -49,8 +51,8 @@ def not_a_number(draw: Draw) -> Check:
     """
     ids = draw.ids(1, 64)
     yield "one training step of a linear RNN with W = wI over 64 tokens in float32"
-    yield at_least("10: number of NaN weights, w = 8", _nan_after_a_step(8.0, ids), 1)
-    yield equal("10: number of NaN weights, w = ⅛", _nan_after_a_step(0.125, ids), 0)
+    yield at_least("10: number of NaN weights, w = 8", nan_after_a_step(8.0, ids), 1)
+    yield equal("10: number of NaN weights, w = ⅛", nan_after_a_step(0.125, ids), 0)
 
 
 @checked
@@ -98,10 +100,12 @@ def influence_curves(draw: Draw) -> dict[str, Tensor]:
 
 
 @torch.enable_grad()
-def _nan_after_a_step(w: float, ids: Tensor) -> int:
-    """Return the number of NaN weights after one step of gradient descent from W = wI."""
+def nan_after_a_step(
+    w: float, ids: Tensor, activation: Literal["identity", "tanh"] = "identity"
+) -> int:
+    """Return the number of NaN weights after one step of gradient descent with W = wI."""
     config = RecurrentConfig(
-        cell="vanilla", activation="identity", n_layers=1, d_model=WIDTH, dropout=0.0
+        cell="vanilla", activation=activation, n_layers=1, d_model=WIDTH, dropout=0.0
     )
     body = seeded(lambda: RecurrentDecoder(config, int(ids.max()) + 1), seed=0)
     for name, parameter in body.named_parameters():
