@@ -21,6 +21,7 @@ from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.recurrence import nan_after_a_step
 from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
+from regard.studies.recurrent.overflow import INFINITE
 from regard.studies.registry import find_study
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world
@@ -140,7 +141,9 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     assert f"three quarters of which {selected}" in text("4.b")
     wrong = sum(of["questions"] - of["correct"] for of in seeds)
     phrases = sum(of["mistakes"]["from_their_sentence"] for of in seeds)
-    assert f"Of the {wrong} wrong answers of five seeds, {phrases} are another" in text("4.b")
+    unstated = sum(of["mistakes"]["not_stated"] for of in seeds)
+    assert f"Of the {wrong} wrong answers of five seeds, {unstated} are about people" in text("4.b")
+    assert f"Of the other {wrong - unstated}, {phrases} are another phrase" in text("4.b")
     by_name, by_answer = (aurocs(absent, signal) for signal in ("familiarity", "confidence"))
     assert f"{by_name} by familiarity, {by_answer} by probability" in text("4.b")
     weakest = aurocs(absent, "weakest token")
@@ -221,7 +224,7 @@ def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
 
 
 def test_what_an_answer_says_of_the_layers_of_a_pretrained_decoder() -> None:
-    """eecs182-hw8 2.a.ii: the three layers that attend least to the first token attend nearer."""
+    """eecs182-hw8 2.a.ii: the deeper layers that attend least to the first token attend nearer."""
     table = find_study("pretrained-decoder").stored_result().table
     assert table is not None
     column = {name: i for i, name in enumerate(table.columns)}
@@ -235,6 +238,9 @@ def test_what_an_answer_says_of_the_layers_of_a_pretrained_decoder() -> None:
     (_, first), *others = layers
     assert all(distance < first for _, distance in sorted(others)[:3])
     assert not all(distance < first for _, distance in sorted(others)[:4])
+    assert "of the deeper layers, the three" in " ".join(
+        find_part("eecs182-hw8", "2.a.ii").answer.split()
+    )
     assert min(values("pretrained-decoder", "weight on the first token: mean of the others")) > 0.5
 
 
@@ -258,6 +264,7 @@ def test_only_a_linear_recurrence_becomes_nan_in_a_step() -> None:
     right = find_part("jhu-hw5", "1.10").options[1]
     assert right.right
     assert "a linear RNN" in right.why
+    assert f"at each of T = {INFINITE} steps" in right.why
 
 
 def test_a_text_is_followed_through_tokenizer_and_model() -> None:
@@ -378,3 +385,12 @@ def texts(part: Part) -> list[str]:
 def test_a_statement_is_a_sentence() -> None:
     for part, shown in SHOWN:
         assert re.search(r"[.?]$", shown.text), f"{part.place}: {shown.text}"
+
+
+def test_the_error_of_random_features_may_fall_as_their_root_from_above_one() -> None:
+    """eecs182-hw8 3.a.iii: the correction says where the error of attention doesn't."""
+    few, more = (values("fourier-features", f"output, D = 4, {n} waves") for n in (16, 64))
+    many = (values("fourier-features", f"output, D = 64, {n} waves") for n in (16, 1024))
+    assert min(few) > 1
+    assert more[0] / few[0] == pytest.approx(0.5, abs=0.05)
+    assert all(value > 5 for of_seeds in many for value in of_seeds)
