@@ -72,9 +72,9 @@ def fourier_features(
     number and the width of a head?
 
     Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Its relative error falls with
-    the root of their number; that of attention doesn't while it is far above 1. For queries and
-    keys of unit variance both grow with the width, and at fixed norms both fall. At D = 64,
-    attention by 1024 features is further from softmax attention than an output of zero.
+    the root of their number; that of attention need not. For queries and keys of unit variance
+    both grow from width 4 to 64, and at fixed norms both fall. At D = 64, attention by 1024
+    features is further from softmax attention than an output of zero.
 
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
