@@ -412,3 +412,17 @@ def test_gradients_of_attention_are_larger_after_training() -> None:
     name = "|∂L/∂A| at the word with the largest trained weight / mean"
     assert max(abs(value - 1) for value in values("untrained", f"before: {name}")) < 0.1
     assert min(values("untrained", f"after: {name}")) > 1.5
+
+
+@pytest.mark.parametrize("error", ["output", "kernel"])
+def test_errors_of_random_features_fall_with_the_width_at_norms_of_2(error: str) -> None:
+    """eecs182-hw8 3.a.iii says it of these norms alone; at norms of 8 that of attention rises."""
+    study = "fourier-features"
+    falling = [values(study, f"{error}, D = {d}, 1024 waves, norm 2")[0] for d in (64, 16, 4)]
+    assert falling == sorted(falling)
+
+
+def test_pretraining_is_what_most_answers_need() -> None:
+    """eecs182-transformers h: most questions are answered with it, and few without."""
+    assert min(values("pretraining", "pretrained")) > 0.5
+    assert max(values("pretraining", "not pretrained")) < 0.25

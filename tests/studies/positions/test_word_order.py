@@ -1,7 +1,10 @@
 """The study `word-order`."""
 
+from typing import get_args
+
 import pytest
 
+from regard.positions.config import PositionsConfig
 from regard.studies.finding import Verdict
 from regard.studies.positions.permutation import KINDS
 from regard.studies.positions.word_order import sentences, word_order
@@ -20,6 +23,11 @@ def test_the_verdict_with_rotary_positions_and_not_with_alibi_or_none() -> None:
 def test_the_premises() -> None:
     assert word_order(training=20).verdict is Verdict.FAILS, "too little to learn from"
     assert word_order(positions="rotary", steps=1).verdict is Verdict.FAILS, "too short a training"
+
+
+def test_every_encoding_is_tried() -> None:
+    kinds = {kind.__struct_config__.tag for kind in get_args(PositionsConfig)}
+    assert set(KINDS) == kinds
 
 
 def test_only_alibi_fails_with_the_stored_training() -> None:

@@ -73,7 +73,7 @@ def fourier_features(
 
     Random features with w ~ N(0, I/σ²) estimate the Gaussian kernel. Its relative error falls with
     the root of their number; that of attention need not. For queries and keys of unit variance
-    both grow from width 4 to 64, and at fixed norms both fall. At D = 64, attention by 1024
+    both grow from width 4 to 64, and at norms of 2 both fall. At D = 64, attention by 1024
     features is further from softmax attention than an output of zero.
 
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k

@@ -16,9 +16,13 @@ from regard.positions.config import (
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
+    OneHotConfig,
     PositionsConfig,
+    RelativeBiasConfig,
     RotaryConfig,
+    ShawVectorsConfig,
     SinusoidalConfig,
+    T5BiasConfig,
 )
 from regard.studies.figure import chart, figure, series
 from regard.studies.finding import EvidenceParts, at_least, at_most, table
@@ -27,13 +31,27 @@ from regard.studies.study import Seed, study
 from regard.studies.tensors import largest, seeded
 
 M = TypeVar("M", Encoder, Decoder)
-Kind = Literal["none", "learned", "sinusoidal", "rotary", "alibi"]
+Kind = Literal[
+    "none",
+    "learned",
+    "sinusoidal",
+    "one-hot",
+    "rotary",
+    "alibi",
+    "relative-bias",
+    "t5-bias",
+    "shaw-vectors",
+]
 KINDS: dict[str, PositionsConfig] = {
     "none": NoPositionsConfig(),
     "learned": LearnedConfig(),
     "sinusoidal": SinusoidalConfig(),
+    "one-hot": OneHotConfig(),
     "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
+    "relative-bias": RelativeBiasConfig(),
+    "t5-bias": T5BiasConfig(bidirectional=True),
+    "shaw-vectors": ShawVectorsConfig(),
 }
 ROUNDING = 1e-10
 """Bound above rounding in six float64 layers with states of about 1, and below any effect."""

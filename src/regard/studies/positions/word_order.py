@@ -46,8 +46,8 @@ def word_order(
     r"""Who chased whom: can a model answer without positions?
 
     Without positions, a model answers correctly for at most one of two sentences that differ only
-    in word order, trained or not. With absolute or rotary positions, or with a causal mask alone,
-    nine of ten answers are correct after a short training.
+    in word order, trained or not. With absolute, rotary or learned relative positions, or with a
+    causal mask alone, nine of ten answers are correct after a short training.
 
     $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
 
