@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from regard.errors import UserError
 from regard.studies.figure import bars, chart, figure
-from regard.studies.finding import EvidenceParts, Outside, Verdict, at_most
-from regard.studies.study import Seed, Study, study
+from regard.studies.finding import Outside, Verdict, at_most
+from regard.studies.study import EvidenceParts, Seed, Study, study
 
 NOTHING = figure(chart(bars([1])), drawn="nothing")
 

@@ -18,7 +18,7 @@ from regard.explorer.from_tensors import look_at_attention
 from regard.explorer.page import page
 from regard.files import write_file
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, Figure, Named, Panel, figure
+from regard.studies.figure import Figure
 
 if TYPE_CHECKING:
     from regard.studies.study import Study
@@ -63,6 +63,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         low = "" if self.low is None else f"≥ {self.low:.4g}"
         high = "" if self.high is None else f"≤ {self.high:.4g}"
         return " and ".join(filter(None, (low, high)))
+
+
+Measurements: TypeAlias = Iterator[Measurement]
+"""Measurements that a function yields."""
 
 
 def equal(
@@ -147,29 +151,6 @@ class Outside(NamedTuple):
 
     condition: str
     numbers: Iterable[Measurement]
-
-
-EvidenceParts: TypeAlias = Iterator[
-    Measurement | Outside | Table | Drawing | Panel | dict[str, Any] | None
-]
-"""Parts that a study yields: measurements and a figure (a panel, or `figure` of panels); at most
-one table, one explorer page's data and one `Outside`. None is skipped."""
-
-
-def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
-    """Gather the parts that a study yields; `caption` names parameters and values in braces."""
-    found = list(parts)
-    (drawn,) = (one for one in found if isinstance(one, Drawing | Panel))
-    drawing = drawn if isinstance(drawn, Drawing) else figure(drawn)
-    outside = next((one for one in found if isinstance(one, Outside)), None)
-    return Evidence(
-        numbers=tuple(one for one in found if isinstance(one, Measurement)),
-        outside_condition=tuple(outside.numbers) if outside else (),
-        condition=outside.condition if outside else "",
-        table=next((one for one in found if isinstance(one, Table)), None),
-        figure=drawing.with_caption(caption, parameters),
-        explorer_view=next((one for one in found if isinstance(one, dict)), None),
-    )
 
 
 class Replication(Measured, frozen=True, kw_only=True):

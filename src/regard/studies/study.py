@@ -3,19 +3,20 @@
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Generic, ParamSpec, get_type_hints
+from typing import Annotated, Any, Generic, ParamSpec, TypeAlias, get_type_hints
 
 import msgspec
 
 from regard.config import Config, convert, override
 from regard.courses import COURSES, Correction, all_corrections, all_parts
 from regard.errors import UserError
-from regard.studies.finding import EvidenceParts, Finding, Replication, evidence_of
+from regard.studies.figure import Drawing, Named, Panel, figure
+from regard.studies.finding import Evidence, Finding, Measurement, Outside, Replication, Table
 
 P = ParamSpec("P")
 
@@ -29,6 +30,11 @@ _ARGS = "\n\nArgs:\n"
 """Start of the part of a docstring that describes parameters."""
 STORED_SEEDS = range(5)
 """Seeds of the stored results of studies that train."""
+EvidenceParts: TypeAlias = Iterator[
+    Measurement | Outside | Table | Drawing | Panel | dict[str, Any] | None
+]
+"""Parts that a study yields: measurements and a figure (a panel, or `figure` of panels); at most
+one table, one explorer page's data and one `Outside`. None is skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +247,22 @@ def study(*, trains: bool = False) -> Callable[[Callable[P, EvidenceParts]], Stu
         return Study(name=function.__name__.replace("_", "-"), trains=trains, function=function)
 
     return made
+
+
+def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Evidence:
+    """Gather the parts that a study yields; `caption` names parameters and values in braces."""
+    found = list(parts)
+    (drawn,) = (one for one in found if isinstance(one, Drawing | Panel))
+    drawing = drawn if isinstance(drawn, Drawing) else figure(drawn)
+    outside = next((one for one in found if isinstance(one, Outside)), None)
+    return Evidence(
+        numbers=tuple(one for one in found if isinstance(one, Measurement)),
+        outside_condition=tuple(outside.numbers) if outside else (),
+        condition=outside.condition if outside else "",
+        table=next((one for one in found if isinstance(one, Table)), None),
+        figure=drawing.with_caption(caption, parameters),
+        explorer_view=next((one for one in found if isinstance(one, dict)), None),
+    )
 
 
 def paragraphs(function: Callable[..., Any]) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.metrics import Interval
-from regard.studies.finding import Evidence, Verdict, evidence_of
+from regard.studies.finding import Evidence, Verdict
 from regard.studies.kernels.performer import (
     HEADS,
     PERFORMERS,
@@ -17,6 +17,7 @@ from regard.studies.kernels.performer import (
     recipe,
 )
 from regard.studies.model_cache import trained
+from regard.studies.study import evidence_of
 
 
 def evidence(*, softmax: float, trained: float, replaced: float) -> Evidence:

@@ -8,7 +8,7 @@ from regard.studies.finding import Verdict
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.options import (
     CHOICES,
-    WRONG_OPTIONS,
+    REFUTATIONS,
     gradients,
     next_probabilities,
     wrong_options,
@@ -30,7 +30,7 @@ def test_models_of_zeros_refute_nothing() -> None:
 
 def test_each_question_is_one_that_a_part_shows() -> None:
     shown = {part.number for part in all_parts() if "wrong-options" in part.studies}
-    assert {f"1.{one.question}" for one in WRONG_OPTIONS} == shown
+    assert {f"1.{question}" for question in REFUTATIONS} == shown
 
 
 def test_each_prefix_has_a_distribution() -> None:

@@ -14,8 +14,8 @@ from regard.attention.feature_maps import Elu, FavorPositive, FeatureMap, Polyno
 from regard.attention.state import State
 from regard.studies.costs import exponent, multiplications, seconds
 from regard.studies.figure import figure, log_chart
-from regard.studies.finding import EvidenceParts, equal, informational
-from regard.studies.study import Seed, study
+from regard.studies.finding import equal, informational
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, normal
 
 SHORTEST = 512
@@ -80,8 +80,6 @@ def causal_sums(
     yield equal(f"operations of a step {when}", step[-1].operations, step[0].operations)
     yield equal(f"bytes of S and Z {when}", step[-1].bytes, step[0].bytes)
     yield informational(f"bytes of keys and values {when}", cache[-1].bytes)
-    for name, milliseconds in times.items():
-        yield informational(f"exponent of N, time {name}", exponent(lengths, milliseconds))
     states = {"$S$ and $Z$": step, "keys and values": cache}
     kilobytes = {name: [one.bytes / 1024 for one in each] for name, each in states.items()}
     yield figure(

@@ -1,7 +1,7 @@
 """Estimates of the Performer's random features, and their errors."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -10,14 +10,7 @@ from msgspec import Meta
 from regard.attention import KernelAttention, Shape, Softmax
 from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
 from regard.studies.figure import Chart, Line, Style, chart, figure, log_chart, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-)
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.kernels.estimates import (
     BATCH,
     KINDS,
@@ -28,7 +21,7 @@ from regard.studies.kernels.estimates import (
     predicted,
 )
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative_errors
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 COSINES = (-0.8, 0.0, 0.8)
 WIDTHS = (4, 16, 64)
@@ -111,23 +104,20 @@ class KernelErrors(NamedTuple):
     length: float
     m: int
     d: int
+    pairs: Mapping[float, Pair]
+    """x and y by their cosine."""
     independent: Estimates
     orthogonal: Estimates
 
     @classmethod
     def measured(cls, length: float, m: int, d: int, count: int, seed: int) -> "KernelErrors":
         """Measure both kinds of directions, with the same seed."""
-        pairs = list(_pairs(length).values())
+        pairs = {cosine: Pair.of(length, cosine) for cosine in COSINES}
         independent, orthogonal = (
-            measure(pairs, d=d, m=m, orthogonal=each, count=count, seed=seed)
+            measure(list(pairs.values()), d=d, m=m, orthogonal=each, count=count, seed=seed)
             for each in (False, True)
         )
-        return cls(length, m, d, independent, orthogonal)
-
-
-def _pairs(length: float) -> dict[float, Pair]:
-    """Return x and y by their cosine."""
-    return {cosine: Pair.of(length, cosine) for cosine in COSINES}
+        return cls(length, m, d, pairs, independent, orthogonal)
 
 
 def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
@@ -144,29 +134,22 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
     return float(torch.cat(errors).median())
 
 
-def negative_share(d: int, spread: float, seed: int) -> float:
-    """Return the share of queries with a sum of trigonometric weights of zero or less."""
-    heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
-    return by_features(FavorTrigonometric, WAVES, heads).negative_share
-
-
-def _kernel_errors(kernel: KernelErrors) -> Iterator[Measurement]:
-    m, pairs = kernel.m, _pairs(kernel.length)
+def _kernel_errors(kernel: KernelErrors) -> Measurements:
     for name in KINDS:
-        for cosine, pair in pairs.items():
-            errors, expected = kernel.independent[name, pair], predicted(name, pair, m)
+        for cosine, pair in kernel.pairs.items():
+            errors, expected = kernel.independent[name, pair], predicted(name, pair, kernel.m)
             title, within = f"MSE of {name} features, cosine {cosine:g}", 4 * errors.uncertainty
             yield equal(title, errors.square, expected, within)
-    for cosine, pair in pairs.items():
+    for cosine, pair in kernel.pairs.items():
         errors = kernel.orthogonal["positive", pair]
-        bound = orthogonal_bound(pair, m, kernel.d) + 4 * errors.uncertainty
+        bound = orthogonal_bound(pair, kernel.m, kernel.d) + 4 * errors.uncertainty
         title = f"MSE of orthogonal positive features, cosine {cosine:g}"
         yield at_most(title, errors.square, bound)
 
 
-def _notation(kernel: KernelErrors, count: int) -> Iterator[Measurement]:
+def _notation(kernel: KernelErrors, count: int) -> Measurements:
     """Compare the products with the kernel, also with the formulas in the course."""
-    d, pair = kernel.d, Pair.of(kernel.length, COSINES[-1])
+    d, pair = kernel.d, kernel.pairs[COSINES[-1]]
     exact, errors = pair.kernel, kernel.independent["positive", pair]
     unscaled = exact ** (d**0.5) / d**0.5
     within = 4 * (errors.square / count) ** 0.5 / exact
@@ -178,7 +161,7 @@ def _notation(kernel: KernelErrors, count: int) -> Iterator[Measurement]:
 
 def _attention_errors(
     heads: Sequence[Head], outputs: BySize, means: Mapping[int, float]
-) -> Iterator[Measurement]:
+) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     unit, short = (
@@ -193,16 +176,19 @@ def _attention_errors(
     for n in DIRECTIONS:
         ratio = outputs[64, n].median / means[64]
         yield at_least(f"{name}, d = 64, {n} directions", ratio, 1)
-    most = DIRECTIONS[-1]
-    for d in WIDTHS[:-1]:
-        ratio = outputs[d, most].median / means[d]
-        yield informational(f"{name}, d = {d}, {most} directions", ratio)
 
 
 def _sums_chart(seed: int) -> Chart:
     """Return the share of sums of trigonometric weights of 0 or less, by norm and width."""
-    shares = {d: [negative_share(d, size, seed) for size in SPREADS] for d in WIDTHS}
-    lines = [series(SPREADS, row, f"$d$ = {d}", "line with dots") for d, row in shares.items()]
+
+    def share(d: int, spread: float) -> float:
+        heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
+        return by_features(FavorTrigonometric, WAVES, heads).negative_share
+
+    lines = [
+        series(SPREADS, [share(d, spread) for spread in SPREADS], f"$d$ = {d}", "line with dots")
+        for d in WIDTHS
+    ]
     return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of $q$ and $k$")
 
 
@@ -220,14 +206,14 @@ def _output_chart(outputs: BySize, means: Mapping[int, float]) -> Chart:
 
 def _kernel_chart(kernel: KernelErrors) -> Chart:
     """Return the relative error of each kind of features against the cosine of x and y."""
-    m, pairs, curves = kernel.m, _pairs(kernel.length), []
+    m, pairs, curves = kernel.m, kernel.pairs.values(), []
     cosines = [i / 20 - 1 for i in range(41)]
     along = [Pair.of(kernel.length, cosine) for cosine in cosines]
     for i, name in enumerate(KINDS):
         formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
         curves.append(series(cosines, formula, name, color=i))
         for style, errors in zip(MARKERS, (kernel.independent, kernel.orthogonal), strict=True):
-            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs.values()]
+            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
     title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

@@ -1,7 +1,7 @@
 """The error of random Fourier features."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -16,15 +16,15 @@ from regard.attention.feature_maps import FavorTrigonometric, Fourier, RandomFea
 from regard.errors import UserError
 from regard.studies.figure import Line, Series, chart, figure, series
 from regard.studies.finding import (
-    EvidenceParts,
     Measurement,
+    Measurements,
     at_least,
     at_most,
     equal,
     informational,
 )
 from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal
 
 MANY = 20_000
@@ -185,7 +185,7 @@ class KernelNoise(NamedTuple):
         return weights @ head.value, weights.sum(-1)
 
 
-def expectation(variance: Variance, seed: int) -> Iterator[Measurement]:
+def expectation(variance: Variance, seed: int) -> Measurements:
     """Yield the mean of many waves for a pair whose kernel is 1/e, with both variances."""
     d, exact = 16, float(np.exp(-1))
     query = torch.zeros(1, d, dtype=torch.float64)
@@ -268,10 +268,9 @@ def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) ->
 
 Outcomes: TypeAlias = Mapping[int, Outcome]
 """By width."""
-Numbers: TypeAlias = Iterator[Measurement]
 
 
-def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> Numbers:
+def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> Measurements:
     for d, of in outcomes.items():
         u = normal_exponents(d, spread)
         for m, errors in zip(waves, of.kernel, strict=True):
@@ -319,7 +318,7 @@ def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, flo
     return logs @ np.log(medians) / scale, float(np.linalg.norm(logs * relative)) / scale
 
 
-def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Numbers:
+def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Measurements:
     for d, of in outcomes.items():
         for m, found, expected in zip(waves, of.outputs, of.expected, strict=True):
             size, uncertainty = f"D = {d}, {m} waves", standard_error(expected.errors)

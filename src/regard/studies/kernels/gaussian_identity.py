@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import chart, figure, series
-from regard.studies.finding import EvidenceParts, at_least, equal
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_least, equal
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, normal
 
 DRAWN = 14

@@ -15,9 +15,9 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Drawing, Groups, bar_chart, chart, figure, series
-from regard.studies.finding import EvidenceParts, Outside, at_least, at_most, named, table
+from regard.studies.finding import Outside, at_least, at_most, named, table
 from regard.studies.model_cache import trained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
 from regard.training.loggers import read_metrics
 

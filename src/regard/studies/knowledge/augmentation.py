@@ -1,16 +1,16 @@
 """Effect of the wording of a text, and of the time of the questions, on recall."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from regard.metrics import Interval
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least
+from regard.studies.finding import Measurements, at_least
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import Steps
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 TEXTS: dict[str, dict[str, Any]] = {
     "one biography": {"augment": False, "order": "place-last"},
@@ -70,7 +70,7 @@ def augmentation(
     yield bar_chart(found, y="accuracy", y_limits=(0, 1.05))
 
 
-def judged(mixed: Scores, afterwards: Scores) -> Iterator[Measurement]:
+def judged(mixed: Scores, afterwards: Scores) -> Measurements:
     """Yield the measurements that the claim depends on."""
     one, *_, permuted = TEXTS
     for when, scores in {"mixed": mixed, "afterwards": afterwards}.items():

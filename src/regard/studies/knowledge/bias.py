@@ -1,15 +1,14 @@
 """Bias that comes from the data, from the parent model, and from the metric."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart, figure
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
+from regard.studies.finding import Measurements, at_least, equal
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import Correlation, People, Steps
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
 
@@ -83,7 +82,7 @@ def bias(
     yield figure(bar_chart({"": shown}, y="share", y_limits=(0, 1)), place=place)
 
 
-def judged(shares: Shares) -> Iterator[Measurement]:
+def judged(shares: Shares) -> Measurements:
     """Yield the measurements that the claim depends on."""
     share, kept = shares.common_in_data, shares.home_of_child - shares.home_of_orphan
     name, more = "data: probability of the most frequent place", shares.common_answered - share

@@ -1,13 +1,13 @@
 """Number of bits of knowledge stored per parameter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import ceil, e, log2, prod
 from typing import Annotated
 
 from msgspec import Meta
 
 from regard.studies.figure import Line, chart, series
-from regard.studies.finding import EvidenceParts, Measurement, equal
+from regard.studies.finding import Measurements, equal
 from regard.studies.knowledge.bare_facts import (
     KINDS,
     NAME_TOKENS,
@@ -16,7 +16,7 @@ from regard.studies.knowledge.bare_facts import (
     read_facts,
     token_losses,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 PEOPLE = (1200, 1700, 2400)
 FEW = 100
@@ -70,7 +70,7 @@ def capacity(
     )
 
 
-def judged(found: Mapping[int, list[float]]) -> Iterator[Measurement]:
+def judged(found: Mapping[int, list[float]]) -> Measurements:
     """Yield the measurements of the claim; predictions are the published capacities."""
     few, many = (max(ratios) for ratios in found.values())
     yield equal(f"{FEW} exposures: bits per parameter", few, 1, 0.5)

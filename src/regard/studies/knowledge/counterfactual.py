@@ -1,6 +1,6 @@
 """Answers of models trained on a text in which some facts were changed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from regard.evaluation.answers import answer
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import People, Steps
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.rng import choice
 from regard.tasks.world import World
 from regard.uncertainty.signals import quick_signals
@@ -77,7 +77,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     )
 
 
-def judged(found: Mapping[int, Answers]) -> Iterator[Measurement]:
+def judged(found: Mapping[int, Answers]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     none, one, *_, every = found.values()
     yield at_least("nothing changed: the old place", none.old, 0.5)

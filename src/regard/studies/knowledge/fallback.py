@@ -1,16 +1,16 @@
 """Answers of a model about people who are absent from its text."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import eq
 from typing import NamedTuple
 
 from regard.evaluation.answers import answer
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import Correlation, People, Steps
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.uncertainty.signals import quick_signals
 
 
@@ -70,7 +70,7 @@ def fallback(
     )
 
 
-def judged(other: Guesses, informative: Guesses) -> Iterator[Measurement]:
+def judged(other: Guesses, informative: Guesses) -> Measurements:
     """Yield the measurements of both worlds that the claim depends on."""
     for names, one, low in (("informative", informative, 0.2), ("other", other, 0.1)):
         yield at_least(f"{names} names: homes of the name minus chance", one.from_the_name, low)

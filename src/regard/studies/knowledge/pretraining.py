@@ -1,10 +1,10 @@
 """Accuracy of question answering with and without pretraining."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from regard.metrics import Interval
 from regard.studies.figure import Line, bar_chart, figure
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge.fictional import (
     Correlation,
     People,
@@ -18,7 +18,7 @@ from regard.studies.knowledge.fictional import (
     small_world,
     without_them,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import share_error
 
 PRETRAINED = "pretrained"
@@ -69,7 +69,7 @@ def pretraining(
     yield figure(bar_chart({"": scores}, guess, y="accuracy", y_limits=(0, 1.05)), place=place)
 
 
-def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Iterator[Measurement]:
+def judged(scores: Mapping[str, Interval], guess: float, n: int) -> Measurements:
     """Yield the measurements of n answers, where the best guess has the accuracy `guess`."""
     most = guess + 3 * share_error(guess, n)
     yield at_least(PRETRAINED, scores[PRETRAINED].value, 2 * guess)

@@ -1,6 +1,6 @@
 """Signals of confidence for right and wrong answers, and for answers about absent people."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 
 import numpy as np
@@ -12,18 +12,10 @@ from regard.experiments.recall import WORDINGS
 from regard.explorer.page import serialize
 from regard.metrics import Interval, auroc, risk_coverage
 from regard.studies.figure import Line, Panel, bar_chart, chart, figure, histogram, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    Table,
-    at_least,
-    at_most,
-    named,
-    table,
-)
+from regard.studies.finding import Measurements, Table, at_least, at_most, named, table
 from regard.studies.knowledge import fictional
 from regard.studies.knowledge.fictional import People, Steps
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.uncertainty.signals import quick_signals
 
 SIGNALS = {"probability": "confidence", "familiarity": "familiarity", "agreement": "agreement"}
@@ -99,9 +91,7 @@ def _examples(kinds: Kinds) -> Table:
     return table(["kind", "person", "answer", "true", *SIGNALS], rows)
 
 
-def judged(
-    kinds: Kinds, places: set[str], absence: Aurocs, wrongness: Aurocs
-) -> Iterator[Measurement]:
+def judged(kinds: Kinds, places: set[str], absence: Aurocs, wrongness: Aurocs) -> Measurements:
     """Yield the measurements that the claim depends on."""
     right, wrong, absent = kinds.values()
     invented = sum(answer.answered in places for answer in absent) / len(absent)

@@ -1,15 +1,15 @@
 """Recall of facts in the direction in which they were read, and in the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from msgspec import Meta
 
 from regard.metrics import Interval
 from regard.studies.figure import bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge.fictional import on_text, right_answers, small_recipe
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks import names
 from regard.tasks.examples import Example
 from regard.tasks.world import WorldConfig, make_world
@@ -73,7 +73,7 @@ def reversal(
     yield bar_chart(found, y="accuracy", y_limits=(0, 1.05))
 
 
-def judged(forward: Scores, backward: Scores) -> Iterator[Measurement]:
+def judged(forward: Scores, backward: Scores) -> Measurements:
     """Yield the measurements that the claim depends on."""
     right = {"forward": forward, "backward": backward}
     for text, high in (("name first", "forward"), ("place first", "backward")):

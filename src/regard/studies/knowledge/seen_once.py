@@ -1,7 +1,7 @@
 """Facts that a text states once, and false statements of calibrated models."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from typing import Annotated, NamedTuple
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, table
+from regard.studies.finding import Measurements, at_least, table
 from regard.studies.knowledge.bare_facts import (
     KINDS,
     NAME_TOKENS,
@@ -22,7 +22,7 @@ from regard.studies.knowledge.bare_facts import (
     read_facts,
     token_losses,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 FACTS = ("place", "profession")
 """Facts that a document states about a person."""
@@ -109,7 +109,7 @@ def seen_once(
     )
 
 
-def judged(found: Mapping[float, Sampled], repeated: Sampled) -> Iterator[Measurement]:
+def judged(found: Mapping[float, Sampled], repeated: Sampled) -> Measurements:
     """Yield the measurements that the claim depends on."""
     least = min(one.false - one.bound for one in [*found.values(), repeated])
     yield at_least("false minus lower bound, least", least, 0)

@@ -1,7 +1,7 @@
 """Linformer, BigBird and Performer compared with softmax."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -14,16 +14,9 @@ from regard.attention import Attention, BigBird, KernelAttention, Linformer, Sha
 from regard.attention.feature_maps import FavorPositive
 from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.figure import figure, log_chart
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-)
-from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import slow_walks
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
@@ -173,25 +166,22 @@ def measured(make: Maker, features: int, sample: Sample) -> Measured:
     )
 
 
-def exponents(lengths: Mapping[str, Sequence[Measured]]) -> Iterator[Measurement]:
-    """Yield the exponents of operations, memory and time as powers of the length."""
+def exponents(lengths: Mapping[str, Sequence[Measured]]) -> Measurements:
+    """Yield the exponents of operations and memory as powers of the length."""
     for mechanism, row in lengths.items():
         name = f"exponent of the length, {mechanism}"
-        operations, milliseconds, memory = (
-            exponent(LENGTHS, each) for each in zip(*row, strict=True)
-        )
+        operations = exponent(LENGTHS, [one.operations for one in row])
+        memory = exponent(LENGTHS, [one.bytes for one in row])
         quadratic = mechanism in EXACT
         yield equal(f"{name}: operations", operations, 2 if quadratic else 1, within=0.1)
         if mechanism == "softmax, written out":
             yield at_least(f"{name}: memory", memory, 1.8)
         else:
             yield at_most(f"{name}: memory", memory, 1.2)
-        yield informational(f"{name}: time", milliseconds)
 
 
-def error_ratios(errors: Mapping[str, Sequence[float]]) -> Iterator[Measurement]:
-    """Yield the error with the most features, and its ratio to that with the fewest."""
+def error_ratios(errors: Mapping[str, Sequence[float]]) -> Measurements:
+    """Yield the ratio of the error with the most features to that with the fewest."""
     first, last = FEATURES[0], FEATURES[-1]
     for name, row in errors.items():
-        yield informational(f"error of {name}, {last} features", row[-1])
         yield at_most(f"error of {name}, {last} / {first} features", row[-1] / row[0], 0.7)

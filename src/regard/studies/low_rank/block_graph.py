@@ -11,9 +11,9 @@ from scipy.sparse.csgraph import shortest_path
 
 from regard.attention import BigBird
 from regard.studies.costs import exponent
-from regard.studies.figure import HeatMap, figure, heat_map, log_chart
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
-from regard.studies.study import Seed, study
+from regard.studies.figure import figure, heat_map, log_chart
+from regard.studies.finding import at_least, at_most, equal, table
+from regard.studies.study import EvidenceParts, Seed, study
 
 Graph = Bool[np.ndarray, "queries keys"]
 SIZES = (32, 64, 128, 256)
@@ -87,15 +87,11 @@ def block_graph(
     yield at_least("gap, all three", shapes["all three"].gap, 0.1)
     rows = [(name, x.edges, x.mean_path, x.diameter, x.gap) for name, x in shapes.items()]
     yield table(["blocks", "edges", "mean path", "longest path", "gap"], rows)
+    axes = {"x": "block of keys", "y": "block of queries", "unit": "1 = attended"}
     yield figure(
-        _pattern(graphs["all three"]),
+        heat_map(graphs["all three"][:64, :64], title="pattern", **axes),
         log_chart(SIZES, by_size, title="spectral gap", x="blocks", y_limits=(1e-6, 2)),
     )
-
-
-def _pattern(edges: Graph) -> HeatMap:
-    axes = {"x": "block of keys", "y": "block of queries"}
-    return heat_map(edges[:64, :64], title="pattern", unit="1 = attended", **axes)
 
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.attention import Argmax, BigBird, Mask
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, at_most, equal
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal, share_error
 
 _BLOCK, _SIDE = 8, 1

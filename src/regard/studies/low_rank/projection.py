@@ -1,7 +1,6 @@
 """Attention of low rank by projecting keys and values."""
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -13,10 +12,9 @@ from regard.attention import Linformer, Softmax
 from regard.errors import UserError
 from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Line, chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
-from regard.studies.low_rank.slow_walks import slow_walks
-from regard.studies.study import Seed, study
-from regard.studies.tensors import draw_normal, relative_error, seeded
+from regard.studies.finding import Measurements, at_most, equal, informational
+from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import draw_normal, relative_error, seeded, slow_walks
 
 _TEXTS = 64
 """Number of training sequences of a Linformer, and of test sequences."""
@@ -89,7 +87,7 @@ Vectors: TypeAlias = Float[Tensor, "n h"]
 Rows: TypeAlias = Float[Tensor, "k n"]
 
 
-def _products(query: Vectors, key: Vectors, value: Vectors, rows: int) -> Iterator[Measurement]:
+def _products(query: Vectors, key: Vectors, value: Vectors, rows: int) -> Measurements:
     """Yield errors and multiplications of the products without an n × n matrix."""
     n, h = query.shape
     root = math.sqrt(h)

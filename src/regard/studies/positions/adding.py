@@ -14,8 +14,8 @@ from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.costs import exponent
 from regard.studies.figure import Chart, chart, series
-from regard.studies.finding import EvidenceParts, at_most, equal, informational
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest
 
 LENGTH = 512
@@ -86,7 +86,6 @@ def adding(
     yield at_most(name, projected, 1e-9)
     name = "cross terms / terms of words, random W_q and W_k"
     yield equal(name, general, 1 / sigma, within=4 * error)
-    yield informational("mean of p·p at this distance", _dot(pairs.p1, pairs.p2).mean())
     ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
     within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
     yield equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)

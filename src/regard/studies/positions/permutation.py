@@ -25,9 +25,9 @@ from regard.positions.config import (
     T5BiasConfig,
 )
 from regard.studies.figure import chart, figure, series
-from regard.studies.finding import EvidenceParts, at_least, at_most, table
+from regard.studies.finding import at_least, at_most, table
 from regard.studies.random_models import untrained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, seeded
 
 M = TypeVar("M", Encoder, Decoder)

@@ -1,6 +1,5 @@
 """Biases on the scores instead of concatenated positions."""
 
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import torch
@@ -13,15 +12,8 @@ from regard.attention.contract_cases import TableBias
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest
 
 ROUNDING = 1e-10
@@ -98,7 +90,7 @@ def relative_bias(
     yield figure(*panels, same="the same" if error < ROUNDING else "different")
 
 
-def _parameters(length: int, heads: int, clip: int, shaw: ShawVectors) -> Iterator[Measurement]:
+def _parameters(length: int, heads: int, clip: int, shaw: ShawVectors) -> Measurements:
     each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
     yield equal("parameters, (2(T − 1) + 1)m", count(each), (2 * (length - 1) + 1) * heads)
     yield equal("parameters, clipped, (2k + 1)m", count(clipped), (2 * clip + 1) * heads)

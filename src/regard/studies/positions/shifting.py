@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.positions import Sinusoidal, shift_matrix
 from regard.studies.figure import Line, chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, at_most, equal
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, normal
 
 Encoding = Literal["sinusoidal", "random"]

@@ -7,10 +7,10 @@ from torch import nn
 
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, table
+from regard.studies.finding import table
 from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
 from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, influence
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 
 @study()

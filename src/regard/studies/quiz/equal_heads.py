@@ -11,10 +11,10 @@ from regard.explorer.intercept import capture_attention
 from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import RotaryConfig
 from regard.studies.figure import chart, figure, heat_map, series
-from regard.studies.finding import EvidenceParts, at_least, at_most, informational
+from regard.studies.finding import at_least, at_most, informational
 from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.looking_back import TOKENS, config, rows, train
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
 
 WIDTH = 16

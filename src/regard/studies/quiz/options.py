@@ -1,7 +1,7 @@
 """Wrong options of the quiz, each refuted by a measurement."""
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,15 +15,7 @@ from regard.models.head_config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.figure import chart, figure, heat_map, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    refused,
-    table,
-)
+from regard.studies.finding import Measurement, at_least, at_most, equal, refused, table
 from regard.studies.moods import best
 from regard.studies.quiz.checked import (
     BLOCK,
@@ -34,12 +26,13 @@ from regard.studies.quiz.checked import (
     RNN,
     TOKENS,
     WIDTH,
+    Check,
     Draw,
     influence,
 )
 from regard.studies.quiz.probabilities import after_start, all_texts
 from regard.studies.quiz.texts import TEXTS
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
@@ -55,29 +48,13 @@ ENTRIES = 12
 OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 """Texts for a vocabulary with the words of `TEXTS` at other ids."""
 
-Refute: TypeAlias = Callable[[Draw], Iterator[Measurement]]
-
 
 class WrongOption(NamedTuple):
     """A wrong option, and measurements that refute it."""
 
     question: int
     text: str
-    refute: Refute
-
-
-WRONG_OPTIONS: list[WrongOption] = []
-"""All wrong options; `refutes` adds them."""
-
-
-def refutes(question: int, text: str) -> Callable[[Refute], Refute]:
-    """Return a decorator of functions that refute a wrong option."""
-
-    def register(refute: Refute) -> Refute:
-        WRONG_OPTIONS.append(WrongOption(question, text, refute))
-        return refute
-
-    return register
+    numbers: list[Measurement]
 
 
 @study()
@@ -103,14 +80,10 @@ def wrong_options(
         std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    with torch.no_grad():
-        refuted = [(option, tuple(option.refute(draw))) for option in WRONG_OPTIONS]
-    for _, numbers in refuted:
-        yield from numbers
-    rows = [
-        (option.question, option.text, "; ".join(map(_text, numbers)))
-        for option, numbers in refuted
-    ]
+    options = refuted(draw)
+    for option in options:
+        yield from option.numbers
+    rows = [(one.question, one.text, "; ".join(map(_text, one.numbers))) for one in options]
     yield table(["question", "wrong option", "measured"], rows)
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
@@ -128,9 +101,22 @@ def wrong_options(
     )
 
 
-@refutes(2, "Model and weights are the same.")
-def weights_alone(draw: Draw) -> Iterator[Measurement]:
+@torch.no_grad()
+def refuted(draw: Draw) -> list[WrongOption]:
+    """Return all wrong options with their measurements."""
+    options: list[WrongOption] = []
+    for question, refutation in REFUTATIONS.items():
+        for one in refutation(draw):
+            if isinstance(one, str):
+                options.append(WrongOption(question, one, []))
+            else:
+                options[-1].numbers.append(one)
+    return options
+
+
+def weights_alone(draw: Draw) -> Check:
     """Compare the same weights in two architectures, and count them."""
+    yield "Model and weights are the same."
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
     both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
     both_ways.body.load_state_dict(causal.body.state_dict())
@@ -141,9 +127,9 @@ def weights_alone(draw: Draw) -> Iterator[Measurement]:
     yield at_least("2: difference of outputs, same weights, other architecture", difference, 1e-3)
 
 
-@refutes(5, "Speech recognition is many-to-one.")
-def transcript(draw: Draw) -> Iterator[Measurement]:
+def transcript(draw: Draw) -> Check:
     """Count the outputs for a recording."""
+    yield "Speech recognition is many-to-one."
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
     gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
     labels = gender(frames, lengths)[..., 0].numel()
@@ -152,47 +138,35 @@ def transcript(draw: Draw) -> Iterator[Measurement]:
     yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
 
 
-@refutes(7, "First the model, which handles text.")
-def model_first(draw: Draw) -> Iterator[Measurement]:
-    """Pass a text to the model."""
+def order_of_parts(draw: Draw) -> Check:
+    """Pass a text to the model, and count texts among its outputs."""
+    yield "First the model, which handles text."
     text = refused(lambda: draw.model(DECODER)(TEXTS[0]), *ERRORS)
     yield equal("7: text refused by the model", text, 1)
-
-
-@refutes(7, "The model outputs text.")
-def model_last(draw: Draw) -> Iterator[Measurement]:
-    """Count texts among the outputs."""
+    yield "The model outputs text."
     outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
     texts = sum(isinstance(value, str) for value in outputs)
     yield equal("7: outputs of the model that are text", texts, 0)
 
 
-@refutes(8, "2 dimensions: without the batch, or without the hidden size.")
-def fewer_dimensions(draw: Draw) -> Iterator[Measurement]:
+def fewer_dimensions(draw: Draw) -> Check:
     """Measure the standard deviation of the output along each dimension."""
+    yield "2 dimensions: without the batch, or without the hidden size."
     hidden = draw.model(DECODER).body(draw.ids(2, 7))
     deviation = min(float(hidden.std(dim).mean()) for dim in range(hidden.ndim))
     yield at_least("8: smallest standard deviation along a dimension", deviation, 1e-3)
 
 
-@refutes(9, "P(y_1, …, y_t−1)")
-def of_the_prefix(draw: Draw) -> Iterator[Measurement]:
-    """Sum the outputs over all prefixes."""
+def conditions(draw: Draw) -> Check:
+    """Sum predictions over all prefixes, and change tokens."""
+    yield "P(y_1, …, y_t−1)"
     total, expected = next_probabilities(draw).sum(), CHOICES ** (STEP - 1)
     yield equal("9: sum of outputs over all prefixes", total, expected, within=1e-9)
-
-
-@refutes(9, "P(y_1)")
-def of_the_first(draw: Draw) -> Iterator[Measurement]:
-    """Change earlier tokens."""
+    yield "P(y_1)"
     changes = influence(draw.model(RNN).body, draw.ids(STEP + 1))
     yield at_least("9: smallest influence of an earlier token", changes[-1].min(), 1e-6)
-
-
-@refutes(9, "P(y_t | y_1, …, y_t)")
-def given_itself(draw: Draw) -> Iterator[Measurement]:
-    """Change the predicted token and later ones."""
-    change = largest(influence(draw.model(RNN).body, draw.ids(STEP + 1)).triu(1))
+    yield "P(y_t | y_1, …, y_t)"
+    change = largest(changes.triu(1))
     most = next_probabilities(draw).max()
     yield equal("9: influence of the token itself and later ones", change, 0, 1e-12)
     yield at_most("9: largest probability of the token itself", most, 0.99)
@@ -206,15 +180,11 @@ def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
     return found
 
 
-@refutes(10, "ReLU of a number that is too large")
-def large_in_relu(_: Draw) -> Iterator[Measurement]:
-    """Evaluate ReLU at a large number."""
+def large_numbers(_: Draw) -> Check:
+    """Evaluate activations at a large number."""
+    yield "ReLU of a number that is too large"
     yield equal("10: number of NaN, ReLU and its gradient", count_nan(torch.relu), 0)
-
-
-@refutes(10, "The sigmoid of a number that is too large")
-def large_in_sigmoid(_: Draw) -> Iterator[Measurement]:
-    """Evaluate the sigmoid at a large number."""
+    yield "The sigmoid of a number that is too large"
     yield equal("10: number of NaN, sigmoid and its gradient", count_nan(torch.sigmoid), 0)
 
 
@@ -228,12 +198,14 @@ def count_nan(function: Callable[[Tensor], Tensor]) -> int:
     return int(value.isnan().sum()) + int(z.grad.isnan().sum())
 
 
-@refutes(11, "Two-way, because its gradients are more accurate")
-def better_gradients(draw: Draw) -> Iterator[Measurement]:
-    """Compare the gradients of both networks with finite differences."""
+def directions(draw: Draw) -> Check:
+    """Compare gradients with finite differences, and predict moods from one of three days."""
+    yield "Two-way, because its gradients are more accurate"
     for name, (by_autograd, by_differences) in gradients(draw).items():
         error = largest(by_autograd - by_differences)
         yield at_most(f"11: error of the gradient by finite differences, {name}", error, 1e-6)
+    yield "One-way, because the mood depends on today's weather alone"
+    yield equal("11: accuracy with today's weather alone", best(2), 0.75, within=1e-12)
 
 
 @torch.enable_grad()
@@ -258,24 +230,14 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
     return found
 
 
-@refutes(11, "One-way, because the mood depends on today's weather alone")
-def only_today(_: Draw) -> Iterator[Measurement]:
-    """Predict moods that depend on three days from one of them."""
-    yield equal("11: accuracy with today's weather alone", best(2), 0.75, within=1e-12)
-
-
-@refutes(14, "It redirects tensors to their layers.")
-def redirection(draw: Draw) -> Iterator[Measurement]:
-    """Replace the head of an encoder."""
+def model_heads(draw: Draw) -> Check:
+    """Replace the head of an encoder, and change the states at other positions."""
+    yield "It redirects tensors to their layers."
     ids = draw.ids(2, 7)
     heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
     one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
     yield equal("14: change of the states with another head", largest(one - other), 0)
-
-
-@refutes(14, "It is self-attention.")
-def attending_head(draw: Draw) -> Iterator[Measurement]:
-    """Change the states at other positions."""
+    yield "It is self-attention."
     model = draw.model(DECODER)
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
     others = hidden.clone()
@@ -284,26 +246,22 @@ def attending_head(draw: Draw) -> Iterator[Measurement]:
     yield equal("14: influence of other positions on a head's output", change, 0)
 
 
-@refutes(15, "Returning tensors")
-def unpadded(draw: Draw) -> Iterator[Measurement]:
-    """Make a tensor of rows of different lengths."""
+def batches(draw: Draw) -> Check:
+    """Make tensors of rows of different lengths, and pass a text longer than the context."""
+    yield "Returning tensors"
     rows = [draw.ids(9)[:n] for n in (3, 5, 9)]
     ragged = refused(lambda: torch.tensor([row.tolist() for row in rows]), *ERRORS)
     yield equal("15: rows of different lengths refused as a tensor", ragged, 1)
     stacked = refused(lambda: torch.stack(rows), *ERRORS)
     yield equal("15: tensors of different lengths refused as a batch", stacked, 1)
-
-
-@refutes(15, "No truncation")
-def not_truncated(draw: Draw) -> Iterator[Measurement]:
-    """Pass a text longer than the context to the model."""
+    yield "No truncation"
     long = refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)), *ERRORS)
     yield equal("15: text longer than the context refused", long, 1)
 
 
-@refutes(16, "One should pad and truncate.")
-def padded_ids(_: Draw) -> Iterator[Measurement]:
+def padded_ids(_: Draw) -> Check:
     """Decode the ids of one vocabulary by another, with and without padding."""
+    yield "One should pad and truncate."
     own = train_tokenizer(WordsConfig(), TEXTS)
     other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
     ids = other.encode(TEXTS[0])
@@ -320,3 +278,18 @@ def padded_ids(_: Draw) -> Iterator[Measurement]:
 
 def _text(number: Measurement) -> str:
     return f"{number.name.partition(': ')[2]}: {number.measured:.4g}"
+
+
+REFUTATIONS: dict[int, Callable[[Draw], Check]] = {
+    2: weights_alone,
+    5: transcript,
+    7: order_of_parts,
+    8: fewer_dimensions,
+    9: conditions,
+    10: large_numbers,
+    11: directions,
+    14: model_heads,
+    15: batches,
+    16: padded_ids,
+}
+"""By question; each yields the text of every wrong option, and then measurements that refute it."""

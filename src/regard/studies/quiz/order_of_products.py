@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.studies.costs import multiplications
 from regard.studies.figure import Arrow, Graph, Line, Node, chart, figure, series
-from regard.studies.finding import EvidenceParts, at_most, equal, informational
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal, informational
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, relative_error
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)

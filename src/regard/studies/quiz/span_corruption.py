@@ -10,8 +10,8 @@ from regard.data import IGNORE
 from regard.data.batch import RowFormat
 from regard.data.causal import SpanCorruption
 from regard.studies.figure import Line, chart, figure, histogram
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal, table
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_least, at_most, equal, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.text.config import CharactersConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 

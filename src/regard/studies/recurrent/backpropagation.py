@@ -1,6 +1,6 @@
 """The gradient of a recurrent network by formula, by autograd and by finite differences."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
@@ -10,9 +10,9 @@ from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, table
-from regard.studies.recurrent.computation_graph import computation_graph
-from regard.studies.study import study
+from regard.studies.figure import Arrow, Drawing, Graph, Node, figure
+from regard.studies.finding import Measurement, Measurements, at_most, equal, table
+from regard.studies.study import EvidenceParts, study
 from regard.studies.tensors import central_differences, matrix, vector_text
 
 Entry: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
@@ -32,6 +32,12 @@ _HH = ((0.2, -0.5, 0.3, 0.1), (0.4, 0.6, -0.1, 0.2), (-0.3, 0.1, 0.5, -0.4), (0.
 _YH = ((0.7, -0.4, 0.2, 0.5), (-0.1, 0.6, -0.3, 0.8))
 _X = ((1.0, 0.0, -1.0), (0.5, 2.0, 0.0), (-1.0, 1.0, 1.0))
 _Y = ((1.0, 0.0), (0.0, 1.0), (0.3, 0.7))
+_LEVELS = ("x", "z", "h", "o", r"\hat y", "J")
+"""Variables of a step, from the bottom up."""
+_WEIGHTS = {"z": "$W_{hx}$", "h": r"$\psi$", "o": "$W_{yh}$", r"\hat y": "softmax"}
+"""Labels of the arrows that lead to a variable from the one below it."""
+_DIGITS = "₀₁₂₃₄₅"
+_STATE = _LEVELS.index("h")
 
 
 @study()
@@ -168,9 +174,7 @@ def by_differences(network: Network, x: Inputs, y: Labels) -> Float[Tensor, "d d
     return central_differences(loss, w_hh.view(-1), _STEP).view_as(w_hh)
 
 
-def _differences(
-    formula: Gradients, measured: Gradients, differences: Tensor
-) -> Iterator[Measurement]:
+def _differences(formula: Gradients, measured: Gradients, differences: Tensor) -> Measurements:
     """Yield the largest differences; tolerances are relative to the largest gradient."""
     scale = max(1.0, float(measured.weights.abs().max()), float(measured.states.abs().max()))
     later = torch.triu(torch.ones(measured.states.shape[:2], dtype=torch.bool), diagonal=1)
@@ -187,7 +191,7 @@ def _differences(
     yield far("∂J/∂W_hh: formula and finite differences", whole, differences, 1e-5)
 
 
-def _errors_without_assumptions(network: Network, x: Inputs, y: Labels) -> Iterator[Measurement]:
+def _errors_without_assumptions(network: Network, x: Inputs, y: Labels) -> Measurements:
     """Yield errors of the formulas if labels sum to 2 or h₀ = 1, with their predictions."""
     doubled = by_autograd(network, x, 2 * y).outputs - by_formula(network, x, 2 * y).outputs
     probabilities = by_formula(network, x, y).outputs + y
@@ -207,3 +211,24 @@ def _shown(values: Tensor) -> str:
     if values.ndim == 2:
         return "[" + "; ".join(_shown(row).strip("[]") for row in values) + "]"
     return vector_text(values, ".3f")
+
+
+def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Drawing:
+    """Return the graph, unrolled over at most five steps, for states of width d."""
+    nodes = [Node(-1.2, _STATE, "$h$₀"), Node(steps - 1, len(_LEVELS), "$J$")]
+    arrows: list[Arrow] = []
+    before = 0
+    for t in range(steps):
+        first = len(nodes)
+        nodes += [Node(2 * t, level, f"${x}${_DIGITS[t + 1]}") for level, x in enumerate(_LEVELS)]
+        nodes.append(Node(2 * t + 0.75, len(_LEVELS) - 1, f"$y${_DIGITS[t + 1]}"))
+        arrows += [
+            Arrow(start=first + level - 1, end=first + level, label=_WEIGHTS.get(x, ""))
+            for level, x in enumerate(_LEVELS)
+            if level
+        ]
+        loss = first + len(_LEVELS) - 1
+        arrows += [Arrow(start=loss + 1, end=loss), Arrow(start=loss, end=1)]
+        arrows.append(Arrow(start=before, end=first + 1, label="$W_{hh}$", color=1))
+        before = first + _STATE
+    return figure(Graph(nodes=nodes, arrows=arrows), d_in=d_in, d=d, d_out=d_out)

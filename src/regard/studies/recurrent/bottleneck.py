@@ -1,6 +1,6 @@
 """Accuracy of recurrent encoder–decoders with and without attention, over training time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -11,15 +11,7 @@ from torch import Tensor
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import Chart, Style, chart, figure, heat_map, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    informational,
-    named,
-    table,
-)
+from regard.studies.finding import Measurements, at_least, at_most, named, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
     CHECKPOINTS,
@@ -37,7 +29,7 @@ from regard.studies.recurrent.casing import (
     right_case,
     right_texts,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 
 NEAR = 1
@@ -184,7 +176,7 @@ def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tu
     )
 
 
-def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterator[Measurement]:
+def judged(measured: Mapping[str, Measured], cell: CellKind) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]
@@ -207,5 +199,3 @@ def judged(measured: Mapping[str, Measured], cell: CellKind) -> Iterator[Measure
         yield at_least(f"{NONE}: right texts, {kind} minus vanilla", gain, 0.1)
     for name in (NONE, LAST):
         yield at_least(f"{name}: letters in the right case, longest", measured[name].case[-1], 0.95)
-    first = none.means[-1] - measured[LAST].means[-1]
-    yield informational(f"{NONE}: right texts, token first minus last", first)

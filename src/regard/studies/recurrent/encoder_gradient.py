@@ -1,6 +1,6 @@
 """Paths of the gradient to the encoder, and what changes at inference."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from regard.models.recurrent import RecurrentStates
 from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
+from regard.studies.finding import Measurements, at_least, at_most, equal
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -25,7 +25,7 @@ from regard.studies.recurrent.casing import (
     body_of,
     loss,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 
 COUNT = 64
@@ -111,7 +111,7 @@ def gradient(loss: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor
 
 
 @torch.inference_mode()
-def at_inference(run: Run, texts: Sequence[Example]) -> Iterator[Measurement]:
+def at_inference(run: Run, texts: Sequence[Example]) -> Measurements:
     """Yield the change of the weights by answering, and of the rest by another text."""
     body, rows = body_of(run), Rows.of(run, texts)
     for name, side in (("encoder", body.encoder), ("decoder", body.decoder)):
@@ -128,7 +128,7 @@ def at_inference(run: Run, texts: Sequence[Example]) -> Iterator[Measurement]:
         yield at_least(f"change of the {name} by another text", change, 1e-3)
 
 
-def judged(measured: dict[str, Measured]) -> Iterator[Measurement]:
+def judged(measured: dict[str, Measured]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     none, attention = measured[NONE], measured[ATTENTION]
     yield at_most(f"{NONE}: gradient, first / last character", none.first_to_last, 1e-3)

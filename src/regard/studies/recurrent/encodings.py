@@ -1,6 +1,6 @@
 """One-hot and sinusoidal positions at the input of a recurrent encoder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import pi
 from typing import Annotated, TypeAlias
@@ -13,14 +13,7 @@ from torch import Tensor, nn
 from regard.positions import Learned, OneHot, Sinusoidal
 from regard.runs.run import Run
 from regard.studies.figure import Line, bars, chart
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-)
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.model_cache import cached_run
 from regard.studies.recurrent.casing import (
     TOKEN,
@@ -32,7 +25,7 @@ from regard.studies.recurrent.casing import (
     body_of,
     right_texts,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest
 
 Encoding: TypeAlias = OneHot | Sinusoidal
@@ -143,7 +136,7 @@ Right: TypeAlias = Mapping[str, Mapping[int, float]]
 """Share of right texts, by encoding and length."""
 
 
-def judged(right: Right, change: Columns, seen: int) -> Iterator[Measurement]:
+def judged(right: Right, change: Columns, seen: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name, shares in right.items():
         within, beyond = shares.values()
@@ -155,7 +148,7 @@ def judged(right: Right, change: Columns, seen: int) -> Iterator[Measurement]:
     yield at_most("one-hot: largest change of a column that no training text reads", never, 1e-4)
 
 
-def wavelengths(places: int) -> Iterator[Measurement]:
+def wavelengths(places: int) -> Measurements:
     """Yield measurements of the angle of each sine–cosine pair between places."""
     vectors = Sinusoidal(length=places, d=SINES_WIDTH, base=BASE).vectors
     turns = torch.view_as_complex(vectors.flip(-1).unflatten(-1, (-1, 2)).contiguous())
@@ -168,7 +161,7 @@ def wavelengths(places: int) -> Iterator[Measurement]:
     yield at_most("sines: largest change of a frequency between places", change, 1e-12)
 
 
-def one_hot_is_learned(seed: int) -> Iterator[Measurement]:
+def one_hot_is_learned(seed: int) -> Measurements:
     """Yield differences in outputs and gradients of two equivalent layers, in float64.
 
     One reads input and one-hot place, concatenated; the other reads the input alone and adds a

@@ -1,6 +1,6 @@
 """Loss of language models by distance of the token needed, over training time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import log
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -17,11 +17,11 @@ from regard.positions.config import ShawVectorsConfig
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Drawing, Line, chart, figure, log_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal, table
+from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints
 from regard.studies.number_rows import plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.training.plan import Plan
 
 DISTANCES = (2, 4, 8, 16, 32)
@@ -128,7 +128,7 @@ def at_end(by_step: Mapping[int, Losses]) -> Losses:
     return by_step[max(by_step)]
 
 
-def judged(trained: Trained, window: int, symbols: int) -> Iterator[Measurement]:
+def judged(trained: Trained, window: int, symbols: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
     losses = {name: at_end(by_step) for name, by_step in trained.items()}

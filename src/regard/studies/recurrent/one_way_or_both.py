@@ -1,6 +1,5 @@
 """Benefits and costs of bidirectional networks."""
 
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -16,11 +15,11 @@ from regard.models.recurrent import RecurrentDecoder
 from regard.runs.recipe import DataConfig, Recipe, TrainingConfig
 from regard.runs.run import Run, describe_origin
 from regard.studies.figure import bar_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most, equal
+from regard.studies.finding import Measurements, at_least, at_most, equal
 from regard.studies.model_cache import cached_run
 from regard.studies.moods import Weather, best, draw_weather, moods
 from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.training.plan import Plan
 
 TRAINING, TEST = 4000, 400
@@ -95,7 +94,7 @@ class Measured(NamedTuple):
     """Change of scores by later days."""
 
 
-def judged(measured: Measured, ahead: int) -> Iterator[Measurement]:
+def judged(measured: Measured, ahead: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     future, past = (
         {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")

@@ -1,6 +1,5 @@
 """Overflow and underflow of a gradient in float32."""
 
-from collections.abc import Iterator
 from math import log2
 
 import torch
@@ -8,7 +7,7 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from regard.errors import NonFiniteError
-from regard.studies.finding import Measurement, equal, refused
+from regard.studies.finding import Measurements, equal, refused
 from regard.training.optimizers import clip_gradients
 
 LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
@@ -16,7 +15,7 @@ LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
 finite), and is 0."""
 
 
-def overflow() -> Iterator[Measurement]:
+def overflow() -> Measurements:
     """Yield measurements of h_t = w·h_(t−1) + b from h₁ = 1, with b = 0 and J = h_T = w^(T−1).
 
     In float32. ∂J/∂w = (T−1)·w^(T−2), so with w = 2 it exceeds 2¹²⁸ at T = 124, before J does.

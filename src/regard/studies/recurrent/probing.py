@@ -1,6 +1,6 @@
 """Linear probes of the states of an encoder and a decoder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.runs.run import Run
 from regard.studies.figure import Line, chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, table
+from regard.studies.finding import Measurements, at_least, table
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -24,7 +24,7 @@ from regard.studies.recurrent.casing import (
     body_of,
 )
 from regard.studies.ridge import fit_probe
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 COUNT = 600
 """Number of texts; the probes are fitted to two thirds of them, and tested on the others."""
@@ -159,7 +159,7 @@ def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     return torch.tensor([[known.index(character) for character in text] for text in texts])
 
 
-def judged(measured: Mapping[str, Measured]) -> Iterator[Measurement]:
+def judged(measured: Mapping[str, Measured]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     attention, none = measured[ATTENTION], measured[NONE]
     for side in (ENCODER, DECODER):

@@ -1,6 +1,5 @@
 """Roles of source and target in training, with teacher forcing and in free running."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,14 +11,7 @@ from regard.decoding.generate import generate_ids
 from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-)
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.recurrent.casing import (
     ATTENTION,
     NONE,
@@ -32,7 +24,7 @@ from regard.studies.recurrent.casing import (
     body_of,
     loss,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 
 COUNT = 400
 """Number of texts."""
@@ -141,11 +133,10 @@ def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
     return torch.tensor([one.ids for one in generate_ids(model, starts, max_new_tokens=length)])
 
 
-def judged(measured: dict[str, Measured]) -> Iterator[Measurement]:
+def judged(measured: dict[str, Measured]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name, one in measured.items():
         own, source, target = one.losses
-        yield informational(f"{name}: loss, nats per character", own)
         yield at_least(f"{name}: loss with another source minus own", source - own, 1)
         yield informational(f"{name}: loss with another target read minus own", target - own)
         for side, count in zip(("encoder", "decoder"), one.mismatches, strict=True):

@@ -10,9 +10,9 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.studies.figure import Chart, Line, Series, chart, figure, series
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal
+from regard.studies.finding import at_least, at_most, equal
 from regard.studies.recurrent.overflow import overflow
-from regard.studies.study import study
+from regard.studies.study import EvidenceParts, study
 
 Norms: TypeAlias = dict[tuple[float, float], float]
 """‖∂h_T/∂h₀‖ by spectral radius and largest singular value."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from regard.attention import Attention, KernelAttention, Mask, Softmax
 from regard.attention.feature_maps import Elu, Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal
-from regard.studies.study import study
+from regard.studies.finding import Measurement, at_least, equal
+from regard.studies.study import EvidenceParts, study
 
-N = TypeVar("N", int, "np.ndarray[Any, np.dtype[np.float64]]")
-"""A length, or an array of lengths."""
 DOUBLED = {
     "encoder, 2M": 2,
     "cross-attention, 2M": 1,
@@ -113,7 +111,7 @@ def complexity(
 
 def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    projections, attention = predicted_counts(grid, h)
+    projections, attention = 3 * grid * h**2, 2 * grid**2 * h
     return chart(
         series(grid, projections, "projections, $3nh^2$"),
         series(grid, attention, "attention, $2n^2h$"),
@@ -135,18 +133,12 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
     return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
 
 
-def predicted_counts(n: N, h: int) -> tuple[N, N]:
-    """Return the multiplications of the projections and of the attention of a layer."""
-    return 3 * n * h**2, 2 * n**2 * h
-
-
 def layer(n: int, h: int) -> tuple[Part, Part]:
     """Return the projections and the attention of a layer with one head."""
-    projections, attention = predicted_counts(n, h)
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
     return (
-        Part(f"projections, {n} tokens: 3nh²", projections, lambda: [x @ w for w in matrices]),
-        Part(f"attention, {n} tokens: 2n²h", attention, _softmax(n, n, h, h)),
+        Part(f"projections, {n} tokens: 3nh²", 3 * n * h**2, lambda: [x @ w for w in matrices]),
+        Part(f"attention, {n} tokens: 2n²h", 2 * n**2 * h, _softmax(n, n, h, h)),
     )
 
 

@@ -1,7 +1,7 @@
 """Division of products of queries and keys by √h."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Line, chart, figure, series
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_most, equal, informational
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
 
 Vectors: TypeAlias = Float[Tensor, "*shape h"]
@@ -146,9 +146,7 @@ def _variances(draw: Draw) -> Chart:
     )
 
 
-def moments(
-    products: Float[Tensor, " draws"], mean: float, variance: float
-) -> Iterator[Measurement]:
+def moments(products: Float[Tensor, " draws"], mean: float, variance: float) -> Measurements:
     """Yield mean and variance, each with a tolerance of four standard errors."""
     off = products - products.mean()
     second, fourth = off.square().mean(), off.pow(4).mean()

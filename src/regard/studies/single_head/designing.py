@@ -1,7 +1,6 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, TypeAlias
 
 import torch
@@ -12,9 +11,9 @@ from torch import Tensor
 from regard.book.formula_text import label_text
 from regard.errors import UserError
 from regard.studies.figure import Drawing, figure, heat_map
-from regard.studies.finding import EvidenceParts, Measurement, at_most, equal, informational, table
+from regard.studies.finding import Measurements, at_most, equal, informational, table
 from regard.studies.single_head.head_design import Head, design, error, nearest_average
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import Rows, largest, matrix, vector_text
 
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
@@ -83,7 +82,7 @@ def designing(
     yield _outputs(_PLAIN(course) / beta, course_head(beta)(course) / beta, head(inputs))
 
 
-def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Iterator[Measurement]:
+def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Measurements:
     """Yield distances of outputs from u_a and u_b with x as queries, keys and values."""
     distance = _distance(_PLAIN(course)[1], _A, beta)
     yield at_most("‖c₂ − u_a‖/β, without matrices", distance, _ROUNDING)

@@ -1,6 +1,5 @@
 """Masks of an encoder–decoder, and the ways to apply them."""
 
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
@@ -11,15 +10,8 @@ from torch import Tensor
 from regard.attention import Mask, Softmax
 from regard.errors import UserError
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_most,
-    equal,
-    informational,
-    look_inside,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_most, equal, informational, look_inside
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
 
 Lengths: TypeAlias = tuple[int, ...]
@@ -84,7 +76,7 @@ def ways_to_mask(
     query: Float[Tensor, "1 heads n d"],
     key: Float[Tensor, "1 heads n d"],
     keep: Bool[Tensor, "1 n"],
-) -> Iterator[Measurement]:
+) -> Measurements:
     """Compare a score of −∞, a weight of 0 with and without renormalization, and a score of 0."""
     attend = Softmax()
     masked, plain = (attend.weights(query, key, mask=mask) for mask in (Mask.positions(keep), None))

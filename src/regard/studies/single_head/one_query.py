@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, Line, Series, chart, figure, series
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal, look_inside
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_least, at_most, equal, look_inside
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
 
 KEYS = (4, 10, 100, 1000)

@@ -8,8 +8,8 @@ from torch import Tensor
 from regard.attention import Argmax, Softmax
 from regard.errors import UserError
 from regard.studies.figure import bars, chart, figure
-from regard.studies.finding import EvidenceParts, at_least, equal, look_inside, table
-from regard.studies.study import study
+from regard.studies.finding import at_least, equal, look_inside, table
+from regard.studies.study import EvidenceParts, study
 from regard.studies.tensors import Rows, matrix, vector_text
 
 _STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))

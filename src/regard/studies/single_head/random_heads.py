@@ -1,7 +1,7 @@
 """Attention maps of random queries and keys."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -14,8 +14,8 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.studies.figure import Chart, HeatMap, chart, figure, heat_map, series
 from regard.studies.finding import (
-    EvidenceParts,
     Measurement,
+    Measurements,
     Outside,
     at_least,
     at_most,
@@ -23,7 +23,7 @@ from regard.studies.finding import (
     informational,
     look_inside,
 )
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, mean_error, normal
 
 DRAWS = 50
@@ -165,7 +165,7 @@ def _remainder(h: int, n: int) -> float:
     return float((weight * (1 - weight) ** 2 * variance).mean())
 
 
-def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Iterator[Measurement]:
+def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Measurements:
     """Yield the diagonal weight with both predictions, each within four standard errors."""
     n, measured = maps.shape[-1], diagonal_weight(maps)
     error, rest = mean_error(maps.diagonal(dim1=-2, dim2=-1).mean(-1)), _remainder(h, n)

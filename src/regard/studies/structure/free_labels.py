@@ -12,8 +12,8 @@ from regard.data.batch import Batch, RowFormat, sequential_batches
 from regard.data.causal import Documents
 from regard.data.masked import mask_tokens
 from regard.studies.figure import Line, bar_chart
-from regard.studies.finding import EvidenceParts, at_most, equal, table
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.text.config import CharactersConfig, SpecialTokensConfig
 from regard.text.tokenizer import train_tokenizer
 

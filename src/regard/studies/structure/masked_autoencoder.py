@@ -18,10 +18,10 @@ from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import PositionsConfig
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import EvidenceParts, at_least, at_most, informational
+from regard.studies.finding import at_least, at_most, informational
 from regard.studies.positions.permutation import KINDS
 from regard.studies.random_models import untrained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard.attention import Argmax, Softmax
 from regard.studies.figure import Chart, Line, Series, chart, series
-from regard.studies.finding import EvidenceParts, at_most, equal
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
 
 Kind = Literal["argmax", "softmax"]
 TRIALS = 20

@@ -1,7 +1,7 @@
 """Scores of architectures on tasks."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,9 +12,9 @@ from regard.evaluation.tasks import score_task
 from regard.metrics import Z95, Interval
 from regard.runs.recipes import RECIPES
 from regard.studies.figure import Line, bar_chart, figure
-from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, equal, refused
+from regard.studies.finding import Measurement, Measurements, Outside, at_least, equal, refused
 from regard.studies.model_cache import trained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.task_models import (
     DECODER,
     ENCODER,
@@ -101,7 +101,7 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
 
 def judged(
     scores: Scores, baselines: Mapping[str, float], refusals: Mapping[str, int]
-) -> Iterator[Measurement]:
+) -> Measurements:
     """Yield the measurements of encoders and encoder–decoders."""
     yield equal("generation tasks not supported by an encoder", refusals[ENCODER], len(GENERATION))
     yield equal("retrieval not supported by an encoder–decoder", refusals[PAIR], 1)

@@ -1,6 +1,6 @@
 """Encoder–decoders with an encoder and a decoder of different widths."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -10,9 +10,9 @@ from regard.metrics import Interval
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, refused
+from regard.studies.finding import Measurements, at_least, equal, refused
 from regard.studies.model_cache import trained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 
 TASK, SCORE, BASELINE = "summaries", "ROUGE-L", "lead-2"
@@ -64,7 +64,7 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
 
 def judged(
     scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refuses: bool
-) -> Iterator[Measurement]:
+) -> Measurements:
     """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)
     for (source, target), one in scores.items():

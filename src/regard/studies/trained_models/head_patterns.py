@@ -1,15 +1,15 @@
 """Attention patterns of the heads of a small decoder and a small encoder, by layer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.explorer.head_scores import Head, head_scores, mean_entropy
 from regard.explorer.look import adapter_of
 from regard.runs.run import Run
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import EvidenceParts, Measurement, at_least, equal, informational, table
+from regard.studies.finding import Measurements, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -101,7 +101,7 @@ def score(run: Run, texts: Sequence[str]) -> Scored:
     return Scored(head_scores([adapter.attention_maps(text)[0] for text in texts]))
 
 
-def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Iterator[Measurement]:
+def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     forward = {name: 1 - scored.mean("causal") for name, scored in after.items()}
     yield equal("decoder: weight on later tokens", forward["decoder"], 0, within=1e-6)

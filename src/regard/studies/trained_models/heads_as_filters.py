@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import RelativeBias
 from regard.studies.figure import Chart, chart, figure, series
-from regard.studies.finding import EvidenceParts, at_least, at_most, equal
-from regard.studies.study import Seed, study
+from regard.studies.finding import at_least, at_most, equal
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal
 
 Taps = Float[Tensor, "k out d"]
@@ -72,7 +72,8 @@ def heads_as_filters(
     yield equal("one head: weight of the lower score", shared, 1 / (1 + math.exp(gap)), 1e-12)
     yield at_least("two heads: least weight of a feature", separate, 0.99)
     yield at_most("k heads minus the convolution", bank_error(weights, x, SHARP), 1e-10)
-    left = least_error(weights)
+    values = torch.linalg.svdvals(weights.flatten(1))
+    left = values[taps - 1 :].norm() / values.norm()
     yield at_least("k − 1 heads: least relative error, by the truncated SVD", left, 0.01)
     yield at_least("lookup: variance explained by a head", by_head, 0.999)
     yield equal("lookup: variance explained by a convolution", by_convolution, 1 / n, within=0.02)
@@ -132,12 +133,6 @@ def bank_error(weights: Taps, x: Input, sharp: float) -> float:
     start = k - k // 2  # the first place of the bank that is compared
     wanted = padded[start : start + len(x) - 2 * k]
     return float((bank(x, weights, sharp) - wanted).abs().max())
-
-
-def least_error(weights: Taps) -> float:
-    """Return the least relative error of k − 1 heads, that of the truncated SVD."""
-    values = torch.linalg.svdvals(weights.flatten(1))
-    return float(values[len(weights) - 1 :].norm() / values.norm())
 
 
 def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:

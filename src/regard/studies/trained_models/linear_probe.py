@@ -1,6 +1,6 @@
 """Linear probes of word classes on trained and untrained representations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 from regard.models.transformer import Encoder
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, at_least, at_most
+from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.ridge import fit_probe
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.reading import Steps, plan_reader, trained_reader
 from regard.studies.trained_models.sentences import Labeled, labeled_texts, word_classes
 
@@ -82,7 +82,7 @@ Accuracies = Mapping[str, Float[Tensor, " classes"]]
 """Accuracy per class, by kind of states."""
 
 
-def judged(accuracies: Accuracies) -> Iterator[Measurement]:
+def judged(accuracies: Accuracies) -> Measurements:
     """Yield the measurements that the claim depends on."""
     mean = {name: float(by.mean()) for name, by in accuracies.items()}
     yield at_least("accuracy on other words, trained", mean[TRAINED], 0.7)

@@ -1,6 +1,6 @@
 """Attention patterns of the heads and layers of a pretrained decoder."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import torch
@@ -12,15 +12,8 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.studies.figure import Drawing, chart, figure, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    informational,
-    table,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, informational, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.pretrained import Decoder, load_decoder, spans_of_words
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.studies.trained_models.three_sentences import ACROSS, PRONOUN, SHORT, places_of
@@ -105,7 +98,7 @@ def means_by_layer(heads: Sequence[Head]) -> Layers:
     }
 
 
-def _first_token(heads: Sequence[Head], maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+def _first_token(heads: Sequence[Head], maps: Sequence[AttentionMap]) -> Measurements:
     """Yield how many heads attend to the first token, and how little its value adds."""
     sinks = torch.tensor([head.scores["first"] > SINK for head in heads])
     share = sinks.double().mean()
@@ -123,9 +116,12 @@ def _norms_over_first(one: AttentionMap) -> Float[Tensor, " heads"]:
     return norms[:, 1:].mean(1) / norms[:, 0]
 
 
-def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Iterator[Measurement]:
+def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Measurements:
     """Yield the weight of the best head from one word to another, by form of the sentence."""
-    of_text = {text.text: _words_of(one) for text, one in zip(read, maps, strict=True)}
+    of_text = {}
+    for text, one in zip(read, maps, strict=True):
+        weights = torch.cat([layer.record.weights[0] for layer in one.layers])
+        of_text[text.text] = between_words(weights, one.keys)
     names = {
         SHORT: "verb → subject",
         ACROSS: "word before the verb → subject",
@@ -144,12 +140,6 @@ def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Iterator[Me
             yield informational(f"{form}: {names[form]}, best head", measured)
 
 
-def _words_of(one: AttentionMap) -> Float[Tensor, "heads words words"]:
-    """Return the weights of all heads between the words of a text."""
-    weights = torch.cat([layer.record.weights[0] for layer in one.layers])
-    return between_words(weights, one.keys)
-
-
 def between_words(
     weights: Float[Tensor, "heads n n"], tokens: Sequence[str]
 ) -> Float[Tensor, "heads words words"]:
@@ -159,7 +149,7 @@ def between_words(
     return torch.stack([weights[:, last, span].sum(-1) for span in spans], -1)
 
 
-def _layers(layers: Layers) -> Iterator[Measurement]:
+def _layers(layers: Layers) -> Measurements:
     """Yield each quantity of the first layer, and the mean and the largest of the others."""
     for name, means in layers.items():
         yield informational(f"{name}: first layer", means[0])

@@ -1,6 +1,6 @@
 """Attention patterns of the heads of a pretrained BERT, also with other word orders."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
@@ -14,15 +14,8 @@ from regard.explorer.head_scores import SINK, Head, head_scores
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
 from regard.studies.figure import Drawing, figure, heat_map
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    informational,
-    table,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, informational, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
 from regard.studies.trained_models.pretrained import Bert, load_bert, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
@@ -152,7 +145,7 @@ def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
     return (first[::-1], second[::-1]) if order == REVERSED else (first, second)
 
 
-def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Iterator[Measurement]:
+def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Measurements:
     """Yield the weight of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
         shares = {order: [one.scores[pattern] for one in found] for order, found in heads.items()}
@@ -162,7 +155,7 @@ def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Iterator[Measurement]:
             yield at_least(f"{PATTERNS[pattern]}, {which}", share[best], low)
 
 
-def _directions(heads: Sequence[Head]) -> Iterator[Measurement]:
+def _directions(heads: Sequence[Head]) -> Measurements:
     """Yield the mean weight on later and on earlier tokens."""
     later = 1 - fmean(head.scores["causal"] for head in heads)
     own = fmean(head.scores["self"] for head in heads)
@@ -170,7 +163,7 @@ def _directions(heads: Sequence[Head]) -> Iterator[Measurement]:
     yield informational("weight on earlier tokens", 1 - later - own)
 
 
-def _sinks(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Iterator[Measurement]:
+def _sinks(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Measurements:
     """Yield the weight on [CLS] of all heads, of a layer and of single heads."""
     first = shares["[CLS]"]
     used = (first > SINK).double()
@@ -210,7 +203,7 @@ def _unlike_random(
     maps: Sequence[AttentionMap],
     model: HuggingFaceModel,
     texts: Sequence[Labeled],
-) -> Iterator[Measurement]:
+) -> Measurements:
     """Yield entropies and distances of heads, with trained and with random weights."""
     new = model.untrained()
     random = [reading(new, text, AS_IS).maps for text in texts]
@@ -223,9 +216,7 @@ def _unlike_random(
     yield at_most(f"random weights: {APART}, largest", max(head_distances(random)), 0.2)
 
 
-def _objects(
-    texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]
-) -> Iterator[Measurement]:
+def _objects(texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]) -> Measurements:
     """Yield the weight of the best head from a verb to its object, in all orders."""
     given = {}
     for order, readings in read.items():

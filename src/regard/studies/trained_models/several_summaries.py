@@ -1,6 +1,6 @@
 """Several summaries of each article by beam search and sampling."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, NamedTuple
 
@@ -10,16 +10,9 @@ from regard import api
 from regard.metrics import exact_match, rouge
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    equal,
-    informational,
-    table,
-)
+from regard.studies.finding import Measurements, at_least, equal, informational, table
 from regard.studies.model_cache import trained
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.task_models import PAIR, Steps, Width, recipe_for
 from regard.tasks.examples import Example
 from regard.tasks.summaries import SummariesConfig
@@ -117,7 +110,7 @@ def samplings(temperature: float, k: int, p: float) -> dict[str, dict[str, float
     }
 
 
-def judged(scores: Mapping[str, Score], n: int) -> Iterator[Measurement]:
+def judged(scores: Mapping[str, Score], n: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     different = {name: score.different for name, score in scores.items()}
     quality = {name: score.rouge for name, score in scores.items()}

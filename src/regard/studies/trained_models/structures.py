@@ -1,7 +1,7 @@
 """Linguistic structures found by the heads of a trained model."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import heat_map
-from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, named
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, Outside, at_least, named
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.reading import (
     Row,
     Steps,
@@ -96,7 +96,7 @@ def structures(
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
-def judged(measured: Mapping[str, Structure], wanted: float) -> Iterator[Measurement]:
+def judged(measured: Mapping[str, Structure], wanted: float) -> Measurements:
     """Yield the measurements that decide a claim on these relations."""
     for name, s in measured.items():
         yield at_least(f"{name}: best head", s.accuracy, wanted)

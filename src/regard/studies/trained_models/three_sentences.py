@@ -1,6 +1,6 @@
 """Attention of a decoder at a verb, across another noun, and before a pronoun."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,17 +11,9 @@ from regard.explorer.intercept import capture_attention
 from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import bar_chart
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    informational,
-    named,
-    table,
-)
+from regard.studies.finding import Measurements, at_least, at_most, informational, named, table
 from regard.studies.model_cache import cached_run
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
@@ -149,7 +141,7 @@ def change_of_first(run: Run, texts: Sequence[Labeled]) -> float:
     return change
 
 
-def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[Measurement]:
+def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     gain = min(after[name].share - before[name].share for name in (ACROSS, PRONOUN))
     yield informational(f"{SHORT}: verb → subject, best head", after[SHORT].share)
@@ -157,5 +149,4 @@ def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[
     yield at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3)
     yield at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8)
     yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
-    yield informational(f"{PRONOUN}: probability of the pronoun", after[PRONOUN].probability)
     yield at_least(f"{ACROSS} and {PRONOUN}: least gain of the best head by training", gain, 0.3)

@@ -1,6 +1,6 @@
 """A task for which one head isn't sufficient and two are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -13,10 +13,10 @@ from regard.explorer.look import look
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
-from regard.studies.finding import EvidenceParts, Measurement, Outside, at_least, at_most, named
+from regard.studies.finding import Measurements, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
-from regard.studies.study import Seed, study
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import share_error
 from regard.training.plan import Plan
 
@@ -81,7 +81,7 @@ Shares = Mapping[tuple[str, int], float]
 """Accuracy by mechanism and number of heads."""
 
 
-def judged(kind: str, shares: Shares, k: int, n: int) -> Iterator[Measurement]:
+def judged(kind: str, shares: Shares, k: int, n: int) -> Measurements:
     """Yield the measurements of n answers by a mechanism that the claim depends on."""
     yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most_of_one(k, n))
     yield at_least(f"accuracy, {kind}, two heads", shares[kind, 2], 0.9)

@@ -1,6 +1,6 @@
 """Queries, keys and values of an ambiguous word in a pretrained BERT, by layer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Annotated
@@ -14,16 +14,8 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.figure import chart, figure, series
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    informational,
-    table,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.pretrained import Bert, load_bert
 from regard.tasks.rng import choice, generator
 
@@ -99,7 +91,7 @@ def two_meanings(
     )
 
 
-def judged(same: Cosines, other: Cosines) -> Iterator[Measurement]:
+def judged(same: Cosines, other: Cosines) -> Measurements:
     """Yield the measurements that the claim depends on."""
     least = min(float(kind[part][0]) for part in PARTS for kind in (same, other))
     yield equal("first layer: least cosine", least, 1, within=1e-4)

@@ -2,13 +2,13 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor, nn
 
@@ -16,16 +16,8 @@ from regard.explorer.intercept import AttentionRecord, capture_attention, interc
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import (
-    EvidenceParts,
-    Measurement,
-    at_least,
-    at_most,
-    equal,
-    named,
-    table,
-)
-from regard.studies.study import Seed, study
+from regard.studies.finding import Measurements, at_least, at_most, equal, named, table
+from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
@@ -116,7 +108,7 @@ def untrained(
     yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, std: float) -> Iterator[Measurement]:
+def judged(before: Measured, after: Measured, std: float) -> Measurements:
     """Yield the measurements that the claim depends on."""
     predicted = WIDTH * std**2
     name, tolerance = "before: standard deviation of scores", 0.15 * predicted
@@ -169,7 +161,10 @@ def measure(model: Model, rows: Sequence[Row]) -> Measured:
         sizes.append(size / size.mean(-1, keepdim=True).clamp(min=1e-300))
         attended.append(weights[:, row.place].argmax(-1))
         spreads.append(weights[:HEADS].log().std(-1).mean())
-        equals.append(weights[:, equal_pairs(row.ids)].flatten() * len(row.ids))
+        ids = torch.tensor(row.ids)
+        others = ids == ids[:, None]
+        others.fill_diagonal_(False)
+        equals.append(weights[:, others].flatten() * len(ids))
         error = max(error, float(errors.abs().max()))
     at_the_word = [size[:, row.other] for size, row in zip(sizes, rows, strict=True)]
     return Measured(
@@ -182,12 +177,6 @@ def measure(model: Model, rows: Sequence[Row]) -> Measured:
         at_equal=float(torch.cat(equals).mean()),
         error=error,
     )
-
-
-def equal_pairs(ids: Sequence[int]) -> Bool[Tensor, "n n"]:
-    """Return which pairs of different places have the same token."""
-    tokens = torch.tensor(ids)
-    return (tokens[:, None] == tokens) & ~torch.eye(len(ids), dtype=torch.bool)
 
 
 class Layer(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.studies.low_rank.slow_walks import slow_walks
+from regard.studies.tensors import slow_walks
 
 
 @settings(max_examples=10)
