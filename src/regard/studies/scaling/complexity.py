@@ -105,11 +105,11 @@ def complexity(
     }
     title = "time if a length is doubled"
     ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
-    panels = (_predicted_counts(h), _milliseconds(lengths, times), ratios)
+    panels = (predicted_counts(h), _milliseconds(lengths, times), ratios)
     yield figure(*panels, base=lengths[2])
 
 
-def _predicted_counts(h: int) -> Chart:
+def predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
     projections, attention = 3 * grid * h**2, 2 * grid**2 * h
     return chart(
