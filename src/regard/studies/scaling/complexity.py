@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_cha
 from regard.studies.finding import Measurement, at_least, equal
 from regard.studies.study import EvidenceParts, study
 
+N = TypeVar("N", int, "np.ndarray[Any, np.dtype[np.float64]]")
+"""A length, or an array of lengths."""
 DOUBLED = {
     "encoder, 2M": 2,
     "cross-attention, 2M": 1,
@@ -105,13 +107,13 @@ def complexity(
     }
     title = "time if a length is doubled"
     ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
-    panels = (predicted_counts(h), _milliseconds(lengths, times), ratios)
+    panels = (_predicted_counts(h), _milliseconds(lengths, times), ratios)
     yield figure(*panels, base=lengths[2])
 
 
-def predicted_counts(h: int) -> Chart:
+def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    projections, attention = 3 * grid * h**2, 2 * grid**2 * h
+    projections, attention = predicted_counts(grid, h)
     return chart(
         series(grid, projections, "projections, $3nh^2$"),
         series(grid, attention, "attention, $2n^2h$"),
@@ -133,12 +135,18 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
     return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
 
 
+def predicted_counts(n: N, h: int) -> tuple[N, N]:
+    """Return the multiplications of the projections and of the attention of a layer."""
+    return 3 * n * h**2, 2 * n**2 * h
+
+
 def layer(n: int, h: int) -> tuple[Part, Part]:
     """Return the projections and the attention of a layer with one head."""
+    projections, attention = predicted_counts(n, h)
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
     return (
-        Part(f"projections, {n} tokens: 3nh²", 3 * n * h**2, lambda: [x @ w for w in matrices]),
-        Part(f"attention, {n} tokens: 2n²h", 2 * n**2 * h, _softmax(n, n, h, h)),
+        Part(f"projections, {n} tokens: 3nh²", projections, lambda: [x @ w for w in matrices]),
+        Part(f"attention, {n} tokens: 2n²h", attention, _softmax(n, n, h, h)),
     )
 
 
