@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from regard.comparison.grid import CellSettings, Grid, MatchedCost
+from regard.comparison.grid import CellSettings, Grid, MatchedCost, change_grid
 from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
-from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
+from regard.comparison.suite import load_suite, train_suite
 from regard.comparison.table import Comparison
 from regard.config import convert as convert_config
 from regard.decoding.beam_search import beam_search as beam_search
@@ -340,8 +340,8 @@ def compare_suite(
     """
     changes: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
     changes |= {"seeds": seeds} if seeds else {}
-    grids = change_suite(load_suite(suite), settings, changes)
-    planned = plan_suite([_with_executor(grid, executor) for grid in grids], confirmed=cells)
+    grids = [change_grid(grid, grid.task, settings, changes) for grid in load_suite(suite)]
+    planned = [plan_comparison(_with_executor(grid, executor), confirmed=cells) for grid in grids]
     return dict(train_suite(planned, Path(out), jobs=jobs))
 
 

@@ -8,7 +8,7 @@ import ast
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
@@ -433,6 +433,19 @@ def to_toml(config: Config) -> str:
     """Return the configuration as TOML; files of code are named without their folder."""
     values = map_kinds(msgspec.to_builtins(config), file_name)
     return tomli_w.dumps(without_none(values))
+
+
+def flatten(
+    table: Mapping[str, Any], whole: Collection[str] = (), prefix: str = ""
+) -> dict[str, Any]:
+    """Return the values of nested tables by dotted names; tables named in `whole` stay values."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping) and name not in whole:
+            found |= flatten(value, whole, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
 
 
 def without_none(values: Any) -> Any:

@@ -1,16 +1,18 @@
-"""Files: text that is read as UTF-8, tensors, offline pages, checksums, and atomic writes.
+"""Files: text that is read as UTF-8, tables, tensors, offline pages, checksums, and atomic writes.
 
 Every change to a run goes through these functions: a kill at any moment leaves the old content or
 the new, never a mixture.
 """
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
 import sys
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -78,6 +80,16 @@ def decode_json(data: bytes | str | memoryview, type_: type[T]) -> T:
 def to_json(table: dict[str, Any]) -> bytes:
     """A table as the content of a JSON file."""
     return json.dumps(table, indent=2, ensure_ascii=False).encode()
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with the columns of them all; what a row lacks is empty."""
+    file = io.StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
@@ -248,18 +260,24 @@ def inert(data: dict[str, Any]) -> str:
 
 def sums_of(files: Iterable[Path]) -> dict[str, str]:
     """Return the sha256 of files, by their names."""
-    return {path.name: _sha256(path) for path in files}
+    return {path.name: sha256_of(path) for path in files}
 
 
 def changed_file(folder: Path, sums: Mapping[str, str]) -> Path | None:
     """Return the first of a folder's files that is missing or has another sha256, if any."""
     for name, digest in sums.items():
         path = folder / name
-        if not path.is_file() or _sha256(path) != digest:
+        if not path.is_file() or sha256_of(path) != digest:
             return path
     return None
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint_of(data: bytes | memoryview) -> str:
+    """Return the beginning of the sha256 of data, by which others are told from them."""
+    return sha256(data).hexdigest()[:16]

@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import expit
@@ -28,3 +28,15 @@ def fit_logistic(
         loss, np.zeros(len(penalty)), jac=True, method="L-BFGS-B"
     ).x
     return found
+
+
+def fit_labels(
+    design: Design, labels: Float[np.ndarray, " n"] | Bool[np.ndarray, " n"]
+) -> Float[np.ndarray, " p"]:
+    """Return the weights by which a design tells labels, with the penalty ‖w‖² / 2.
+
+    The last column is constant: its weight, the bias, has no penalty. One row more of each kind
+    keeps it finite where all labels are alike.
+    """
+    target = (labels * len(labels) + 1) / (len(labels) + 2)
+    return fit_logistic(design, target, np.append(np.ones(design.shape[1] - 1), 0.0))

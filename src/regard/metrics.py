@@ -188,7 +188,7 @@ def macro_f1(predicted: Sequence[Label], true: Sequence[Label], *, seed: int = 0
     Raises:
         ValueError: there are no examples, or not one prediction for each.
     """
-    return bootstrap(_numbered(predicted, true)[1], _macro_f1, seed=seed)
+    return bootstrap(numbered(predicted, true)[1], _macro_f1, seed=seed)
 
 
 def confusion(
@@ -203,7 +203,7 @@ def confusion(
     Raises:
         ValueError: there isn't one prediction for each example.
     """
-    labels, pairs = _numbered(predicted, true)
+    labels, pairs = numbered(predicted, true)
     counts = np.zeros((len(labels), len(labels)), dtype=int)
     np.add.at(counts, (pairs[:, 1], pairs[:, 0]), 1)
     return labels, counts
@@ -217,10 +217,14 @@ def _macro_f1(pairs: Int[np.ndarray, "examples 2"]) -> float:
     return float((2 * right[seen > 0] / seen[seen > 0]).mean())
 
 
-def _numbered(
+def numbered(
     predicted: Sequence[Label], true: Sequence[Label]
 ) -> tuple[list[Label], Int[np.ndarray, "examples 2"]]:
-    """The classes that occur in either, in order, and predicted and true ones as their numbers."""
+    """The classes that occur in either, in order, and predicted and true ones as their numbers.
+
+    Raises:
+        ValueError: there isn't one prediction for each example.
+    """
     labels = sorted(set(predicted) | set(true))
     numbers = {label: number for number, label in enumerate(labels)}
     pairs = [(numbers[p], numbers[t]) for p, t in zip(predicted, true, strict=True)]

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from regard.comparison.export import failure_lines, readable, to_csv, to_latex, to_markdown
+from regard.comparison.export import failure_lines, readable, to_latex, to_markdown
 from regard.comparison.folder import Outcome
 from regard.comparison.grid import Refused
 from regard.comparison.table import Comparison
 from regard.errors import UserError
+from regard.files import to_csv
 from tiny_comparisons import COSTS, DIVERGED, KIND, LR, finished, made_up
 
 RATES = (1e-4, 1e-3, 1e-2)

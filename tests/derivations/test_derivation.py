@@ -8,8 +8,8 @@ from torch import Tensor
 
 from regard.derivations import Derivation, Inputs, Step, WorstCase
 from regard.derivations.derivation import Draw
+from regard.derivations.tex_algebra import Unsupported
 from regard.derivations.tex_scope import Scope
-from regard.derivations.tex_value import Unsupported
 
 INPUTS = Inputs(a=torch.tensor([1.0, -2.0], dtype=torch.float64))
 DRAW = Draw(INPUTS, Scope({"a": INPUTS.a, "b": 2 * INPUTS.a}, {"i": range(1, 3)}))

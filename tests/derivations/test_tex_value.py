@@ -12,15 +12,10 @@ import torch
 from regard.derivations import DERIVATIONS, TOLERANCE, Derivation, Step, WorstCase
 from regard.derivations.derivation import Draw
 from regard.derivations.line_exercises import altered_tex
+from regard.derivations.tex_algebra import Unsupported
 from regard.derivations.tex_parser import TOKEN
 from regard.derivations.tex_scope import FromZero, Normal, Scope
-from regard.derivations.tex_value import (
-    Unsupported,
-    aligned,
-    last_side,
-    left_side,
-    tex_values,
-)
+from regard.derivations.tex_value import aligned, last_side, left_side, tex_values
 
 SCOPE = Scope(
     letters={

@@ -12,9 +12,9 @@ from regard.edits.activations import Recorder, activations, of_site, text_inputs
 from regard.edits.apply import edited
 from regard.edits.edit import Edit, Edits
 from regard.edits.lens import lens
-from regard.edits.places import Hook, intercept_places
+from regard.edits.places import intercept_places
 from regard.edits.sites import Site, find_site, model_sites, sites
-from regard.edits.tokens import Tokens
+from regard.edits.tokens import Hook, Tokens
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.look import look
 from regard.huggingface.convert.families import FAMILIES as IMPORTED

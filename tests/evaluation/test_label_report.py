@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from plans import plan_task
 from regard.evaluation.label_report import (
     calibration,
-    calibration_error,
     classification_report,
     label_scores,
     most_confident_mistakes,
@@ -21,6 +20,7 @@ from regard.evaluation.label_report import (
 from regard.evaluation.tasks import Prediction
 from regard.runs.run import Run
 from regard.tasks.examples import Example
+from regard.uncertainty.metrics import calibration_error
 from tiny_tasks import task_recipe
 
 labels = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1)
@@ -54,7 +54,7 @@ def test_calibration_by_hand() -> None:
     assert [(one.low, one.n) for one in found] == [(0.5, 1), (0.9, 3)]
     assert found[1].confidence == pytest.approx((0.95 + 0.91 + 1.0) / 3)
     assert found[1].accuracy.value == pytest.approx(2 / 3)
-    assert calibration_error(found) == pytest.approx(
+    assert calibration_error([0.95, 0.91, 1.0, 0.5], [True, False, True, False]) == pytest.approx(
         (0.5 + 3 * abs(found[1].confidence - 2 / 3)) / 4
     )
 

@@ -39,6 +39,7 @@ def planted(*heads: list[int], value: float = 0.0) -> AttentionMap:
         out=nothing,
         mask=None,
         bias=None,
+        gates={},
         weights=weights,
     )
     projection = torch.ones(1, 4 * len(heads))

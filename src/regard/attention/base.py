@@ -16,7 +16,7 @@ from regard.attention.config import Support, require_support
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gate, Gates
 from regard.attention.mask import Mask
-from regard.attention.state import State, StateShape, last_real
+from regard.attention.state import State, StateShape, last_by_head
 from regard.attention.types import (
     AnyBias,
     Keys,
@@ -252,7 +252,7 @@ class Attention(nn.Module, ABC):
         **gates: Any,
     ) -> tuple[Tensor, State]:
         out, state = self._extend(query, key, value, state, attention_mask, bias, **gates)
-        return last_real(out.transpose(1, 2), attention_mask).transpose(1, 2), state
+        return last_by_head(out, attention_mask), state
 
     def _encode_memory(self, key: Tensor, value: Tensor, mask: Mask) -> State:
         raise NotImplementedError

@@ -17,7 +17,7 @@ from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import DifferentialConfig
 from regard.attention.softmax import Softmax
-from regard.attention.state import State, StateShape, last_real
+from regard.attention.state import State, StateShape, last_by_head
 from regard.attention.types import (
     AddedScores,
     AnyBias,
@@ -133,10 +133,7 @@ class MapDifference(Attention):
         both, state = self.maps._extend_last(
             queries, key, value, state, attention_mask, _of_both(bias)
         )
-        last = {
-            name: last_real(gate.transpose(1, 2), attention_mask).transpose(1, 2)
-            for name, gate in gates.items()
-        }
+        last = {name: last_by_head(gate, attention_mask) for name, gate in gates.items()}
         return self._difference(both, **last), state
 
     def cost(self, shape: Shape) -> Cost:

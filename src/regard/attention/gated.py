@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import flash_linear, reference
 from regard.attention.base import Attention, at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
-from regard.attention.mask import Mask
+from regard.attention.mask import Mask, first_tokens
 from regard.attention.recurrence import Update, scan
 from regard.attention.recurrent_config import RecurrentConfig
 from regard.attention.state import RowState, State, StateShape
@@ -156,7 +156,7 @@ class RecurrentAttention(Attention):
             if mask.document_ids is not None:
                 mask.require_contiguous(self.name)
                 ids = mask.document_ids
-                first = mask.cached("first tokens", lambda: _first_tokens(ids))
+                first = mask.cached("first tokens", lambda: first_tokens(ids))
                 update = update.restarting(first)
             if n == 1:
                 out, state = update.step(reads.squeeze(3), state)
@@ -214,12 +214,6 @@ class RecurrentAttention(Attention):
             parameters=0,
             state_bytes=state + 8 * shape.batch,
         )
-
-
-def _first_tokens(document_ids: Int[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
-    """Whether a token is the first of its document."""
-    changes = document_ids[:, 1:] != document_ids[:, :-1]
-    return torch.cat([torch.ones_like(document_ids[:, :1], dtype=torch.bool), changes], 1)
 
 
 class GatedRecurrence(RecurrentAttention):

@@ -58,10 +58,12 @@ class Gating(nn.Module):
     def gates(self, x: Input) -> dict[str, Tensor]:
         """Return the gates, in float32 at least."""
         parts = self.proj(x).split_with_sizes(self.widths, -1)
-        return {
-            gate.name: _into(gate, self._by_head(gate, part))
-            for gate, part in zip(self.declared, parts, strict=True)
-        }
+        gates = zip(self.declared, parts, strict=True)
+        return {gate.name: self.gate(gate, part) for gate, part in gates}
+
+    def gate(self, gate: Gate, projected: Float[Tensor, "b n width"]) -> Tensor:
+        """Return a gate from its projection, squashed into its range."""
+        return _into(gate, self._by_head(gate, projected))
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs before the output projection."""
@@ -146,12 +148,11 @@ class IndexerGating(Gating):
         self.proj = nn.Linear(d_model, sum(self.widths), bias=False)
 
     def gates(self, x: Input) -> dict[str, Tensor]:
-        parts = self.proj(x.detach()).split_with_sizes(self.widths, -1)
-        found = {
-            gate.name: self._by_head(gate, part)
-            for gate, part in zip(self.declared, parts, strict=True)
-        }
-        return found | {"index_weight": found["index_weight"] * self.scale}
+        return super().gates(x.detach())
+
+    def gate(self, gate: Gate, projected: Tensor) -> Tensor:
+        by_head = self._by_head(gate, projected)
+        return by_head * self.scale if gate.name == "index_weight" else by_head
 
 
 class NormalizedGating(Gating):
@@ -266,9 +267,6 @@ class Mamba2Gating(NormalizedGating):
         scaled = value * steps[..., None].to(value.dtype)
         return query, key, scaled, {"log_decay": self.steps.decay(steps)}
 
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        return {}
-
 
 class DeltaGating(NormalizedGating):
     """β = σ(W x), doubled with negative eigenvalues; decays, if any, as in Mamba-2.
@@ -296,14 +294,10 @@ class DeltaGating(NormalizedGating):
         self.widths = list(widths.values())
         self.proj = nn.Linear(d_model, sum(self.widths), bias=False)
 
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        parts = self.proj(x).split_with_sizes(self.widths, -1)
-        return {
-            gate.name: self._log_decay(gate, part)
-            if gate.name == "log_decay"
-            else self._share(gate, part)
-            for gate, part in zip(self.declared, parts, strict=True)
-        }
+    def gate(self, gate: Gate, projected: Tensor) -> Tensor:
+        if gate.name == "log_decay":
+            return self._log_decay(gate, projected)
+        return self._share(gate, projected)
 
     def _log_decay(self, gate: Gate, projected: Tensor) -> Tensor:
         wide = projected if gate.per == "head" else self.decay(projected)
@@ -344,6 +338,3 @@ class RWKV7Gating(NormalizedGating):
         key = torch.addcmul(key, key, ((erase - 1) * self.replacement).to(key.dtype))
         gates = {"log_decay": log_decay, "removal_key": removal_key, "erase": erase}
         return query, key, value, gates
-
-    def gates(self, x: Input) -> dict[str, Tensor]:
-        return {}

@@ -289,3 +289,15 @@ def _both(combine: Callable[[T, T], T], first: T | None, second: T | None) -> T 
     if first is None or second is None:
         return second if first is None else first
     return combine(first, second)
+
+
+def first_tokens(document_ids: Int[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
+    """Return whether each token is the first of its document."""
+    changes = document_ids[:, 1:] != document_ids[:, :-1]
+    return torch.cat([torch.ones_like(document_ids[:, :1], dtype=torch.bool), changes], 1)
+
+
+def document_starts(document_ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """Return the place of the first token of each token's document."""
+    places = torch.arange(document_ids.shape[1], device=document_ids.device)
+    return torch.where(first_tokens(document_ids), places, 0).cummax(1).values

@@ -13,7 +13,7 @@ from regard.attention import chosen_blocks, reference
 from regard.attention.backends import is_plain_causal, repeat_kv
 from regard.attention.base import at_least_float32, without_autocast
 from regard.attention.cost import Cost, Shape
-from regard.attention.mask import Mask
+from regard.attention.mask import Mask, document_starts
 from regard.attention.score_config import MobaConfig
 from regard.attention.softmax import ScoreAttention, Softmax, highest, just_below
 from regard.attention.state import CachedState, KeyValueCache, State, StateShape
@@ -301,8 +301,7 @@ class MoBA(Softmax):
         if ids is None:
             blocks = at // self.block_size
             return Places(blocks, blocks, torch.zeros_like(blocks), -(-n // self.block_size))
-        begins = ids.diff(dim=1, prepend=ids[:, :1] - 1) != 0
-        starts = torch.where(begins, at, 0).cummax(1).values
+        starts = document_starts(ids)
         blocks = ((at - starts) % self.block_size == 0).cumsum(1) - 1
         number = n if torch.compiler.is_compiling() else int(blocks.max()) + 1
         return Places(blocks, blocks, blocks.gather(1, starts), number)

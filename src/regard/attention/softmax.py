@@ -32,7 +32,7 @@ from regard.attention.cost import Cost, Shape
 from regard.attention.gates import NO_GATES, Gates
 from regard.attention.mask import Mask
 from regard.attention.score_config import ArgmaxConfig
-from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_real
+from regard.attention.state import KeyValueCache, Memory, State, StateShape, last_by_head
 from regard.attention.types import (
     AnyBias,
     DenseBias,
@@ -163,7 +163,7 @@ class ScoreAttention(Attention):
         assert isinstance(state, KeyValueCache)
         state = state.append(key, value, attention_mask)
         before = replace(state, shortest=state.shortest - 1, longest=state.longest - 1)
-        last = last_real(query.transpose(1, 2), attention_mask).transpose(1, 2)
+        last = last_by_head(query, attention_mask)
         return self._attend_cache(last, state, before, bias), state
 
     def _attend_cache(

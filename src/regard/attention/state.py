@@ -85,6 +85,13 @@ def last_real(
     return x[rows, attention_mask.sum(1) - 1].unsqueeze(1)
 
 
+def last_by_head(
+    x: Float[Tensor, "batch heads new *d"], attention_mask: Bool[Tensor, "batch new"] | None
+) -> Float[Tensor, "batch heads 1 *d"]:
+    """Return the vectors of each row's last real token, for each head."""
+    return last_real(x.transpose(1, 2), attention_mask).transpose(1, 2)
+
+
 @dataclass(frozen=True)
 class StateShape:
     """The sizes of a decoding state."""

@@ -37,8 +37,7 @@ def list_(json_file: Path | None) -> None:
         | {name: getattr(m.config, name) for name in described}
         for m in known
     }
-    if json_file:
-        options.write_json(json_file, found)
+    options.write_json(json_file, found)
     kind, time, state = (Column(name, no_wrap=True) for name in ("kind", "time", "state"))
     features = (Column(feature, justify="center") for feature in FEATURES)
     columns: list[Column | str] = [kind, "description", time, state, *features, "paper"]

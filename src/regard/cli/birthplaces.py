@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--held-out",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     help="Number of people whose training questions are evaluated, in place of birth_dev.tsv.",
 )
 @click.option(
@@ -102,8 +102,7 @@ def birthplaces(
         "machine": chosen.environment.describe(),
         "scores": msgspec.to_builtins(scores),
     }
-    if json_file:
-        options.write_json(json_file, facts)
+    options.write_json(json_file, facts)
 
 
 def _measure(

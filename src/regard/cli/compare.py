@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Axis whose best value is chosen by validation; repeatable.",
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds. [5]")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the comparison.")
+@click.option("--out", type=options.PATH, help="Folder of the comparison.")
 @click.option("--recipe", help="Name of a recipe, or a TOML file. Default: the recipe of TASK.")
 @click.option(
     "--baseline",
@@ -58,22 +58,22 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     help="Cells at a time. Default: one per core; on a cluster, all.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of a cell. [1]")
+@click.option("--threads", type=options.COUNT, help="CPU threads of a cell. [1]")
 @click.option("--device", help="Device of a cell: auto, cpu, cuda, … [auto]")
 @click.option(
     "--precision",
     type=options.Choice(["auto", "float32", "bfloat16"]),
     help="Precision of a cell's matrix products. [float32]",
 )
-@click.option("--cells", type=click.IntRange(min=1), help="Number of cells, to confirm many.")
+@click.option("--cells", type=options.COUNT, help="Number of cells, to confirm many.")
 @click.option("--dry-run", is_flag=True, help="Check the grid, time a few steps, train nothing.")
 @click.option(
     "--add",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="RUN",
     help="Run made by hand that joins the comparison; repeatable.",
 )
@@ -99,17 +99,20 @@ def compare(
     section.field=value.
     --suite trains a comparison for each of its tasks, in a folder of its name.
     """
+    from regard.comparison.summary import suite_tasks
+
     options.trust_named(source, axes["recipe"], trust=trust_code)
+    given = {name: value for name, value in axes.items() if value not in (None, ())}
     if suite is not None:
         if add or json_file:
             raise UserError("--suite: has no --add and --json; give its tasks' folders instead")
         assigned = (source, *settings) if source else settings
-        _compare_suite(suite, assigned, axes, out=out, jobs=jobs, cells=cells, dry_run=dry_run)
+        _compare_suite(suite, assigned, given, out=out, jobs=jobs, cells=cells, dry_run=dry_run)
         return
     if source is None:
         raise UserError("there is nothing to compare; name a TASK, a GRID.toml or --suite NAME")
-    grid = _grid(source, settings, axes)
-    if grid is None and (tasks := _suite_tasks(Path(source))):
+    grid = _grid(source, settings, given)
+    if grid is None and (tasks := suite_tasks(Path(source))):
         if add or json_file:
             raise UserError(
                 f"{source}: is a suite's folder, which doesn't support --add and --json; give one "
@@ -131,15 +134,14 @@ def compare(
         if out is None:
             raise UserError("there is no folder for the cells; add --out FOLDER")
         found = train_comparison(planned, out, jobs=jobs, add=add)
-    if json_file:
-        options.write_json(json_file, {"rows": found.table(), "failures": found.failures()})
+    options.write_json(json_file, {"rows": found.table(), "failures": found.failures()})
     _print(found)
 
 
 def _compare_suite(
     suite: str,
     settings: tuple[str, ...],
-    axes: dict[str, Any],
+    given: dict[str, Any],
     *,
     out: Path | None,
     jobs: int | None,
@@ -151,11 +153,13 @@ def _compare_suite(
     Raises:
         UserError: there is no such suite, or an option is impossible for one of its tasks.
     """
-    from regard.comparison.suite import change_suite, load_suite, plan_suite, train_suite
+    from regard.comparison.grid import change_grid
+    from regard.comparison.plan import plan_comparison
+    from regard.comparison.suite import load_suite, train_suite
     from regard.comparison.summary import INDEX
 
-    given = {name: value for name, value in axes.items() if value not in (None, ())}
-    planned = plan_suite(change_suite(load_suite(suite), settings, given), confirmed=cells)
+    grids = [change_grid(grid, grid.task, settings, given) for grid in load_suite(suite)]
+    planned = [plan_comparison(grid, confirmed=cells) for grid in grids]
     if out is None and not dry_run:
         raise UserError("there is no folder for the cells; add --out FOLDER")
     hours = 0.0
@@ -174,12 +178,6 @@ def _compare_suite(
     click.echo(f"Index: {out / INDEX}")
 
 
-def _suite_tasks(folder: Path) -> list[str]:
-    from regard.comparison.summary import suite_tasks
-
-    return suite_tasks(folder)
-
-
 def _show_suite(out: Path) -> None:
     """Print the tables of a suite's folder."""
     from regard.comparison.summary import INDEX, summarize_suite
@@ -190,7 +188,7 @@ def _show_suite(out: Path) -> None:
     click.echo(f"Index: {out / INDEX}")
 
 
-def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid | None":
+def _grid(source: str, settings: tuple[str, ...], given: dict[str, Any]) -> "Grid | None":
     """Return the grid that the arguments give; None for the folder of a comparison.
 
     Raises:
@@ -199,7 +197,6 @@ def _grid(source: str, settings: tuple[str, ...], axes: dict[str, Any]) -> "Grid
     from regard.comparison.grid import change_grid, read_grid
     from regard.runs.recipes import TASKS
 
-    given = {name: value for name, value in axes.items() if value not in (None, ())}
     path = Path(source)
     if path.is_dir() and source not in TASKS:
         if given or settings:
@@ -235,7 +232,6 @@ def _print_plan(planned: "PlannedComparison") -> None:
 
 def _print_estimates(planned: "PlannedComparison") -> float:
     """Print parameters, operations and hours of each combination; return the hours of all."""
-    from rich.console import Console
     from rich.table import Table
 
     from regard.comparison.plan import estimate
@@ -251,8 +247,7 @@ def _print_estimates(planned: "PlannedComparison") -> float:
         counts = (f"{one.cells}", f"{one.parameters:,}", state, f"{one.operations:,}")
         sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
         table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
-    console = Console()
-    console.print(table) if console.is_terminal else Console(width=200).print(table)
+    options.print_wide(table)
     click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")
     return hours
 

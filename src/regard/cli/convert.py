@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--text", type=options.PATH, help="Text to report the perplexity of.")
 @click.option(
     "--steps",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     help="Steps to train the new run, on the tokens of a run of `train text`.",
 )
 @options.EXECUTION

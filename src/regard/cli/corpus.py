@@ -68,8 +68,7 @@ def find(
         found = _find_spans(opened, text, max_count)
     else:
         found = _find_places(opened, text, 0 if only_count else max_count)
-    if json_file:
-        options.write_json(json_file, found)
+    options.write_json(json_file, found)
 
 
 def _find_places(index: "CorpusIndex", text: str, most: int | None) -> dict[str, Any]:

@@ -62,8 +62,7 @@ def demo(
         raise click.Abort from None
     page = folder / "report.html"
     recall_report(found, chosen.environment).save(page)
-    if json_file:
-        options.write_json(json_file, found.figures())
+    options.write_json(json_file, found.figures())
     _print_table(found)
     if not can_index():
         click.echo(NO_INDEX)

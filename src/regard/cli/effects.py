@@ -183,8 +183,7 @@ def report_measurement(found: "Measured", data: Any, out: Path, json_file: Path 
     from regard.edits.page import save_page
 
     save_page(found, out)
-    if json_file:
-        options.write_json(json_file, data)
+    options.write_json(json_file, data)
     click.echo(found.table())
     for line in found.lines():
         click.echo(line)

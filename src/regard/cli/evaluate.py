@@ -239,6 +239,5 @@ def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None
     accuracy = baseline_accuracy(questions, guess)
     n, correct = len(questions), round(accuracy.value * len(questions))
     figures = {"baseline": guess, "accuracy": accuracy.value, "correct": correct, "questions": n}
-    if json_file:
-        options.write_json(json_file, figures)
+    options.write_json(json_file, figures)
     click.echo(f"always {guess}: {correct}/{n} = {accuracy.percent()}")

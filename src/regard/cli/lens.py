@@ -8,6 +8,7 @@ import click
 from regard.cli import options
 from regard.cli.effects import report_measurement
 from regard.cli.look import LOADING, MODEL, open_run
+from regard.errors import UserError
 
 
 @click.command()
@@ -41,7 +42,6 @@ def lens(
     """
     from regard.edits.lens import lens as read
     from regard.edits.metrics import logit_difference
-    from regard.errors import UserError
 
     if (right is None) != (wrong is None):
         raise UserError("--right and --wrong belong together: name two next words, or neither")

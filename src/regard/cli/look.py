@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regard.cli import options
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +75,6 @@ def look(
     questions reads a TEXT that ends with ? as regard ask does, before its answer. With --edit, a
     Hugging Face model is read as regard import-hf reads it.
     """
-    from regard.errors import UserError
     from regard.explorer.attention_maps import ANSWER
     from regard.explorer.look import look as look_at
     from regard.explorer.look import untrained
@@ -149,7 +149,6 @@ def head_scores(
     from rich.console import Console
     from rich.table import Column, Table
 
-    from regard.errors import UserError
     from regard.explorer.head_scores import SINK_TOKENS, draw_head_scores, mean_entropy, sink_share
     from regard.explorer.look import untrained
     from regard.files import write_file
@@ -167,8 +166,7 @@ def head_scores(
     Console(width=200).print(table)
     write_file(out, draw_head_scores(heads, out.suffix))
     found = [{"layer": h.layer, "head": h.head, "pattern": h.pattern, **h.scores} for h in heads]
-    if json_file:
-        options.write_json(json_file, found)
+    options.write_json(json_file, found)
     if shortest < SINK_TOKENS:
         click.echo(f"{shortest} tokens are too few to tell a sink from uniform attention.")
     else:
@@ -180,7 +178,6 @@ def head_scores(
 def _edits(file: Path | None, compare: bool) -> "Edits | None":
     """Return the edits of a file, which --compare-edit needs."""
     from regard.edits.edit import load_edit
-    from regard.errors import UserError
 
     if file is None and compare:
         raise UserError("--compare-edit: needs an edit; add --edit FILE")
@@ -261,8 +258,6 @@ def _step(text: str, view: "View") -> tuple[int, int, int]:
     Raises:
         UserError: it is none of them.
     """
-    from regard.errors import UserError
-
     shown = {
         f"{layer.name}.{head}": (0, i, j)
         for i, layer in enumerate(view.panels[0].maps[0].layers)

@@ -149,11 +149,12 @@ def to_json(values: Any) -> str:
     return json.dumps(values, indent=1, ensure_ascii=False)
 
 
-def write_json(path: Path, values: Any) -> None:
-    """Write values to a JSON file."""
+def write_json(path: Path | None, values: Any) -> None:
+    """Write values to a JSON file, if one is named."""
     from regard.files import write_file
 
-    write_file(path, f"{to_json(values)}\n".encode())
+    if path is not None:
+        write_file(path, f"{to_json(values)}\n".encode())
 
 
 def trust_named(*files: str | Path | None, trust: bool) -> None:

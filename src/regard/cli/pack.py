@@ -64,6 +64,5 @@ def pack(
     for name, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) else value
         click.echo(f"{name.replace('_', ' ')}: {shown}")
-    if json_file:
-        options.write_json(json_file, facts)
+    options.write_json(json_file, facts)
     click.echo(f"Packed corpus: {out}")

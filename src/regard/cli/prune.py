@@ -43,7 +43,6 @@ def prune(
 
     found = prune_heads(api.load(run, **loading), data, out=out, by=by, keep=keep)
     click.echo(found.table())
-    if json_file:
-        options.write_json(json_file, {"heads": found.rows(), "levels": found.level_rows()})
+    options.write_json(json_file, {"heads": found.rows(), "levels": found.level_rows()})
     click.echo(f"To train it: regard train TASK FILE --from {quote(str(out))} --out NEW")
     click.echo(f"Run: {out}")

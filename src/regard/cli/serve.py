@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from regard.cli import options
+from regard.errors import UserError
 
 
 @click.command()
@@ -28,8 +29,6 @@ def serve(
     Default: all runs below the folder runs. Only this machine can open the page, which begins with
     the edits of --edit.
     """
-    from regard.errors import UserError
-
     try:
         from regard.serve.server import serve as serve_models
     except ModuleNotFoundError as error:
@@ -67,7 +66,6 @@ def _text_of(edit: Path | None) -> str:
         UserError: they aren't.
     """
     from regard.edits.edit import load_edit
-    from regard.errors import UserError
     from regard.serve.schemas import MAX_CHARACTERS
 
     if edit is None:

@@ -319,14 +319,12 @@ def _execute(
             needs = estimate_training(plan, timing.environment)
             _print_facts(needs)
             facts |= needs
-        if json_file:
-            options.write_json(json_file, facts)
+        options.write_json(json_file, facts)
         return False
     progress = plan.execute(ExecutionOptions.choose(**execution), resume=resume)
     done = {"steps_done": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
     best = {"validation_loss": progress.best_loss, "best_step": progress.best_step}
-    if json_file:
-        options.write_json(json_file, facts | done | best)
+    options.write_json(json_file, facts | done | best)
     if progress.best_loss is not None:
         click.echo(f"validation loss: {progress.best_loss:.4f}")
         click.echo(f"weights: of step {progress.best_step:,}, with the lowest validation loss")

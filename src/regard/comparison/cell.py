@@ -8,14 +8,14 @@ import msgspec
 import torch
 
 from regard.comparison.folder import Costs, Outcome, publish, read_outcome
-from regard.comparison.grid import CellSettings, Combination, Refused
+from regard.comparison.grid import CellSettings, Combination, Refused, distinct
 from regard.device import peak_memory_mb
 from regard.environment import ExecutionEnvironment
 from regard.errors import NonFiniteError, UserError
 from regard.evaluation.tasks import PROBE_ROWS, score_answers, score_probe, score_ranks
 from regard.files import decode_json, read_table
 from regard.models.builders import Embedder, LanguageModel, make_model
-from regard.models.head_config import HeadConfig
+from regard.models.head_config import with_labels
 from regard.operations import OperationCounter
 from regard.runs.claim import Claim, StaleClaimError
 from regard.runs.recipe import Recipe, load_recipe
@@ -57,7 +57,7 @@ def split_refused(combinations: list[Combination]) -> tuple[list[Combination], l
         else:
             of_model = {p: value for p, value in one.values.items() if p.startswith(MODEL_SECTIONS)}
             refused.append(Refused(values=of_model, reason=reason))
-    return possible, [one for i, one in enumerate(refused) if one not in refused[:i]]
+    return possible, distinct(refused)
 
 
 def _why_refused(recipe: Recipe) -> str | None:
@@ -66,20 +66,12 @@ def _why_refused(recipe: Recipe) -> str | None:
     try:
         check_task(recipe, recipe.task)
         with torch.device("meta"):
-            make_model(recipe.model, _with_labels(recipe.head), CHECKED_VOCABULARY)
+            make_model(recipe.model, with_labels(recipe.head, ("a", "b")), CHECKED_VOCABULARY)
     except UserError as error:
         return str(error)
     except (NotImplementedError, RuntimeError):
         return None  # an operation that the meta device lacks; training shows other errors
     return None
-
-
-def _with_labels(head: HeadConfig) -> HeadConfig:
-    """Labels are known only from the examples."""
-    if not hasattr(head, "labels"):
-        return head
-    labelled: HeadConfig = msgspec.structs.replace(head, labels=("a", "b"))
-    return labelled
 
 
 # Training and scores

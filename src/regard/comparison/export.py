@@ -1,7 +1,5 @@
 """The table of a comparison as CSV, JSON, Markdown and LaTeX."""
 
-import csv
-import io
 import json
 import re
 from collections import defaultdict
@@ -12,7 +10,7 @@ from regard.comparison.folder import Sweep
 from regard.comparison.grid import short_name
 from regard.comparison.statistics import SEEDS
 from regard.comparison.table import MEASURED, Comparison, Record
-from regard.files import write_file
+from regard.files import to_csv, write_file
 
 FILES = ("table.csv", "table.json", "table.md", "table.tex")
 SHORT = {
@@ -40,15 +38,6 @@ def save_tables(comparison: Comparison) -> None:
     }
     for name in FILES:
         write_file(comparison.out / name, texts[name].encode())
-
-
-def to_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV; what is missing is empty."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(records[0]) if records else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return file.getvalue()
 
 
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:

@@ -7,7 +7,6 @@ cells/FINGERPRINT/     a run, and beside its files
   outcome.json         how it ended: scores and costs, or the reason of a failure
 """
 
-import hashlib
 import json
 import shutil
 import tomllib
@@ -20,9 +19,10 @@ from typing import Any, Literal
 import msgspec
 
 from regard.comparison.grid import CellSettings, MatchedCost, Refused, Values, as_text
-from regard.config import parse_toml, to_toml
+from regard.config import flatten, parse_toml, to_toml
 from regard.errors import UserError
-from regard.files import decode_json, hold_lock, read_text, write_file
+from regard.files import decode_json, fingerprint_of, hold_lock, read_text, write_file
+from regard.models.head_config import with_labels
 from regard.models.pattern import to_text
 from regard.runs.claim import Claim
 from regard.runs.code import code_hashes, copy_code
@@ -229,15 +229,9 @@ def plain_values(recipe: Recipe) -> dict[str, Any]:
 
 def fingerprint(recipe: Recipe, settings: CellSettings) -> str:
     """Return the name of a cell: everything that its weights depend on."""
-    parts = [to_toml(_without_labels(recipe)), code_hashes(recipe), msgspec.to_builtins(settings)]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _without_labels(recipe: Recipe) -> Recipe:
-    """Labels are found in the examples, when the run is planned."""
-    if not hasattr(recipe.head, "labels"):
-        return recipe
-    return msgspec.structs.replace(recipe, head=msgspec.structs.replace(recipe.head, labels=()))
+    unlabeled = msgspec.structs.replace(recipe, head=with_labels(recipe.head, ()))
+    parts = [to_toml(unlabeled), code_hashes(recipe), msgspec.to_builtins(settings)]
+    return fingerprint_of(json.dumps(parts, sort_keys=True).encode())
 
 
 def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
@@ -324,7 +318,8 @@ def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:
     """
     first: dict[str, Any] | None = None
     for cell in cells:
-        fields = {path: value for path, value in _fields(cell.recipe) if not _is_free(path, axes)}
+        values = flatten(cell.recipe)
+        fields = {path: value for path, value in values.items() if not _is_free(path, axes)}
         first = fields if first is None else first
         if differing := sorted(
             path for path in first.keys() | fields.keys() if first.get(path) != fields.get(path)
@@ -339,14 +334,6 @@ def _is_free(path: str, axes: Sequence[str]) -> bool:
     """Whether a field may differ: it is an axis, or an option of the kind that an axis chooses."""
     below = (axis.removesuffix(".kind") + "." for axis in axes)
     return path in ("format", "seed", "head.labels", *axes) or path.startswith(tuple(below))
-
-
-def _fields(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _fields(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def publish(claim: Claim, outcome: Outcome) -> None:

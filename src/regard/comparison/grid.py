@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from regard.comparison.config import ExecutorConfig, LocalConfig
-from regard.config import Config, Positive, convert, override, parse_toml
+from regard.config import Config, Positive, convert, flatten, override, parse_toml
 from regard.errors import UserError, alternatives
 from regard.files import read_text
 from regard.runs.code import require_trusted
@@ -97,6 +97,11 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+def distinct(refused: Sequence[Refused]) -> list[Refused]:
+    """Return combinations that were refused, each once."""
+    return [one for i, one in enumerate(refused) if one not in refused[:i]]
+
+
 @dataclass(frozen=True)
 class Combination:
     """A value of each axis, and the recipe that they make, with the first seed."""
@@ -130,7 +135,7 @@ def change_grid(
     values = msgspec.to_builtins(base or Grid(task=task))
     values["settings"] = [*values["settings"], *settings]
     for name in ("over", "tune", "baseline"):
-        table = flatten(values[name])
+        table = axis_values(values[name])
         for text in given.get(name, ()):
             path, chosen = parse_axis(text, f"--{name}")
             if path in table:
@@ -193,7 +198,7 @@ def axes_of(grid: Grid) -> list[Axis]:
     Raises:
         UserError: an axis is empty, has a value twice, is the seed, or is compared and tuned.
     """
-    over, tune = flatten(grid.over), flatten(grid.tune)
+    over, tune = axis_values(grid.over), axis_values(grid.tune)
     if both := sorted(over.keys() & tune.keys()):
         raise UserError(f"{both[0]}: is compared and tuned; keep --over or --tune")
     axes = [
@@ -217,15 +222,12 @@ def axes_of(grid: Grid) -> list[Axis]:
     return sorted(axes, key=lambda axis: not axis.path.endswith(".kind"))
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
+def axis_values(table: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return path → values of axes; dotted keys of TOML without quotes are nested tables."""
-    found: dict[str, list[Any]] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = list(value) if isinstance(value, list | tuple) else [value]
-    return found
+    return {
+        path: list(value) if isinstance(value, list | tuple) else [value]
+        for path, value in flatten(table).items()
+    }
 
 
 def as_text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Equal parameters or state bytes for all compared models, by one size of each that is changed."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -7,8 +8,8 @@ import msgspec
 import torch
 
 from regard.comparison.folder import Matching, value_at
-from regard.comparison.grid import Combination, MatchedCost, Refused, same_value
-from regard.config import override
+from regard.comparison.grid import Combination, MatchedCost, Refused, distinct, same_value
+from regard.config import flatten, override
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, make_model
 from regard.runs.recipe import Recipe
@@ -53,7 +54,7 @@ def match_costs(
             recipe = override(one.recipe, [f"{path}={size}" for path, size in sizes.items()])
             matched.append(replace(one, recipe=recipe, sizes=sizes))
     paths = tuple(dict.fromkeys(path for one in matched for path in one.sizes))
-    return matched, _once(refused), Matching(by=by, target=target, sizes=paths)
+    return matched, distinct(refused), Matching(by=by, target=target, sizes=paths)
 
 
 def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) -> Combination:
@@ -74,7 +75,7 @@ def _sizes(recipe: Recipe, by: MatchedCost, target: int) -> dict[str, str] | str
     if _is_close(cost, target):
         return {}
     path = SIZES[by]
-    if not _has(msgspec.to_builtins(recipe), path):
+    if path not in flatten(msgspec.to_builtins(recipe)):
         return f"has {cost:,} {_NAMES[by]}, not {target:,}, and no {path} to change"
 
     def cost_of(size: int) -> int:
@@ -91,28 +92,12 @@ def _closest(cost_of: Callable[[int], int], target: int) -> int:
     high = 1
     while cost_of(high) < target and high < LARGEST:
         high *= 2
-    low = max(high // 2, 1)
-    while low < high:
-        middle = (low + high) // 2
-        if cost_of(middle) < target:
-            low = middle + 1
-        else:
-            high = middle
+    low = bisect_left(range(high), target, lo=max(high // 2, 1), key=cost_of)
     return min((size for size in (low - 1, low) if size), key=lambda x: abs(cost_of(x) - target))
 
 
 def _is_close(cost: int, target: int) -> bool:
     return abs(cost - target) <= TOLERANCE * target
-
-
-def _has(plain: Mapping[str, object], path: str) -> bool:
-    """Whether a recipe has a field, which may be none."""
-    found: object = plain
-    for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            return False
-        found = found[name]
-    return True
 
 
 def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
@@ -132,7 +117,3 @@ def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
 
 def _of_model(values: Mapping[str, str]) -> dict[str, str]:
     return {path: value for path, value in values.items() if path.startswith(("model.", "task."))}
-
-
-def _once(refused: Sequence[Refused]) -> list[Refused]:
-    return [one for i, one in enumerate(refused) if one not in refused[:i]]

@@ -15,10 +15,10 @@ from regard.comparison.grid import (
     Refused,
     as_text,
     axes_of,
+    axis_values,
     base_recipe,
     check_size,
     expand,
-    flatten,
     same_value,
 )
 from regard.comparison.matching import match_costs
@@ -109,7 +109,7 @@ def _tried(
 def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Return the values of the baseline as in recipes."""
     found = {}
-    for path, (value, *others) in flatten(grid.baseline).items():
+    for path, (value, *others) in axis_values(grid.baseline).items():
         if others:
             raise UserError(f"--baseline {path}: has several values; give one")
         if path not in over:

@@ -1,6 +1,6 @@
 """Suites: grids that one command trains, each a comparison in a folder named after its task."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from regard.comparison.grid import Grid, change_grid, flatten
-from regard.comparison.plan import PlannedComparison, plan_comparison
+from regard.comparison.grid import Grid, axis_values
+from regard.comparison.plan import PlannedComparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.summary import save_index
 from regard.comparison.table import Comparison
@@ -56,33 +56,13 @@ def load_suite(name: str) -> list[Grid]:
         msgspec.structs.replace(
             grid,
             settings=(*suite.settings, *grid.settings),
-            over=flatten(suite.over) | flatten(grid.over),
-            tune=flatten(suite.tune) | flatten(grid.tune),
+            over=axis_values(suite.over) | axis_values(grid.over),
+            tune=axis_values(suite.tune) | axis_values(grid.tune),
             options=suite.options | grid.options,
             seeds=suite.seeds,
         )
         for grid in suite.grids
     ]
-
-
-def change_suite(
-    grids: Sequence[Grid], settings: Sequence[str], given: Mapping[str, Any]
-) -> list[Grid]:
-    """Return grids with what the command line gives, which holds for each of them.
-
-    Raises:
-        UserError: as `change_grid`.
-    """
-    return [change_grid(grid, grid.task, settings, given) for grid in grids]
-
-
-def plan_suite(grids: Sequence[Grid], *, confirmed: int | None = None) -> list[PlannedComparison]:
-    """Check all grids of a suite.
-
-    Raises:
-        UserError: as `plan_comparison`.
-    """
-    return [plan_comparison(grid, confirmed=confirmed) for grid in grids]
 
 
 def train_suite(

@@ -4,7 +4,7 @@ Tuned values are chosen by the mean validation score over seeds; what is reporte
 of the choice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan
@@ -193,30 +193,19 @@ class Comparison:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, in the order of the axes' values."""
-        groups: dict[tuple[str, ...], list[Cell]] = {}
-        for cell in self.cells:
-            groups.setdefault(tuple(map(cell.value, self.sweep.over)), []).append(cell)
-        ordered = sorted(groups, key=lambda values: _places(self.sweep.over, values))
         return [
-            Row(
-                values=dict(zip(self.sweep.over, values, strict=True)),
-                candidates=self._candidates(groups[values]),
-                within=self.sweep.within,
-            )
-            for values in ordered
+            Row(values=values, candidates=self._candidates(cells), within=self.sweep.within)
+            for values, cells in _grouped(self.cells, self.sweep.over)
         ]
 
     def _candidates(self, cells: Iterable[Cell]) -> list[Candidate]:
-        groups: dict[tuple[str, ...], list[Cell]] = {}
-        for cell in cells:
-            groups.setdefault(tuple(map(cell.value, self.sweep.tune)), []).append(cell)
         return [
             Candidate(
-                values=dict(zip(self.sweep.tune, values, strict=True)),
-                cells=sorted(groups[values], key=lambda cell: cell.seed),
+                values=values,
+                cells=sorted(same, key=lambda cell: cell.seed),
                 score=self.score,
             )
-            for values in sorted(groups, key=lambda values: _places(self.sweep.tune, values))
+            for values, same in _grouped(cells, self.sweep.tune)
         ]
 
     @cached_property
@@ -398,6 +387,17 @@ def _or_none(value: float) -> float | None:
 
 
 # Order of values
+
+
+def _grouped(
+    cells: Iterable[Cell], axes: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Values, list[Cell]]]:
+    """Yield the cells of each combination of values, in the order of the axes' values."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(map(cell.value, axes)), []).append(cell)
+    for values in sorted(groups, key=lambda values: _places(axes, values)):
+        yield dict(zip(axes, values, strict=True)), groups[values]
 
 
 def _places(axes: Mapping[str, Sequence[str]], values: Sequence[str]) -> list[tuple[int, str]]:

@@ -28,7 +28,7 @@ from jaxtyping import Int32, Int64, Integer, UInt8
 from safetensors.numpy import save
 
 from regard.errors import UserError
-from regard.files import decode_json, write_file
+from regard.files import decode_json, fingerprint_of, write_file
 from regard.text.corpus import Document, detect_documents, read_whole
 from regard.text.files import find_files, has_records, inspect_all
 
@@ -101,7 +101,7 @@ class CorpusIndex:
     @property
     def fingerprint(self) -> str:
         """A hash of the texts; names of files don't matter."""
-        return hashlib.sha256(self.text.data).hexdigest()[:16]
+        return fingerprint_of(self.text.data)
 
     @property
     def nbytes(self) -> int:

@@ -61,7 +61,7 @@ def fit_relation(mentions: Sequence[tuple[frozenset[str], bool]]) -> Relation:
         return Relation(weights={}, bias=log(len(mentions) + 1))
     from scipy.sparse import csr_matrix
 
-    from regard.logistic import fit_logistic
+    from regard.logistic import fit_labels
 
     counts = Counter(name for features, _ in mentions for name in features)
     kept = sorted(name for name, count in counts.items() if count >= RAREST)
@@ -72,7 +72,5 @@ def fit_relation(mentions: Sequence[tuple[frozenset[str], bool]]) -> Relation:
     shape = (len(rows), len(kept) + 1)
     design = csr_matrix((np.ones(len(places)), places, starts), shape=shape)
     right = np.array([float(label) for _, label in mentions])
-    # One mention more of each kind keeps the bias finite where all are right, or none.
-    target = (right * len(right) + 1) / (len(right) + 2)
-    *weights, bias = fit_logistic(design, target, np.append(np.ones(len(kept)), 0.0)).tolist()
+    *weights, bias = fit_labels(design, right).tolist()
     return Relation(weights=dict(zip(kept, weights, strict=True)), bias=bias)

@@ -118,9 +118,8 @@ def begin_answers(
     """
     if not isinstance(run.model, SequenceToSequence):
         return with_package(run), [run.template.open_answer(row) for row in rows]
-    special = run.tokenizer.special
-    start = [special.require("decoder_start_id"), *run.template.target.prefix]
-    padded = pad_rows(rows, special.padding, limit=run.recipe.max_source_tokens).to(device)
+    start, padding = run.template.open_target(), run.tokenizer.special.padding
+    padded = pad_rows(rows, padding, limit=run.recipe.max_source_tokens).to(device)
     return run.model.condition(padded, lengths_of(rows).to(device)), [start] * len(rows)
 
 
@@ -380,15 +379,12 @@ def generate_answers(
     Raises:
         UserError: the model doesn't generate.
     """
-    by_length: dict[int, list[int]] = {}
-    if has_hooks(
-        run.model
-    ):  # continued rows would be new prompts, where edits find positions again
-        for i, row in enumerate(rows):
-            by_length.setdefault(len(row), []).append(i)
-    if len(by_length) > 1:
+    # With hooks, continued rows would be new prompts, where edits find positions again.
+    lengths = {len(row) for row in rows} if has_hooks(run.model) else set[int]()
+    if len(lengths) > 1:
         found: dict[int, Generated] = {}
-        for places in by_length.values():
+        for length in lengths:
+            places = [i for i, row in enumerate(rows) if len(row) == length]
             some = [rows[i] for i in places]
             answers = generate_answers(run, some, max_new_tokens=max_new_tokens)
             found |= dict(zip(places, answers, strict=True))

@@ -4,7 +4,6 @@
 batch size; `with_package` finds it. A package holds no weights: it computes with the model's.
 """
 
-import hashlib
 import shutil
 import tempfile
 import warnings
@@ -35,7 +34,7 @@ from regard.decoding.step import (
 )
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import UserError
-from regard.files import cache_folder, decode_json, write_file
+from regard.files import cache_folder, decode_json, fingerprint_of, sha256_of, write_file
 from regard.models.builders import LanguageModel
 from regard.runs.run import Run
 
@@ -60,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> Path:
         """Where the package lies."""
-        key = hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+        key = fingerprint_of(msgspec.json.encode(self))
         return cache_folder("packages") / f"package-{key}"
 
 
@@ -105,8 +104,7 @@ def _machine(device: torch.device) -> str:
 @lru_cache(maxsize=64)
 def _sha256(path: Path, *_status: int) -> str:
     """The sha256 of a file, read again when its status changes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 # Packages on disk

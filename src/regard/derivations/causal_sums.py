@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
-from regard.derivations.draws import normal, size, sizes
+from regard.derivations.draws import normal, ones, size, sizes
 from regard.derivations.tex_scope import FromZero, Letter
 
 
@@ -35,7 +35,7 @@ def recurrent_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     for query, key, value in zip(_elu(x.Q), _elu(x.K), x.V, strict=True):
         s, z = s + c.product(key[:, None], value[None]), z + key
         top = c.product(query[None], s)
-        rows.append(c.scaled(top, c.dot(query, z).expand_as(top))[0])
+        rows.append(c.scaled(top, c.dot(query, z))[0])
     return torch.stack(rows)
 
 
@@ -45,14 +45,13 @@ def _causal_pairs(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     for i, query in enumerate(_elu(x.Q)):
         products = c.product(query[None], _elu(x.K[: i + 1]).T)
         top = c.product(products, x.V[: i + 1])
-        rows.append(c.scaled(top, products.sum().expand_as(top))[0])
+        rows.append(c.scaled(top, products.sum())[0])
     return torch.stack(rows)
 
 
 def _inputs(n: Tensor, e: Tensor, m: Tensor) -> Inputs:
     """Ones of these sizes."""
-    shapes = {"Q": (n, e), "K": (n, e), "V": (n, m)}
-    return Inputs({name: torch.ones(int(a), int(b)) for name, (a, b) in shapes.items()})
+    return Inputs(ones({"Q": (n, e), "K": (n, e), "V": (n, m)}))
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:

@@ -1,12 +1,11 @@
 """Cost of layers of attention, counted term by term in explicit loops."""
 
-import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
-from regard.derivations.draws import normal, size, sizes
+from regard.derivations.draws import normal, ones, size, sizes
 from regard.derivations.tex_scope import Letter
 
 
@@ -29,12 +28,12 @@ def _scores(
 
 
 def _scaled(c: Counter, scores: Float64[Tensor, "n m"], h: Tensor) -> Float64[Tensor, "n m"]:
-    return c.scaled(scores, h.sqrt().expand_as(scores))
+    return c.scaled(scores, h.sqrt())
 
 
 def _softmax(c: Counter, scores: Float64[Tensor, "n m"]) -> Float64[Tensor, "n m"]:
     powers = scores.exp()
-    return c.scaled(powers, powers.sum(1, keepdim=True).expand_as(powers))
+    return c.scaled(powers, powers.sum(1, keepdim=True))
 
 
 def self_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
@@ -59,9 +58,9 @@ def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
 
 def _cost(n: Tensor, h: Tensor) -> Float64[Tensor, ""]:
     """Operations of a layer of these sizes, counted."""
-    sizes_of_layer = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
-    layer = {name: torch.ones(int(a), int(b)) for name, (a, b) in sizes_of_layer.items()}
-    return operations(lambda c: self_attention(c, Inputs(layer, h=h)))
+    shapes = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
+    layer = Inputs(ones(shapes), h=h)
+    return operations(lambda c: self_attention(c, layer))
 
 
 ATTENTION_COMPLEXITY = Derivation(

@@ -39,11 +39,22 @@ class Counter:
         return torch.stack([torch.stack([self.dot(row, column) for column in b.T]) for row in a])
 
     def scaled(
-        self, a: Float64[Tensor, "n m"], divisor: Float64[Tensor, "n m"]
+        self, a: Float64[Tensor, "n m"], divisor: Float64[Tensor, "..."]
     ) -> Float64[Tensor, "n m"]:
-        """Divide entry by entry, in n·m divisions."""
-        pairs = zip(a.flatten(), divisor.flatten(), strict=True)
+        """Divide entry by entry by divisors, which are broadcast, in n·m divisions."""
+        pairs = zip(a.flatten(), divisor.expand_as(a).flatten(), strict=True)
         return torch.stack([self.divided(top, bottom) for top, bottom in pairs]).view_as(a)
+
+    def times_rows(
+        self, factors: Float64[Tensor, " n"], rows: Float64[Tensor, "n m"]
+    ) -> Float64[Tensor, "n m"]:
+        """Multiply each row by a number, in n·m multiplications."""
+        return torch.stack(
+            [
+                torch.stack([self.times(factor, entry) for entry in row])
+                for factor, row in zip(factors, rows, strict=True)
+            ]
+        )
 
 
 Program: TypeAlias = Callable[[Counter], object]

@@ -10,14 +10,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from regard.derivations.tex_algebra import Unsupported
 from regard.derivations.tex_scope import Law, Letter, Scope
-from regard.derivations.tex_value import (
-    Unsupported,
-    Values,
-    aligned,
-    left_side,
-    tex_values,
-)
+from regard.derivations.tex_value import Values, aligned, left_side, tex_values
 
 TOLERANCE = 1e-9
 """Largest relative error of a line that holds."""

@@ -1,5 +1,7 @@
 """Random inputs of derivations."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
@@ -23,6 +25,11 @@ def number(generator: Generator, low: float, high: float) -> Float64[Tensor, ""]
 def normal(generator: Generator, *shape: int) -> Float64[Tensor, "..."]:
     """Return standard normal entries."""
     return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def ones(shapes: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Float64[Tensor, "n m"]]:
+    """Return matrices of ones, for costs, which depend on sizes alone."""
+    return {name: torch.ones(int(n), int(m)) for name, (n, m) in shapes.items()}
 
 
 def orthonormal(generator: Generator, n: int, d: int) -> Float64[Tensor, "n d"]:

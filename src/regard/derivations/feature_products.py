@@ -34,7 +34,7 @@ def _letters(x: Inputs) -> dict[str, Letter]:
 def _weights_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
     """Return exp(QKᵀ/√d) V and count its operations."""
     scores = c.product(x.Q, x.K.T)
-    return c.product(c.scaled(scores, x.d.sqrt().expand_as(scores)).exp(), x.V)
+    return c.product(c.scaled(scores, x.d.sqrt()).exp(), x.V)
 
 
 def _features_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:

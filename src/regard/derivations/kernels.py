@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 
 from regard.derivations.counting import Counter, operations
 from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
-from regard.derivations.draws import normal, size, sizes
+from regard.derivations.draws import normal, ones, size, sizes
 from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 24
@@ -110,22 +110,17 @@ def linear_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
     phases = {name: c.product(x[name], x.w.T) for name in ("Q", "K")}
     of_queries, of_keys = (torch.cat([p.sin(), p.cos()], 1) for p in phases.values())
     factors = [c.divided(c.dot(key, key), 2 * x.s2).exp() for key in x.K]
-    of_keys = torch.stack(
-        [
-            torch.stack([c.times(factor, entry) for entry in row])
-            for factor, row in zip(factors, of_keys, strict=True)
-        ]
-    )
+    of_keys = c.times_rows(torch.stack(factors), of_keys)
     top = c.product(of_queries, c.product(of_keys.T, x.V))
     bottom = c.product(of_queries, of_keys.sum(0)[:, None])
-    return c.scaled(top, bottom.expand_as(top))
+    return c.scaled(top, bottom)
 
 
 def _cost(n: Tensor, d: Tensor, m: Tensor, r: Tensor) -> Float64[Tensor, ""]:
     """Operations of random features with these sizes, counted."""
     shapes = {"Q": (n, d), "K": (n, d), "V": (n, m), "w": (r, d)}
-    inputs = {name: torch.ones(int(a), int(b)) for name, (a, b) in shapes.items()}
-    return operations(lambda c: linear_attention(c, Inputs(inputs, s2=torch.ones(()))))
+    inputs = Inputs(ones(shapes), s2=torch.ones(()))
+    return operations(lambda c: linear_attention(c, inputs))
 
 
 def _laws(x: Inputs) -> dict[str, Law]:

@@ -15,7 +15,9 @@ from itertools import islice, takewhile
 from torch import Tensor
 
 from regard.derivations.derivation import Derivation, Draw, Step, Value, difference
-from regard.derivations.tex_value import TOKEN, Unsupported, Values, last_side
+from regard.derivations.tex_algebra import Unsupported
+from regard.derivations.tex_parser import TOKEN
+from regard.derivations.tex_value import Values, last_side
 
 SEEDS = range(3)
 """Seeds of the inputs on which lines are compared."""

@@ -29,14 +29,7 @@ def _draw_softmax_map(generator: Generator) -> Inputs:
 
 def _from_right(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
     """U (Σ (Wᵀ V))."""
-    inner = c.product(x.W.T, x.V)
-    scaled = torch.stack(
-        [
-            torch.stack([c.times(s, entry) for entry in row])
-            for s, row in zip(x.S, inner, strict=True)
-        ]
-    )
-    return c.product(x.U, scaled)
+    return c.product(x.U, c.times_rows(x.S, c.product(x.W.T, x.V)))
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:

@@ -55,10 +55,7 @@ def parsed(tex: str, scope: Scope, bound: Sequence[str] = ()) -> tuple[Node, set
         Unsupported: it has notation or a letter that can't be read.
     """
     parser = Parser(tokens(tex), scope, bound)
-    node = parser.sum()
-    if parser.left:
-        raise Unsupported(f"{parser.left[0]} is left")
-    return node, parser.free
+    return parser.whole(), parser.free
 
 
 class Parser:
@@ -81,6 +78,13 @@ class Parser:
         self.bound.append(name)
         yield
         self.bound.pop()
+
+    def whole(self) -> Node:
+        """All tokens as a sum."""
+        node = self.sum()
+        if self.left:
+            raise Unsupported(f"{self.left[0]} is left")
+        return node
 
     def sum(self) -> Node:
         node = self.signed("+" if self.next() != "-" else self.take())
@@ -143,13 +147,11 @@ class Parser:
         }
         if token in rules:
             return rules[token]()
-        if token in _ACCENTS:
-            return self.named(f"{token[1:]} {plain(self.take())}")
         if token in FUNCTIONS:
             return self.function(FUNCTIONS[token])
         if token.isdecimal():
             return _constant(float(token))
-        return self.named(plain(token))
+        return self.named(self.name(token))
 
     def group(self) -> Node:
         """What stands in braces, or the next token."""
@@ -301,9 +303,11 @@ class Parser:
 
     def letter(self) -> tuple[str, list[list[str]]]:
         """A letter, with the parts of its subscript."""
-        token = self.take()
-        name = f"{token[1:]} {plain(self.take())}" if token in _ACCENTS else plain(token)
-        return name, self.subscripts()
+        return self.name(self.take()), self.subscripts()
+
+    def name(self, token: str) -> str:
+        """The name of a letter that begins with a token, which may be its accent."""
+        return f"{token[1:]} {plain(self.take())}" if token in _ACCENTS else plain(token)
 
     def subscripts(self) -> list[list[str]]:
         if self.next() != "_":
@@ -363,9 +367,7 @@ class Parser:
     def inner(self, left: Sequence[str]) -> Node:
         """The node of some tokens, such as those of a subscript."""
         parser = Parser([*left], self.scope, self.bound)
-        node = parser.sum()
-        if parser.left:
-            raise Unsupported(f"{parser.left[0]} is left")
+        node = parser.whole()
         self.free |= parser.free
         return node
 

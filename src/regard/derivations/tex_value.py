@@ -10,18 +10,8 @@ from torch import Tensor
 
 from regard.derivations.tex_algebra import Unsupported, entries, number
 from regard.derivations.tex_names import Frame
-from regard.derivations.tex_parser import TOKEN, parsed
+from regard.derivations.tex_parser import parsed
 from regard.derivations.tex_scope import Scope
-
-__all__ = [
-    "TOKEN",
-    "Unsupported",
-    "Values",
-    "aligned",
-    "last_side",
-    "left_side",
-    "tex_values",
-]
 
 Place: TypeAlias = tuple[tuple[str, int], ...]
 """Indices with their values."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from regard.edits.places import Hook, intercept_places
+from regard.edits.places import intercept_places
 from regard.edits.sites import Site
-from regard.edits.tokens import Tokens
+from regard.edits.tokens import Hook, Tokens
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.runs.run import Run
@@ -27,9 +27,7 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
     if "" in (text, second):
         raise UserError("a text is empty; a model needs at least one token")
     if isinstance(run.model, SequenceToSequence):
-        start = run.tokenizer.special.require("decoder_start_id")
-        written = [] if second is None else run.tokenizer.encode(second)
-        target = [start, *run.template.target.prefix, *written]
+        target = run.template.open_target(() if second is None else run.tokenizer.encode(second))
         source = run.encode(text)[0]
         return [[*_row(run, source, run.recipe.max_source_tokens), _row(run, target)[0]]]
     ids, types = run.encode(text, second)

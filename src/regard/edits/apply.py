@@ -27,9 +27,9 @@ from regard.edits.edit import (
     Steer,
     as_edits,
 )
-from regard.edits.places import Hook, attention_layers, in_turn, intercept_places
+from regard.edits.places import attention_layers, in_turn, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site, sites
-from regard.edits.tokens import Prompt, Tokens
+from regard.edits.tokens import Hook, Prompt, Tokens
 from regard.edits.words import chosen_positions
 from regard.errors import UnsupportedError, UserError
 from regard.runs.run import Run
@@ -228,9 +228,7 @@ class Applied:
         layers = {parts.place: parts.mechanism for parts in attention_layers(self.run.model)}
         mechanism = layers.get(site.layer)
         match mechanism:
-            case ScoreAttention() | MapDifference():
-                kinds = ["before-normalization", "after-normalization"]
-            case KernelAttention():
+            case ScoreAttention() | MapDifference() | KernelAttention():
                 kinds = ["before-normalization", "after-normalization"]
             case RecurrentAttention():
                 kinds = ["edge", "write"]

@@ -17,9 +17,9 @@ from torch import Tensor
 from regard.edits.activations import Recorder
 from regard.edits.found import Cell
 from regard.edits.patching import Pair, mask_of, metric_of
-from regard.edits.places import Hook, in_turn, intercept_places
 from regard.edits.sites import Site
 from regard.edits.sites import sites as all_sites
+from regard.edits.tokens import Hook
 from regard.runs.run import Run
 
 
@@ -58,8 +58,8 @@ def integrated_slopes(run: Run, pair: Pair, sites: Sequence[Site], steps: int) -
     for step in range(steps):
         recorder, share = Recorder(sites), (step + 0.5) / steps
         between = {place: _at(torch.lerp(x, clean[place], share)) for place, x in corrupt.items()}
-        with torch.enable_grad(), intercept_places(run.model, in_turn([between, recorder.hooks])):
-            metric = metric_of(run, pair.corrupt, pair.measure)[0]
+        with torch.enable_grad():
+            metric = metric_of(run, pair.corrupt, pair.measure, between, recorder.hooks)[0]
         found.append(slopes_of(metric, recorder))
     return {place: torch.stack([one[place] for one in found]).mean(0) for place in found[0]}
 
@@ -69,8 +69,7 @@ def _tensors(
     run: Run, pair: Pair, sites: Sequence[Site], inputs: Sequence[Tensor]
 ) -> dict[str, Tensor]:
     recorder = Recorder(sites)
-    with intercept_places(run.model, recorder.hooks):
-        metric_of(run, inputs, pair.measure)
+    metric_of(run, inputs, pair.measure, recorder.hooks)
     return recorder.tensors
 
 

@@ -1,6 +1,5 @@
 """Edits as data: frozen, printed, stored as TOML, and added to one another."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import tomli_w
 from regard.config import Config, parse_toml, without_none
 from regard.config import convert as convert_config
 from regard.errors import UserError
-from regard.files import read_text
+from regard.files import fingerprint_of, read_text
 
 At: TypeAlias = str | int | tuple[int, ...] | None
 """Positions of the prompt: a word, an index from 0, several, or "last"; "each-new" is all tokens
@@ -137,7 +136,7 @@ class Edits:
     edits: tuple[Edit, ...] = ()
 
     def __add__(self, other: "Edit | Edits") -> "Edits":
-        return Edits((*self.edits, *(other.edits if isinstance(other, Edits) else (other,))))
+        return Edits((*self.edits, *as_edits(other)))
 
     def __iter__(self) -> Iterator[Edit]:
         return iter(self.edits)
@@ -154,7 +153,7 @@ class Edits:
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the edits."""
         data = msgspec.json.encode(self.edits)
-        return hashlib.sha256(data).hexdigest()[:16]
+        return fingerprint_of(data)
 
 
 def as_edits(edit: Edit | Edits | None) -> Edits:
@@ -185,7 +184,7 @@ def parse_edit(text: str, *, where: str) -> Edits:
         UserError: the text isn't TOML, or an edit in it is invalid.
     """
     read = convert_config(parse_toml(text, where=where), _File, where=where)
-    return Edits(tuple(read.edit))
+    return Edits(read.edit)
 
 
 def zero(site: str, *, at: Any = None) -> Zero:

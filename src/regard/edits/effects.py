@@ -31,7 +31,6 @@ from regard.edits.patching import (
     patch_of,
     require_sites,
 )
-from regard.edits.places import intercept_places
 from regard.edits.sites import Site
 from regard.errors import UserError
 from regard.runs.run import Run
@@ -175,10 +174,10 @@ def _measure(
     """Return the effects of all cells for a pair of texts."""
     places = list({cell.site.place: cell.site for cell in cells}.values())
     clean, corrupt = Recorder(places), Recorder(places)
-    with torch.no_grad(), intercept_places(run.model, clean.hooks):
-        high = float(metric_of(run, pair.clean, pair.measure))
-    with torch.set_grad_enabled("attribution" in by), intercept_places(run.model, corrupt.hooks):
-        low = metric_of(run, pair.corrupt, pair.measure)[0]
+    with torch.no_grad():
+        high = float(metric_of(run, pair.clean, pair.measure, clean.hooks))
+    with torch.set_grad_enabled("attribution" in by):
+        low = metric_of(run, pair.corrupt, pair.measure, corrupt.hooks)[0]
     start = low.item()
     total = gap_of(high, start, number)
     patched = estimated = None

@@ -25,7 +25,6 @@ from regard.edits.effects import effects
 from regard.edits.found import Cell, Effects, counted
 from regard.edits.metrics import Metric
 from regard.edits.patching import Pair, metric_of, pairs_of, patch_each, patch_of
-from regard.edits.places import intercept_places
 from regard.edits.table import Rows, text_table
 from regard.errors import UserError
 from regard.metrics import Interval, intervals_of, resampled_means
@@ -210,8 +209,7 @@ def faithfulness(
 def _measure(run: Run, pair: Pair, orders: Sequence[Sequence[Cell]]) -> list[np.ndarray]:
     """Return the metric of the circuits of each order, of no site first, for a pair of texts."""
     corrupt = Recorder(cell.site for cell in orders[0])
-    with intercept_places(run.model, corrupt.hooks):
-        metric_of(run, pair.corrupt, pair.measure)
+    metric_of(run, pair.corrupt, pair.measure, corrupt.hooks)
     source, found = corrupt.tensors, []
     for order in orders:
         outside = [patch_of(order[k:], source) for k in range(len(order) + 1)]

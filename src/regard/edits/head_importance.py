@@ -12,8 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import Batch
-from regard.edits.places import Hook, attention_layers, intercept_places
+from regard.edits.places import attention_layers, intercept_places
 from regard.edits.sites import head_counts
+from regard.edits.tokens import Hook
 from regard.models.builders import Model
 from regard.models.head_pruning import groups_of
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from regard.edits.activations import ids_read, text_inputs
 from regard.edits.found import Cell
 from regard.edits.metrics import Measure, Metric
-from regard.edits.places import Hook, intercept_places
+from regard.edits.places import in_turn, intercept_places
 from regard.edits.sites import PAIRS, Site, find_site
 from regard.edits.sites import sites as all_sites
-from regard.edits.tokens import Tokens
+from regard.edits.tokens import Hook, Hooks, Tokens
 from regard.errors import UserError
 from regard.models.builders import LanguageModel, SequenceToSequence
 from regard.models.perceiver import PerceiverDecoder
@@ -145,11 +145,14 @@ def require_vectors(site: Site) -> Site:
     return site
 
 
-def metric_of(run: Run, inputs: Sequence[Tensor], measure: Measure) -> Float[Tensor, " b"]:
-    """Return the metric of each row's next token."""
+def metric_of(
+    run: Run, inputs: Sequence[Tensor], measure: Measure, *hooks: Hooks
+) -> Float[Tensor, " b"]:
+    """Return the metric of each row's next token, where hooks change or record places in turn."""
     model = run.model
     assert isinstance(model, LanguageModel | SequenceToSequence)
-    return measure(model.head(model.body(*inputs)[:, -1]))
+    with intercept_places(model, in_turn(hooks)):
+        return measure(model.head(model.body(*inputs)[:, -1]))
 
 
 def gap_of(clean: float, corrupt: float, number: int) -> float:
@@ -186,7 +189,6 @@ def rows_at_once(pair: Pair) -> int:
     return max(1, TOKENS_AT_ONCE // max(x.shape[1] for x in pair.corrupt if x.ndim > 1))
 
 
-@torch.no_grad()
 def patch_each(
     run: Run, pair: Pair, patches: Sequence[Patch], source: Mapping[str, Tensor]
 ) -> np.ndarray:
@@ -194,11 +196,15 @@ def patch_each(
     at_once, found = rows_at_once(pair), []
     for start in range(0, len(patches), at_once):
         some = patches[start : start + at_once]
-        hooks = patch_hooks(some, source)
-        inputs = [x.expand(len(some), *x.shape[1:]) for x in pair.corrupt]
-        with intercept_places(run.model, hooks):
-            found.append(metric_of(run, inputs, pair.measure).double().cpu().numpy())
+        found.append(row_metrics(run, pair, len(some), patch_hooks(some, source)))
     return np.concatenate(found)
+
+
+@torch.no_grad()
+def row_metrics(run: Run, pair: Pair, rows: int, *hooks: Hooks) -> Float[np.ndarray, " rows"]:
+    """Return the metric of so many rows of the corrupt text, which hooks change."""
+    inputs = [x.expand(rows, *x.shape[1:]) for x in pair.corrupt]
+    return metric_of(run, inputs, pair.measure, *hooks).double().cpu().numpy()
 
 
 def patch_hooks(patches: Sequence[Patch], source: Mapping[str, Tensor]) -> dict[str, Hook]:

@@ -36,12 +36,13 @@ from regard.edits.patching import (
     patch_of,
     require_sites,
     require_vectors,
+    row_metrics,
     rows_at_once,
 )
-from regard.edits.places import Hook, in_turn, intercept_places
 from regard.edits.sites import Site, find_site
 from regard.edits.sites import sites as all_sites
 from regard.edits.table import Rows, text_table
+from regard.edits.tokens import Hook
 from regard.errors import UserError
 from regard.metrics import Interval, bootstrap_means
 from regard.runs.run import Run
@@ -189,10 +190,8 @@ def _measure(
     """Return the effects of all senders for a pair of texts."""
     branches = [site for site in all_sites(run) if branch_of(site) == site.place]
     clean, corrupt = Recorder([cell.site for cell in cells]), Recorder(branches)
-    with intercept_places(run.model, clean.hooks):
-        high = float(metric_of(run, pair.clean, pair.measure))
-    with intercept_places(run.model, corrupt.hooks):
-        low = float(metric_of(run, pair.corrupt, pair.measure))
+    high = float(metric_of(run, pair.clean, pair.measure, clean.hooks))
+    low = float(metric_of(run, pair.corrupt, pair.measure, corrupt.hooks))
     gap = gap_of(high, low, number)
     source, held = clean.tensors, corrupt.tensors
     patches = [patch_of([cell], source) for cell in cells]
@@ -202,16 +201,11 @@ def _measure(
         some = slice(start, start + at_once)
         kept = {place: _kept(cells[some], place, x) for place, x in held.items()}
         sent = patch_hooks(patches[some], source)
-        inputs = [x.expand(len(cells[some]), *x.shape[1:]) for x in pair.corrupt]
-        received = Recorder(ends)
-        with intercept_places(run.model, in_turn([received.hooks, kept, sent])):
-            direct.append(metric_of(run, inputs, pair.measure).double().cpu().numpy())
+        received, rows = Recorder(ends), len(cells[some])
+        direct.append(row_metrics(run, pair, rows, received.hooks, kept, sent))
         for end in ends:
-            hooks = {end.place: _set(received.tensors[end.place], end.head)}
-            with intercept_places(run.model, hooks):
-                through[end.name].append(
-                    metric_of(run, inputs, pair.measure).double().cpu().numpy()
-                )
+            hook = _set(received.tensors[end.place], end.head)
+            through[end.name].append(row_metrics(run, pair, rows, {end.place: hook}))
 
     def share(metrics: np.ndarray) -> np.ndarray:
         return (metrics - low) / gap

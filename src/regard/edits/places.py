@@ -22,7 +22,7 @@ from regard.attention.softmax import ScoreAttention
 from regard.attention.state import last_real
 from regard.edits.positions import intercept_rotation, intercept_vectors, rotary_of
 from regard.edits.recurrent import intercept_recurrence
-from regard.edits.tokens import Reader, Tokens
+from regard.edits.tokens import Hook, Hooks, Reader, Tokens
 from regard.errors import UserError
 from regard.explorer.calls import AttentionCall, intercept_calls, replaced
 from regard.explorer.states import StateHandler
@@ -35,10 +35,6 @@ from regard.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from regard.models.seq2seq import EncoderDecoder, GlobalAttention, RecurrentEncoderDecoder
 from regard.models.transformer import Decoder, Encoder, Transformer
 
-Hook: TypeAlias = Callable[[Tensor, Tokens, Tokens], Tensor]
-"""Receives a tensor, the tokens of its rows, and those of its columns (the same, or the keys)."""
-Hooks: TypeAlias = Mapping[str, Hook]
-"""The hooks of a model by place."""
 Stack: TypeAlias = (
     Decoder | Encoder | PerceiverDecoder | RecurrentDecoder | RecurrentEncoder | FixedWindowDecoder
 )

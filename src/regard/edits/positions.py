@@ -13,14 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.edits.tokens import Reader, Tokens
+from regard.edits.tokens import Hook, Reader
 from regard.explorer.calls import replaced
 from regard.models.layers import Layer
 from regard.models.tensors import Rope
 from regard.models.transformer import Transformer
 from regard.positions import Rotary
-
-Hook = Callable[[Tensor, Tokens, Tokens], Tensor]
 
 
 def rotary_of(stack: Transformer, layer: int) -> Rotary | None:

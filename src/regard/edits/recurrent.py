@@ -3,18 +3,16 @@
 An edited state is the one from which the next token's is computed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.edits.tokens import Reader, Tokens
+from regard.edits.tokens import Hook, Hooks, Reader, Tokens
 from regard.explorer.calls import replaced
 from regard.models.recurrent import BothDirections, Recurrence, reverse
-
-Hooks = Mapping[str, Callable[[Tensor, Tokens, Tokens], Tensor]]
 
 
 def state_places(name: str, recurrence: Recurrence) -> Iterator[tuple[str, nn.Module, bool]]:
@@ -41,7 +39,9 @@ def intercept_recurrence(
 
 
 @contextmanager
-def _stepped(layer: Any, reader: Reader, parts: list[Any], back: bool) -> Iterator[None]:
+def _stepped(
+    layer: Any, reader: Reader, parts: Sequence[Hook | None], back: bool
+) -> Iterator[None]:
     """Run a layer token by token, with hooks of the parts of its state."""
     run = layer.forward
 

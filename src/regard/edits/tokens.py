@@ -1,8 +1,8 @@
 """Tokens that a stack reads: their positions, and the prompt that they continue."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Int
@@ -65,6 +65,12 @@ class Tokens(NamedTuple):
     def beyond(self, rows: int) -> Bool[Tensor, "b n"]:
         """Return which tokens follow the prompt."""
         return self.positions >= self.lengths(rows)[:, None]
+
+
+Hook: TypeAlias = Callable[[Tensor, Tokens, Tokens], Tensor]
+"""Receives a tensor, the tokens of its rows, and those of its columns (the same, or the keys)."""
+Hooks: TypeAlias = Mapping[str, Hook]
+"""The hooks of a model by place."""
 
 
 class Reader:

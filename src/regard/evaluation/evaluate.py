@@ -1,7 +1,5 @@
 """Scores of a run: by its task, on questions, or on a text."""
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +24,7 @@ from regard.evaluation.perplexity import (
     text_perplexity,
 )
 from regard.evaluation.tasks import TaskScore, count_line, given_examples, score_task
-from regard.files import write_file
+from regard.files import to_csv, write_file
 from regard.metrics import Interval, accuracy, auroc, auroc_interval, exact_match
 from regard.runs.run import Run, require_finite
 from regard.runs.training_text import count_trained, is_training_text, open_run_index
@@ -383,9 +381,4 @@ def rows_as_text(rows: Sequence[dict[str, Any]], suffix: str) -> str:
     """Return records as the text of a .jsonl or .csv file."""
     if suffix == ".jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    opened = io.StringIO()
-    columns = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(opened, fieldnames=list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return opened.getvalue()
+    return to_csv(rows)

@@ -12,9 +12,10 @@ from regard.evaluation.evaluate import rows_as_text
 from regard.evaluation.report import render_page
 from regard.evaluation.tasks import Prediction
 from regard.files import write_file
-from regard.metrics import Interval, accuracy, confusion, macro_f1, wilson
+from regard.metrics import Interval, accuracy, confusion, macro_f1, numbered, wilson
 from regard.runs.run import Run
 from regard.tasks.examples import Example
+from regard.uncertainty.metrics import calibration_error
 
 BINS = 10
 """Bins of confidence in the calibration."""
@@ -97,19 +98,21 @@ def classification_report(
     predicted = [prediction.text for prediction in predictions]
     names, counts = confusion(predicted, true)
     order = np.argsort(-counts.sum(1), kind="stable")[:SHOWN_LABELS]
-    bins = calibration(predictions, true)
+    correct = [p == t for p, t in zip(predicted, true, strict=True)]
     known = set(getattr(run.recipe.head, "labels", ()))
     scores = label_scores(predicted, true, seed=run.recipe.seed)
     return ClassificationReport(
         title=f"{run.path.name}: {len(examples)} rows",
         n=len(examples),
-        accuracy=accuracy([p == t for p, t in zip(predicted, true, strict=True)]),
+        accuracy=accuracy(correct),
         macro_f1=macro_f1(predicted, true, seed=run.recipe.seed),
         labels=[scores[i] for i in order],
         n_labels=len(names),
         confusion=counts[np.ix_(order, order)],
-        bins=bins,
-        calibration_error=calibration_error(bins),
+        bins=calibration(predictions, true),
+        calibration_error=calibration_error(
+            [p.probability for p in predictions], correct, bins=BINS
+        ),
         mistakes=most_confident_mistakes(examples, predictions)[:SHOWN_MISTAKES],
         unseen=[name for name in names if name not in known],
         configuration=to_toml(run.recipe),
@@ -126,12 +129,9 @@ def label_scores(
     Raises:
         ValueError: there isn't one prediction for each row.
     """
-    names, counts = confusion(predicted, true)
+    names, pairs = numbered(predicted, true)
+    _, counts = confusion(predicted, true)
     right, said, there = counts.diagonal(), counts.sum(0), counts.sum(1)
-    place = {name: i for i, name in enumerate(names)}
-    pairs = np.array(
-        [(place[p], place[t]) for p, t in zip(predicted, true, strict=True)], dtype=int
-    ).reshape(-1, 2)
     drawn = _f1_draws(pairs, len(names), seed)
     low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
     f1 = 2 * right / (said + there)
@@ -175,12 +175,6 @@ def calibration(predictions: Sequence[Prediction], true: Sequence[str]) -> list[
         for number, inside in enumerate(bins)
         if inside
     ]
-
-
-def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the mean of |accuracy - confidence| over predictions, by their bins."""
-    off = sum(one.n * abs(one.accuracy.value - one.confidence) for one in bins)
-    return off / sum(one.n for one in bins)
 
 
 def most_confident_mistakes(

@@ -7,7 +7,7 @@ from ast import get_docstring, parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, TypeAlias
 
 import torch
@@ -108,11 +108,13 @@ class Exercise:
         wrong = []
         for mistake in self.mistakes:
             wrong.append([self.run(program, inputs) for program in mistake.programs])
-            if any(_near(result, right) for result in wrong[-1]):
+            if any(_alike(result, right, SEPARATE) for result in wrong[-1]):
                 return False
         pairs = list(combinations(wrong, 2))[index % INSTANCES :: INSTANCES]
         return not any(
-            _near(first, second) for group, other in pairs for first in group for second in other
+            _alike(first, second, SEPARATE)
+            for group, other in pairs
+            for first, second in product(group, other)
         )
 
     def expected(self, inputs: Inputs) -> Result:
@@ -146,13 +148,11 @@ class Exercise:
 
     def same(self, first: Result, second: Result) -> bool:
         """Return whether two results are equal within the tolerance."""
-        apart = difference(first.value, second.value, self.tolerance)
-        return not apart and first.exceeds == second.exceeds
+        return _alike(first, second, self.tolerance)
 
 
-def _near(first: Result, second: Result) -> bool:
-    """Return whether results are too similar to tell a mistake by them."""
-    apart = difference(first.value, second.value, SEPARATE)
+def _alike(first: Result, second: Result, tolerance: float | None) -> bool:
+    apart = difference(first.value, second.value, tolerance)
     return not apart and first.exceeds == second.exceeds
 
 

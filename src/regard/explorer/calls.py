@@ -18,8 +18,17 @@ from torch import Tensor, nn
 from regard.attention import AnyBias, Attention, Mask, State
 from regard.attention.backends import repeat_kv
 from regard.attention.gates import NO_GATES, Gates
-from regard.attention.state import RowState, last_real
-from regard.attention.types import Keys, Outputs, PositionedBias, Queries, Values, Weights
+from regard.attention.state import RowState, last_by_head
+from regard.attention.types import (
+    KeyPositions,
+    Keys,
+    Outputs,
+    PositionedBias,
+    Queries,
+    QueryPositions,
+    Values,
+    Weights,
+)
 from regard.errors import UnsupportedError, UserError
 from regard.explorer.states import StateHandler, step_through
 
@@ -34,17 +43,36 @@ def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionCall:
-    """A call of a mechanism that isn't computed yet."""
+class AttentionInputs:
+    """The inputs of a call of a mechanism."""
 
     layer: str
     mechanism: Attention
     query: Queries
+    """As the mechanism receives them: with rotary positions, after the rotation."""
     key: Keys
     value: Values
     mask: Mask | None
     bias: AnyBias | None
     gates: Gates
+
+    @property
+    def positions(self) -> tuple[QueryPositions, KeyPositions]:
+        """Positions of the queries and of the keys."""
+        keys, device = self.key.shape[2], self.key.device
+        queries = (self.mask or Mask()).query_positions(self.query.shape[2], keys, device)
+        return queries, torch.arange(keys, device=device)
+
+    @property
+    def added(self) -> PositionedBias | None:
+        """The bias at these positions."""
+        return None if self.bias is None else PositionedBias(self.bias, *self.positions)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall(AttentionInputs):
+    """A call of a mechanism that isn't computed yet."""
+
     kernel: Callable[["AttentionCall"], Outputs]
     """The computation of a call: by the next handler, or by the model's own kernel."""
     given_weights: Weights | None = None
@@ -83,13 +111,13 @@ class AttentionCall:
     def output_from(self, weights: Weights) -> Outputs:
         """Return the output that these weights give, in the type of the values."""
         value = self.mechanism.gated_values(self.value, self.gates)
-        out = weights @ repeat_kv(value, weights.shape[1]).to(weights.dtype)
-        if self.bias is not None:
-            queries, keys = self.query.shape[2], self.key.shape[2]
-            at = (self.mask or Mask()).query_positions(queries, keys, self.key.device)
-            places = torch.arange(keys, device=self.key.device)
-            out = out + PositionedBias(self.bias, at, places).gather(weights)
-        return out.to(self.value.dtype)
+        return weighted_values(weights, value, self.added).to(self.value.dtype)
+
+
+def weighted_values(weights: Weights, value: Values, added: PositionedBias | None) -> Outputs:
+    """Return Σ_j A_ij (v_j + a^V_ij), with a^V only where the bias adds vectors to the values."""
+    out = weights @ repeat_kv(value, weights.shape[1]).to(weights.dtype)
+    return out if added is None else out + added.gather(weights)
 
 
 CallHandler: TypeAlias = Callable[[AttentionCall], Tensor]
@@ -122,7 +150,7 @@ def _intercepted(name: str, module: Attention, handler: CallHandler) -> Iterator
         finally:
             owner.handlers.remove((name, handler))
         return
-    with _methods(module, _Handled(name, module, handler).methods):
+    with replaced(module, **_Handled(name, module, handler).methods):
         yield
 
 
@@ -154,7 +182,7 @@ class _Handled:
         for name, handler in reversed(self.handlers):
             compute = partial(_handled, name, handler, compute)
         call = AttentionCall(self.name, self.module, *inputs, mask, bias, gates, compute)
-        with _methods(self.module, {}):  # a forward may use a memory itself
+        with replaced(self.module, *METHODS):  # a forward may use a memory itself
             return call.compute()
 
     def _kernel(self, call: AttentionCall) -> Tensor:
@@ -219,8 +247,7 @@ class _Handled:
 
     def extend_last(self, *args: Any, **given: Any) -> tuple[Tensor, State]:
         out, state = self.extend(*args, **given)
-        last = last_real(out.transpose(1, 2), given.get("attention_mask"))
-        return last.transpose(1, 2), state
+        return last_by_head(out, given.get("attention_mask")), state
 
 
 def _handled(
@@ -316,22 +343,10 @@ METHODS = ("forward", "encode_memory", "attend_memory", "init_state", "extend", 
 
 
 @contextmanager
-def _methods(module: nn.Module, methods: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Override methods of a mechanism with exactly these in the with block."""
-    before = {name: vars(module).pop(name) for name in METHODS if name in vars(module)}
-    vars(module).update(methods)
-    try:
-        yield
-    finally:
-        for name in methods:
-            del vars(module)[name]
-        vars(module).update(before)
-
-
-@contextmanager
-def replaced(module: nn.Module, **methods: Callable[..., Any]) -> Iterator[None]:
-    """Override methods of a module in the with block."""
-    before = {name: vars(module)[name] for name in methods if name in vars(module)}
+def replaced(module: nn.Module, *restored: str, **methods: Callable[..., Any]) -> Iterator[None]:
+    """Override methods of a module in the with block; `restored` are those of its class there."""
+    names = (*restored, *methods)
+    before = {name: vars(module).pop(name) for name in names if name in vars(module)}
     vars(module).update(methods)
     try:
         yield

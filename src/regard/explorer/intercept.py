@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isclose
 from typing import TypeAlias
 
@@ -19,18 +19,15 @@ from regard.attention.gates import NO_GATES, Gates
 from regard.attention.softmax import ScoreAttention
 from regard.attention.synthesizer import Synthesizer
 from regard.attention.top_k import IndexedTopK
-from regard.attention.types import (
-    KeyPositions,
-    Keys,
-    Outputs,
-    PositionedBias,
-    Queries,
-    QueryPositions,
-    Values,
-    Weights,
-)
+from regard.attention.types import Keys, Outputs, Queries, Values, Weights
 from regard.errors import RegardError
-from regard.explorer.calls import AttentionCall, intercept_calls, mechanisms
+from regard.explorer.calls import (
+    AttentionCall,
+    AttentionInputs,
+    intercept_calls,
+    mechanisms,
+    weighted_values,
+)
 
 
 class MismatchError(RegardError):
@@ -38,34 +35,12 @@ class MismatchError(RegardError):
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionRecord:
-    """One call of an attention mechanism."""
+class AttentionRecord(AttentionInputs):
+    """One call of an attention mechanism, with its values gated already."""
 
-    layer: str
-    mechanism: Attention
-    query: Queries
-    """As the mechanism received them: with rotary positions, after the rotation."""
-    key: Keys
-    value: Values
-    out: Float[Tensor, "batch heads queries e"]
+    out: Outputs
     """The output of the kernel."""
-    mask: Mask | None
-    bias: AnyBias | None
     weights: Weights
-    gates: Gates = field(default_factory=dict)
-    """Those per channel of the values are part of `value` already."""
-
-    @property
-    def positions(self) -> tuple[QueryPositions, KeyPositions]:
-        """Positions of the queries and of the keys."""
-        keys, device = self.key.shape[2], self.key.device
-        queries = (self.mask or Mask()).query_positions(self.query.shape[2], keys, device)
-        return queries, torch.arange(keys, device=device)
-
-    @property
-    def added(self) -> PositionedBias | None:
-        """The bias at these positions."""
-        return None if self.bias is None else PositionedBias(self.bias, *self.positions)
 
     @property
     def learned_scores(self) -> Weights | None:
@@ -81,9 +56,8 @@ class AttentionRecord:
         return [head // (heads // self.key.shape[1]) for head in range(heads)]
 
     def output_from(self, weights: Weights) -> Outputs:
-        """Σ_j A_ij (v_j + a^V_ij), with a^V only where the bias adds vectors to the values."""
-        out = weights @ repeat_kv(self.value, weights.shape[1]).to(weights.dtype)
-        return out if self.added is None else out + self.added.gather(weights)
+        """Return the output that these weights give."""
+        return weighted_values(weights, self.value, self.added)
 
     @property
     def score_attention(self) -> ScoreAttention | None:
@@ -115,7 +89,7 @@ def make_record(
     value = mechanism.gated_values(value, gates)
     query, key = _padded(query, value), _padded(key, value)
     query, key = repeat_kv(query, weights.shape[1]), repeat_kv(key, value.shape[1])
-    record = AttentionRecord(layer, mechanism, query, key, value, out, mask, bias, weights, gates)
+    record = AttentionRecord(layer, mechanism, query, key, value, mask, bias, gates, out, weights)
     with torch.no_grad():
         _check(record)
     return record

@@ -131,8 +131,8 @@ class RunAdapter:
             UserError: the model has no attention.
         """
         affixes = self.run.text_affixes
-        source, target = affixes.around(ids), self._target([]) if self._has_target else []
-        return self.maps_of_rows(source, target)[0], len(affixes.prefix)
+        target = self.run.template.open_target() if self._has_target else []
+        return self.maps_of_rows(affixes.around(ids), target)[0], len(affixes.prefix)
 
     def maps_of_rows(
         self, source: Sequence[int], target: Sequence[int]
@@ -217,26 +217,22 @@ class RunAdapter:
         """A source, and its target: given or generated."""
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
+        template = self.run.template
         source, _ = self.run.encode(text)
         require_fit(len(source), self.run.recipe.max_source_tokens, "the text")
         if second is None:
             (found,) = generate_ids(
                 model.condition(*self._inputs(source)),
-                [self._target([])],
+                [template.open_target()],
                 max_new_tokens=min(MAX_GENERATED, context_length - 1),
                 stop_ids=self.run.tokenizer.special.stop_ids,
                 device=self.run.device,
             )
-            target = self._target(found.ids)
+            target = template.open_target(found.ids)
         else:
-            target = self._target(self.run.tokenizer.encode(second))
+            target = template.open_target(self.run.tokenizer.encode(second))
             require_fit(len(target), context_length, "the second text")
         return self._inputs(source, target), source, target, None
-
-    def _target(self, ids: Sequence[int]) -> list[int]:
-        """The ids of a target that may continue."""
-        start = self.run.tokenizer.special.require("decoder_start_id")
-        return [start, *self.run.template.target.prefix, *ids]
 
     def _inputs(self, source: Sequence[int], target: Sequence[int] = ()) -> list[Tensor]:
         """One row and its length, and the row of a target."""

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from regard.config import Config, Count
 
@@ -59,3 +60,10 @@ HeadConfig: TypeAlias = (
     | EmbeddingHeadConfig
     | ReconstructionHeadConfig
 )
+
+
+def with_labels(head: HeadConfig, labels: tuple[str, ...]) -> HeadConfig:
+    """Return a head with other labels, if it is one that has some."""
+    if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
+        return replace(head, labels=labels)
+    return head

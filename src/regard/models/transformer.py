@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attention, Bias, KernelAttention, Mask, RelativeVectors, State
 from regard.attention.kernel import normalizers_checked_together
+from regard.attention.mask import document_starts
 from regard.attention.state import RowState
 from regard.dropout import Dropout
 from regard.models.attention_layers import SharedValues, ValueEmbeddings
@@ -22,6 +23,7 @@ from regard.models.config import EncoderConfig, TransformerConfig
 from regard.models.layers import Layer, length_mask, make_norm
 from regard.models.ngrams import NgramEmbedding
 from regard.models.places import DECODER, ENCODER, require_layers
+from regard.models.recurrent import require_fit
 from regard.models.tensors import Hidden, Lengths, Rope, TokenIds, TokenMask
 from regard.positions import (
     Alibi,
@@ -200,7 +202,7 @@ class Decoder(Transformer):
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if document_ids is not None:
             mask = mask & Mask.documents(document_ids)
-            positions = positions - _starts(document_ids)
+            positions = positions - document_starts(document_ids)
         if lengths is not None and self.has_auxiliary_losses and self.training:
             mask = mask & Mask.lengths(lengths)
         x, ropes = self._embed(input_ids, positions, self._embed_ngrams(input_ids, document_ids))
@@ -222,10 +224,7 @@ class Decoder(Transformer):
         self, batch: int, capacity: int, memories: Memories | None = None
     ) -> DecoderStates:
         """The states before the first of at most `capacity` tokens."""
-        if capacity > self.context_length:
-            raise ValueError(
-                f"{capacity} tokens don't fit the model's context length of {self.context_length}"
-            )
+        require_fit(capacity, self.context_length)
         layers = [layer.init_state(batch, capacity) for layer in self._layers()]
         last_ids = None if self.ngrams is None else self.ngrams.first_ids(batch)
         return DecoderStates(layers, memories, last_ids)
@@ -240,10 +239,8 @@ class Decoder(Transformer):
         Raises:
             IndexError: a real token is beyond the context length.
         """
-        x, layers = self._extend(
-            [layer.extend for layer in self._layers()], input_ids, states, attention_mask
-        )
-        return x, layers
+        steps = [layer.extend for layer in self._layers()]
+        return self._extend(steps, input_ids, states, attention_mask)
 
     def extend_last(
         self, input_ids: TokenIds, states: DecoderStates, attention_mask: TokenMask | None = None
@@ -333,13 +330,6 @@ class Encoder(Transformer):
             torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         )
         return vectors
-
-
-def _starts(document_ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """Return the place of the first token of each token's document."""
-    places = torch.arange(document_ids.shape[1], device=document_ids.device)
-    begins = document_ids.diff(dim=1, prepend=document_ids[:, :1]) != 0
-    return torch.where(begins, places, 0).cummax(1).values
 
 
 def _concatenated(x: Hidden, vectors: Float[Tensor, "#b n p"]) -> Tensor:

@@ -8,7 +8,6 @@ in a file of the user's: it is written there when the user trains with the file,
 import os
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import msgspec
 
 from regard.config import Config, code_paths, map_kinds, parse_toml
 from regard.errors import UserError
-from regard.files import read_text, write_file
+from regard.files import read_text, sha256_of, write_file
 
 FOLDER = "code"
 LONGEST_PATH = 4096
@@ -39,7 +38,7 @@ def code_files(config: Config) -> dict[str, Path]:
 
 def code_hashes(config: Config) -> dict[str, str]:
     """Return the sha256 of each file of code that a configuration names."""
-    return {name: _hash(path) for name, path in code_files(config).items()}
+    return {name: sha256_of(path) for name, path in code_files(config).items()}
 
 
 def copy_code(config: Config, run: Path) -> None:
@@ -65,9 +64,9 @@ def check_code(values: Any, hashes: dict[str, str]) -> None:
     for path in code_paths(values):
         if not path.is_file():
             raise UserError(f"{path}: is missing; restore it from a copy of the run")
-        if _hash(path) != hashes.get(path.name):
+        if sha256_of(path) != hashes.get(path.name):
             raise UserError(f"{path}: was changed after training; restore it from a copy")
-        if _hash(path) not in _trusted():
+        if sha256_of(path) not in _trusted():
             raise UserError(
                 f"{path}: is code from elsewhere that would run on this machine; read it, then "
                 "add --trust-code (in Python: trust_code=True)"
@@ -83,7 +82,7 @@ def require_trusted(values: Any, *, where: str, named: Any = ()) -> None:
         UserError: names the file.
     """
     for path in sorted(_named_files(values) - _named_files(named)):
-        if path.is_file() and _hash(path) not in _trusted():
+        if path.is_file() and sha256_of(path) not in _trusted():
             raise UserError(
                 f"{where}: names {path}, code that would run on this machine; read it, then add "
                 "--trust-code, or name it in a setting too"
@@ -130,10 +129,6 @@ def trust_code(run: Path) -> None:
         _trust(path)
 
 
-def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
-
-
 def _list() -> Path:
     """The user's list of trusted files, a sha256 a line."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -146,7 +141,7 @@ def _trusted() -> set[str]:
 
 
 def _trust(path: Path) -> None:
-    if (digest := _hash(path)) not in _trusted():
+    if (digest := sha256_of(path)) not in _trusted():
         _list().parent.mkdir(parents=True, exist_ok=True)
         with _list().open("a", encoding="utf-8") as file:
             file.write(f"{digest}  {path.name}\n")

@@ -13,7 +13,6 @@ checkpoints/N/     the state after N steps, for resuming
 report.html        results of an evaluation
 """
 
-import hashlib
 import json
 import os
 import re
@@ -33,7 +32,7 @@ from regard.config import code_paths, file_name, map_kinds
 from regard.data.batch import RowFormat
 from regard.environment import ExecutionEnvironment, Precision
 from regard.errors import NonFiniteError, UserError
-from regard.files import pack_tensors, read_table, read_tensors, write_file
+from regard.files import fingerprint_of, pack_tensors, read_table, read_tensors, write_file
 from regard.models.builders import LanguageModel, Model, make_model
 from regard.models.ngrams import NgramEmbedding
 from regard.models.tensors import merged_tensors, saved_tensors
@@ -302,7 +301,7 @@ def describe_origin(
         "regard": regard.__version__,
         "stage": stage,
         "inputs": [str(Path(name).resolve()) for name in files if Path(name).is_file()],
-        "fingerprint": hashlib.sha256(data).hexdigest()[:16],
+        "fingerprint": fingerprint_of(data),
         "documents": len(corpus),
         "questions": len(questions),
     }

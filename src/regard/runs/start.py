@@ -1,6 +1,5 @@
 """Runs that begin with the weights of another: the start of a training, or a conversion."""
 
-import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +14,9 @@ from regard.attention import Attention
 from regard.attention.gating import Gating
 from regard.config import Config, override
 from regard.errors import UserError
+from regard.files import fingerprint_of
 from regard.models.config import EncoderDecoderConfig, ModelConfig, TransformerConfig
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    HeadConfig,
-    TokenClassificationHeadConfig,
-)
+from regard.models.head_config import with_labels
 from regard.models.tensors import saved_tensors
 from regard.runs.recipe import Recipe, TrainingConfig
 from regard.runs.recipes import find_recipe
@@ -47,7 +43,7 @@ def parent_origin(start: Run, path: Path) -> dict[str, Any]:
     """Return what the origin of a run in a folder says of the run that it starts from."""
     return {
         "parent": str(start.path),
-        "parent_weights": hashlib.sha256(pack_weights(start)).hexdigest()[:16],
+        "parent_weights": fingerprint_of(pack_weights(start)),
         "run_folder": str(path.absolute()),
         "ancestors": [_ancestor(start), *ancestors(start.path, start.origin)],
     }
@@ -88,7 +84,7 @@ def with_start(usual: Recipe, start: Run) -> Recipe:
         model=theirs.model,
         tokenizer=theirs.tokenizer,
         template=theirs.template,
-        head=_without_labels(theirs.head) if same_head else usual.head,
+        head=with_labels(theirs.head, ()) if same_head else usual.head,
         training=_finetuning(theirs),
         finetuning=theirs.finetuning,
     )
@@ -283,12 +279,6 @@ def _same_head(start: Run, run: Run) -> bool:
         [tensor.shape for tensor in made.model.head.state_dict().values()] for made in (start, run)
     ]
     return shapes[0] == shapes[1]
-
-
-def _without_labels(head: HeadConfig) -> HeadConfig:
-    if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
-        return msgspec.structs.replace(head, labels=())
-    return head
 
 
 def _parts(recipe: Recipe) -> dict[str, Any]:

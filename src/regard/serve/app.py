@@ -58,31 +58,25 @@ class Endpoints:
     async def look(self, request: Request) -> Response:
         """Return attention maps."""
         body = await parse_request(request, LookRequest)
-        with self._worker.slot():
-            return await self._worker.run(lambda: _json(self._look(body)))
+        return await self._reply(lambda: self._look(body))
 
     async def heads(self, request: Request) -> Response:
         """Return the heads of each layer, with the edit that sets each to zero."""
         body = await parse_request(request, HeadsRequest)
         key = ModelKey(body.model, editable=True)
-        with self._worker.slot():
-            return await self._worker.run(
-                lambda: _json(self._cache.use(key, handlers.head_switches))
-            )
+        return await self._reply(lambda: self._cache.use(key, handlers.head_switches))
 
     async def detail(self, request: Request) -> Response:
         """Return exact values of one head."""
         body = await parse_request(request, DetailRequest)
-        with self._worker.slot():
-            return await self._worker.run(
-                lambda: _json(self._use(body, lambda model: handlers.detail_data(model, body)))
-            )
+        return await self._reply(
+            lambda: self._use(body, lambda model: handlers.detail_data(model, body))
+        )
 
     async def ask(self, request: Request) -> Response:
         """Return the reply to a question."""
         body = await parse_request(request, AskRequest)
-        with self._worker.slot():
-            return await self._worker.run(lambda: _json(self._ask(body)))
+        return await self._reply(lambda: self._ask(body))
 
     async def generate(self, request: Request) -> Response:
         """Stream generated tokens as lines of JSON; the first one decides the status."""
@@ -97,6 +91,11 @@ class Endpoints:
             lines, first = await self._worker.run(begin)
         stream = self._stream(body.model, lines, first)
         return StreamingResponse(stream, media_type="application/x-ndjson")
+
+    async def _reply(self, job: Callable[[], Any]) -> Response:
+        """Return the result of a job as JSON, once its turn has come."""
+        with self._worker.slot():
+            return await self._worker.run(lambda: _json(job()))
 
     def _look(self, body: LookRequest) -> dict[str, Any]:
         sides = [self._use(body, lambda model: handlers.capture_view(model, body))]

@@ -1,6 +1,5 @@
 """Trained models of studies, cached on disk."""
 
-import hashlib
 import shutil
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ from filelock import FileLock
 
 from regard.config import to_toml
 from regard.environment import ExecutionEnvironment
-from regard.files import cache_folder
+from regard.files import cache_folder, fingerprint_of
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run, load_weights
 from regard.training.checkpoint import KEPT, checkpoint_weights
@@ -72,5 +71,5 @@ def _key(plan: Plan) -> str:
     """Return a name that depends on recipe, data and version."""
     run = plan.run
     made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, run.origin]
-    digest = hashlib.sha256(msgspec.json.encode(made_by)).hexdigest()[:16]
+    digest = fingerprint_of(msgspec.json.encode(made_by))
     return f"{run.origin.get('stage', 'run')}-{digest}"

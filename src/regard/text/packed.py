@@ -10,7 +10,6 @@ packed.json   what was packed and how, sizes and checksums of these files; writt
 them, which import torch.
 """
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from regard.errors import UserError
-from regard.files import changed_file, decode_json
+from regard.files import changed_file, decode_json, fingerprint_of
 from regard.text.config import TokenizerConfig
 from regard.text.corpus import Piece, detect_documents, read_pieces
 from regard.text.files import COMPRESSED, PACKED, TextFile, find_files, inspect_all, inspect_file
@@ -72,7 +71,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         """A hash of the contents and of how they are read; names of files don't matter."""
         files = [msgspec.structs.replace(file, path="", modified=0) for file in self.files]
         content = msgspec.json.encode(msgspec.structs.replace(self, files=tuple(files)))
-        return hashlib.sha256(content).hexdigest()[:16]
+        return fingerprint_of(content)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the documents of the text, long ones in pieces."""

@@ -82,6 +82,11 @@ class Template:
         """Return the row that the answer to a prompt continues."""
         return [*prompt, *self.completion.prefix]
 
+    def open_target(self, ids: Sequence[int] = ()) -> list[int]:
+        """Return the row that a target continues, with its first ids if they are known."""
+        start = self.tokenizer.special.require("decoder_start_id")
+        return [start, *self.target.prefix, *ids]
+
     def encode_turns(self, fields: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return prompts and completions in turn around questions and answers in turn."""
         affixes = (self.prompt, self.completion)

@@ -1,6 +1,5 @@
 """Text ↔ token ids, by the tokenizers package of Hugging Face."""
 
-import hashlib
 import json
 import re
 from bisect import bisect_left
@@ -17,7 +16,7 @@ from msgspec.structs import force_setattr
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import UserError
-from regard.files import read_text, write_file
+from regard.files import fingerprint_of, read_text, write_file
 from regard.text.config import (
     ByteFallback,
     BytePairsConfig,
@@ -265,7 +264,7 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """A hash that is equal only where all ids mean the same."""
         made_of = self.native.to_str().encode() + msgspec.json.encode(self.special)
-        return hashlib.sha256(made_of).hexdigest()[:16]
+        return fingerprint_of(made_of)
 
     def _encode(self, text: str) -> tokenizers.Encoding:
         try:

@@ -117,7 +117,7 @@ def train(
         parts.checkpoints,
         _compiler_errors_explained(options),
     ):
-        while progress.step < sampler.steps and not _stops_early(progress, config):
+        while progress.step < sampler.steps and not stops_early(progress, config):
             done = parts.take_step(progress, interrupt.wanted)
             progress, record = done.added_to(progress), done.record()
             is_last = progress.step == sampler.steps
@@ -294,7 +294,8 @@ def _resume(
     publish_best(checkpoint.path, run.path)  # the kill may have come between the two
 
 
-def _stops_early(progress: Progress, config: TrainingConfig) -> bool:
+def stops_early(progress: Progress, config: TrainingConfig) -> bool:
+    """Return whether a training ends before its last step: validations don't improve."""
     return 0 < config.patience <= progress.checks_since_best
 
 

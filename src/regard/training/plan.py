@@ -33,7 +33,7 @@ from regard.training.checkpoint import (
     newest_checkpoint,
     require_checkpoint,
 )
-from regard.training.loop import ExecutionOptions, check_options, train
+from regard.training.loop import ExecutionOptions, check_options, stops_early, train
 from regard.training.processes import is_restart, join_processes
 from regard.training.sources.base import Datasets, Source
 from regard.training.sources.text import stored_text, window_datasets
@@ -290,9 +290,9 @@ def with_steps(recipe: Recipe, steps: int) -> Recipe:
 
 
 def _require_finished(start: Run, checkpoint: Checkpoint) -> None:
-    progress, patience = checkpoint.progress, start.recipe.training.patience
+    progress = checkpoint.progress
     steps = start.origin.get("steps", 0)
-    if progress.step < steps and not 0 < patience <= progress.checks_since_best:
+    if progress.step < steps and not stops_early(progress, start.recipe.training):
         raise UserError(
             f"{start.path}: is unfinished, at step {progress.step} of {steps}; repeat its "
             "training command with --resume first"

@@ -6,7 +6,7 @@ gradients of processes are summed, not averaged.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -144,15 +144,9 @@ class DataParallel(Replica):
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         for number, part in enumerate(parts, 1):
-            with self._gradients(summed=number == len(parts)):
+            # The last part sums the gradients of all processes in its backward pass.
+            with nullcontext() if number == len(parts) else self._parallel.no_sync():
                 yield part
-
-    @contextmanager
-    def _gradients(self, *, summed: bool) -> Iterator[None]:
-        """Sum the gradients of all processes in the backward pass, if `summed`."""
-        context: AbstractContextManager[None] = nullcontext()
-        with context if summed else self._parallel.no_sync():
-            yield
 
 
 def _sum(

@@ -51,17 +51,13 @@ def fit_combination(
     Raises:
         ValueError: a signal is not finite, or there is not one row of signals for each answer.
     """
-    from regard.logistic import fit_logistic
+    from regard.logistic import fit_labels
 
     _require_rows(signals, correct)
     center, deviation = signals.mean(0), signals.std(0)
     scale = np.where(deviation > 0, deviation, 1.0)
     design = np.column_stack([(signals - center) / scale, np.ones(len(signals))])
-    penalized = np.append(np.ones(signals.shape[1]), 0.0)
-    # One answer more of each kind keeps the bias finite where all are right, or all wrong.
-    target = (correct * len(correct) + 1) / (len(correct) + 2)
-
-    found = fit_logistic(design, target, penalized)
+    found = fit_labels(design, correct)
     return Combination(
         center=tuple(center.tolist()),
         scale=tuple(scale.tolist()),

@@ -1,6 +1,5 @@
 """The calibration of a run: its confidence and its threshold, stored in the run's folder."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ from regard.corpus.evidence import AnswerNames
 from regard.corpus.index import CorpusIndex
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
-from regard.files import decode_json, write_file
+from regard.files import decode_json, fingerprint_of, write_file
 from regard.metrics import exact_match
 from regard.runs.run import Run
 from regard.runs.training_text import KnownAnswers, trained_questions
@@ -169,7 +168,7 @@ def weights_hash(run: Path) -> str:
     """Return the hash of a run's weights on disk."""
     path = run / "model.safetensors"
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        return fingerprint_of(path.read_bytes())
     except OSError as error:
         raise UserError(
             f"{path}: can't be read: {error.strerror}; give the folder of a run"

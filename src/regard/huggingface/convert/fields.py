@@ -5,8 +5,10 @@ Options are flat: `d_model`, `positions.base`, `encoder.n_layers`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+from regard.config import flatten
 from regard.errors import UserError
 
 Values: TypeAlias = Mapping[str, Any]
@@ -248,15 +250,8 @@ ACTIVATIONS = {
 """Names of activations there and here; the first of several is written."""
 
 
-def flat(config: Values, prefix: str = "") -> dict[str, Any]:
-    """Return nested options by dotted names; a scaling stays one value."""
-    options: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping) and name != "scaling":
-            options |= flat(value, f"{prefix}{name}.")
-        else:
-            options[prefix + name] = value
-    return options
+flat = partial(flatten, whole=("scaling",))
+"""Returns nested options by dotted names; a scaling stays one value."""
 
 
 def nested(options: Values) -> dict[str, Any]:

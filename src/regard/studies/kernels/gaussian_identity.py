@@ -8,7 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import chart, figure, series
+from regard.studies.figure import Chart, chart, figure, series
 from regard.studies.finding import at_least, equal
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, normal
@@ -64,7 +64,11 @@ def gaussian_identity(
     error, bound = largest(gauss_of_equal - exact_of_equal), rounding(query, equal_length, variance)
     yield equal(f"{name}, K alone, keys of equal length", error, 0, 2 * bound)
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
-    query, key = query[:DRAWN], key[:DRAWN]
+    yield figure(*_charts(query[:DRAWN], key[:DRAWN], variance))
+
+
+def _charts(query: Queries, key: Keys, variance: float) -> tuple[Chart, Chart]:
+    """Return the exponents of the Gaussian kernel against scores, alone and with both factors."""
     scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
     gauss, of_query, of_key = parts(query, key, variance)
     alone = series(scores, gauss.flatten(), style="dots", color=1)
@@ -75,7 +79,7 @@ def gaussian_identity(
         r"$-\lVert q - k \rVert^2 / 2\sigma^2$",
         r"$(\lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2) / 2\sigma^2$",
     )
-    yield figure(
+    return (
         chart(alone, title="the Gaussian kernel alone", x=r"$q \cdot k / \sqrt{d}$", y=left),
         chart(whole, diagonal, title="with both factors", x=r"$q \cdot k / \sqrt{d}$", y=right),
     )

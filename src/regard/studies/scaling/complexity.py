@@ -1,7 +1,7 @@
 """Cost of a layer of attention."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -83,32 +83,35 @@ def complexity(
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
     soft, linear = zip(*(measured_times(n, h) for n in lengths), strict=True)
-    counts = [sum(part.predicted for part in layer(n, h)) for n in lengths]
-    past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield from map(counted, parts)
+    yield from _balance(h)
+    yield from _growth(lengths, h, soft)
+    doubled = times_if_doubled(lengths[2], h)
+    for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
+        low, high = 2 ** (power - 0.75), 2 ** (power + 0.75)
+        name = f"time at doubled length / time: {name}"
+        yield Measurement(name=name, measured=ratio, low=low, high=high)
+    times = _milliseconds(lengths, {"softmax": soft, "linear kernel": linear})
+    yield figure(_predicted_counts(h), times, _ratios(doubled), base=lengths[2])
+
+
+def _balance(h: int) -> Iterator[Measurement]:
+    """Yield the quotient of attention and projections at n = 1.5h, and the exponent around it."""
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
     yield equal(f"attention / projections at n = {around[1]}", equally[1] / equally[0], 1)
     halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
     name = f"exponent of the count from n = {around[0]} to {around[2]}"
     yield equal(name, halfway, 1.5, within=1e-12)
+
+
+def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Iterator[Measurement]:
+    """Yield the exponents of the count and of the times that were taken, at large lengths."""
+    counts = [sum(predicted_counts(n, h)) for n in lengths]
+    past = f"from n = {lengths[0]} to {lengths[-1]}"
     yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    name, slope = f"exponent of the time {past}", exponent(lengths, soft)
-    yield Measurement(name=name, measured=slope, low=1.2, high=3.2)
-    doubled = times_if_doubled(lengths[2], h)
-    for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
-        low, high = 2 ** (power - 0.75), 2 ** (power + 0.75)
-        name = f"time at doubled length / time: {name}"
-        yield Measurement(name=name, measured=ratio, low=low, high=high)
-    times = {"softmax": soft, "linear kernel": linear}
-    bars = {
-        name.replace("-attention", "").replace(", ", "\n"): ratio
-        for name, ratio in zip(DOUBLED, doubled, strict=True)
-    }
-    title = "time if a length is doubled"
-    ratios = bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
-    panels = (_predicted_counts(h), _milliseconds(lengths, times), ratios)
-    yield figure(*panels, base=lengths[2])
+    slope = exponent(lengths, taken)
+    yield Measurement(name=f"exponent of the time {past}", measured=slope, low=1.2, high=3.2)
 
 
 def _predicted_counts(h: int) -> Chart:
@@ -133,6 +136,15 @@ def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) 
     }
     limits = (None, 20 * max(max(taken) for taken in milliseconds.values()))
     return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
+
+
+def _ratios(doubled: Sequence[float]) -> Chart:
+    bars = {
+        name.replace("-attention", "").replace(", ", "\n"): ratio
+        for name, ratio in zip(DOUBLED, doubled, strict=True)
+    }
+    title = "time if a length is doubled"
+    return bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
 
 
 def predicted_counts(n: N, h: int) -> tuple[N, N]:

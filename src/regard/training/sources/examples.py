@@ -15,7 +15,7 @@ from regard.data.supervised import (
     LabeledTokens,
     SequencePairs,
 )
-from regard.errors import UserError
+from regard.errors import UserError, some
 from regard.models.builders import (
     Classifier,
     Embedder,
@@ -29,6 +29,7 @@ from regard.models.head_config import (
     HeadConfig,
     LMHeadConfig,
     TokenClassificationHeadConfig,
+    with_labels,
 )
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS
@@ -126,7 +127,7 @@ def prepare_examples(
     check_examples(task, examples)
     texts = [document.text for document in documents] + _read_or_written(recipe, examples)
     return Prepared(
-        recipe=msgspec.structs.replace(recipe, head=_with_labels(recipe.head, examples)),
+        recipe=msgspec.structs.replace(recipe, head=_with_found_labels(recipe.head, examples)),
         tokenizer=tokenizer or train_tokenizer(recipe.tokenizer, texts),
         origin=describe_origin(kind, documents, examples),
         datasets=lambda run: _datasets(run, examples, documents),
@@ -163,8 +164,8 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
             _warn_truncated(texts.cut, len(examples), longest)
             max_tokens = run.recipe.model.context_length - len(template.target)
             answers = encode_answers(run.tokenizer, examples, max_tokens)
-            start = run.tokenizer.special.require("decoder_start_id")
-            targets = [[start, *template.target.around(answer)] for answer in answers]
+            suffix = template.target.suffix
+            targets = [[*template.open_target(answer), *suffix] for answer in answers]
             pairs = list(zip(texts.rows, targets, strict=True))
             return SequencePairs(pairs, format, max_source_tokens=longest)
         case Classifier():
@@ -240,15 +241,14 @@ def _numbers(labels: Sequence[str]) -> dict[str, int]:
 
 def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
     if label not in numbers:
-        shown = ", ".join(list(numbers)[:SHOWN_LABELS])
-        more = f" and {len(numbers) - SHOWN_LABELS} more" if len(numbers) > SHOWN_LABELS else ""
+        known = some(numbers, SHOWN_LABELS)
         raise UserError(
-            f"{where}: the label {label!r} is none of those that the model knows: {shown}{more}"
+            f"{where}: the label {label!r} is none of those that the model knows: {known}"
         )
     return numbers[label]
 
 
-def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
+def _with_found_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
     """The head with the labels of the examples, where it has none yet."""
     match head:
         case ClassificationHeadConfig(labels=()):
@@ -257,7 +257,7 @@ def _with_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
             labels = {tag for example in examples for tag in tags_of(example)}
         case _:
             return head
-    return msgspec.structs.replace(head, labels=tuple(sorted(labels)))
+    return with_labels(head, tuple(sorted(labels)))
 
 
 def task_kind(task: TaskConfig) -> str:

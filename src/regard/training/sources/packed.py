@@ -1,6 +1,5 @@
 """Packed corpora, mixed by weights."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from regard.data.batch import Dataset, WeightedDataset
 from regard.data.packing import Mixture, PackedDocuments
 from regard.data.windows import VALIDATION_TOKENS
 from regard.errors import UserError
+from regard.files import fingerprint_of
 from regard.models.transformer import Decoder
 from regard.runs.recipe import Documents, Recipe
 from regard.runs.run import Run, describe_origin
@@ -28,7 +26,7 @@ from regard.training.sources.base import (
     require_no_task,
     require_objective,
 )
-from regard.training.sources.text import perplexity_record
+from regard.training.sources.text import perplexity_record, with_documents
 
 CHOSEN_BY_PACKING = (
     "tokenizer.",
@@ -74,7 +72,7 @@ class PackedSource(Source):
             join_processes().alone(partial(require_intact, corpus))
         known = packed_tokenizer(corpora, tokenizer)
         return Prepared(
-            recipe=replace(recipe, data=replace(recipe.data, documents=_documents(corpora[0]))),
+            recipe=with_documents(recipe, _documents(corpora[0])),
             tokenizer=known,
             origin=_origin(self.stage, corpora, self.weights),
             datasets=lambda run: _datasets(run, corpora, self.weights),
@@ -166,7 +164,7 @@ def _origin(
     return describe_origin(stage, (), ()) | {
         "inputs": [str(corpus.path.resolve()) for corpus in corpora],
         "packed": [corpus.header.fingerprint for corpus in corpora],
-        "fingerprint": hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
+        "fingerprint": fingerprint_of(json.dumps(made_of).encode()),
         "documents": sum(size.training.documents + size.validation.documents for size in sizes),
     }
 

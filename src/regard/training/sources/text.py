@@ -3,8 +3,8 @@
 import dataclasses
 import shutil
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from math import exp
 from pathlib import Path
@@ -79,7 +79,7 @@ class TextSource(Source):
         documents = read_documents(parts)
         text = _encode_documents(documents, recipe, tokenizer)
         return Prepared(
-            recipe=_with_documents(recipe, "files"),
+            recipe=with_documents(recipe, "files"),
             tokenizer=text.tokenizer,
             origin=describe_origin(self.stage, documents, ()),
             datasets=lambda run: window_datasets(run, text),
@@ -150,7 +150,7 @@ def _prepare_files(
         "documents": text.documents,
     }
     return Prepared(
-        recipe=_with_documents(recipe, spec.documents),
+        recipe=with_documents(recipe, spec.documents),
         tokenizer=text.tokenizer,
         origin=origin,
         datasets=lambda run: window_datasets(run, text, facts),
@@ -197,21 +197,22 @@ def _open(folder: Path) -> PackedCorpus:
     Raises:
         UserError: it is damaged.
     """
-    try:
+    with _damage_explained(folder):
         return open_packed(folder)
-    except UserError as error:
-        raise _damaged(folder, error) from None
 
 
 def _require_intact(corpus: PackedCorpus) -> None:
-    try:
+    with _damage_explained(corpus.path):
         require_intact(corpus)
+
+
+@contextmanager
+def _damage_explained(folder: Path) -> Iterator[None]:
+    """Say of a packed text that is damaged how to repair it."""
+    try:
+        yield
     except UserError as error:
-        raise _damaged(corpus.path, error) from None
-
-
-def _damaged(folder: Path, reason: UserError) -> UserError:
-    return UserError(f"{folder}: is damaged ({reason}); delete it")
+        raise UserError(f"{folder}: is damaged ({error}); delete it") from None
 
 
 def _same_text(spec: TextSpec, folder: Path) -> Header | None:
@@ -233,7 +234,8 @@ def _kinds(spec: TextSpec) -> list[str]:
     return sorted(found, key=lambda kind: kind == "records")
 
 
-def _with_documents(recipe: Recipe, documents: str) -> Recipe:
+def with_documents(recipe: Recipe, documents: str) -> Recipe:
+    """Return a recipe with the kind of documents that was found."""
     return msgspec.structs.replace(
         recipe, data=msgspec.structs.replace(recipe.data, documents=documents)
     )
