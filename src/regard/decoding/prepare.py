@@ -8,6 +8,7 @@ docs/speed.md states the gain of each.
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar, cast
 
 import torch.nn.functional as F
@@ -34,7 +35,7 @@ def prepare(model: T) -> T:
     if not isinstance(model, nn.Module) or is_hooked(model):
         return model
     kind = type_before_parametrizations(model)
-    prepared: T = object.__new__(cast("type[T]", DIRECT.get(kind, kind)))
+    prepared: T = object.__new__(cast("type[T]", direct(SmallGELU if kind is nn.GELU else kind)))
     modules = {name: prepare(module) for name, module in model._modules.items()}
     tensors = {**model._parameters, **model._buffers}
     if is_parametrized(model):
@@ -64,22 +65,12 @@ def has_hooks(model: nn.Module) -> bool:
     return any(map(is_hooked, model.modules()))
 
 
-class DirectLinear(nn.Linear):
-    """A linear layer without hooks."""
-
-    __call__ = nn.Linear.forward
-
-
-class DirectLayerNorm(nn.LayerNorm):
-    """A layer norm without hooks."""
-
-    __call__ = nn.LayerNorm.forward
-
-
-class DirectRMSNorm(nn.RMSNorm):
-    """An RMS norm without hooks."""
-
-    __call__ = nn.RMSNorm.forward
+@cache
+def direct(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a subclass whose calls are those of `forward`, without a look-up of hooks."""
+    if kind.__call__ is not nn.Module.__call__:
+        return kind
+    return type(kind.__name__, (kind,), {"__call__": kind.forward})
 
 
 class SmallGELU(nn.GELU):
@@ -91,14 +82,3 @@ class SmallGELU(nn.GELU):
         if not few or not x.is_cpu or self.approximate != "none":
             return F.gelu(x, approximate=self.approximate)
         return F.gelu(x.as_strided((half, 2), (1, half))).as_strided(x.shape, x.stride())
-
-    __call__ = forward
-
-
-DIRECT: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: DirectLinear,
-    nn.LayerNorm: DirectLayerNorm,
-    nn.RMSNorm: DirectRMSNorm,
-    nn.GELU: SmallGELU,
-}
-"""Modules whose call takes as long as a small product, with a subclass that only computes."""
