@@ -159,7 +159,7 @@ def masked(
         if plain and query.size(2) == 1 and query.size(3) == value.size(3):
             # As queries of one head, heads that share keys and values read them without copies.
             grouped = query.view(len(query), key.size(1), -1, query.size(3))
-            return sdpa(grouped, key, value, scale=scale).flatten(1, 2).unsqueeze(2)
+            return sdpa(grouped, key, value, scale=scale).reshape(query.shape)
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
     if add is not None and add.ndim == 3:
         add = add[None]

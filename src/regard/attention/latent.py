@@ -1,9 +1,9 @@
 """Multi-head latent attention: softmax, with a cache of one latent per token."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import reference
@@ -24,15 +24,6 @@ class LatentCache(KeyValueCache):
         """Allocate slots for vectors of width `shape.d`."""
         cache = KeyValueCache.empty(replace(shape, kv_heads=1, e=0))
         return LatentCache(**vars(cache))
-
-    def append(
-        self,
-        key: Float[Tensor, "batch 1 new d"],
-        value: Float[Tensor, "batch 1 new d"],
-        attention_mask: Bool[Tensor, "batch new"] | None,
-    ) -> KeyValueCache:
-        """Write new vectors, given as keys; values are not read."""
-        return super().append(key, value[..., :0], attention_mask)
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """Return the vectors twice, without the slots that no row has filled."""
@@ -57,13 +48,19 @@ class Latent(Softmax):
     supports = LatentConfig.supports
 
     def __init__(self, *, d_latent: int, d_rope: int, **options: Any) -> None:
-        """For latents and rotary keys of these widths."""
+        """For latents and rotary keys of these widths.
+
+        `scale_dim` is the width of queries and keys in whole rows, by whose root scores are divided
+        in decoding too.
+        """
         super().__init__(**options)
         self.width = d_latent + d_rope
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """Softmax of q_i·k_j/√(d + r) + b_ij over the allowed keys, of width d + r."""
-        return reference.softmax(query, key, reference.allowed(query, key, mask), bias)
+        """Softmax of q_i·k_j/√(d + r) + b_ij over the allowed keys; d + r is `scale_dim`."""
+        allowed = reference.allowed(query, key, mask)
+        scale = 1 / math.sqrt(self.scale_dim or query.shape[-1])
+        return reference.softmax(query, key, allowed, bias, scale=scale)
 
     def _init_state(self, shape: StateShape) -> State:
         return KeyValueCache.empty(shape) if shape.e else LatentCache.empty(shape)

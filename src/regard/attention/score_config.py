@@ -276,7 +276,12 @@ class LatentConfig(ScoreConfig, frozen=True, tag_field="kind", tag="latent"):
         from regard.attention.latent import Latent
 
         d_latent, d_rope = self.latent_width(shape.d_head), self.rotary_width(shape.d_head)
-        return Latent(d_latent=d_latent, d_rope=d_rope, dropout=shape.dropout)
+        return Latent(
+            d_latent=d_latent,
+            d_rope=d_rope,
+            scale_dim=d_rope + shape.d_head,
+            dropout=shape.dropout,
+        )
 
 
 class SynthesizerConfig(ScoreConfig, frozen=True, tag_field="kind", tag="synthesizer"):

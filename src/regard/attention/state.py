@@ -179,7 +179,10 @@ class KeyValueCache(RowState):
         value: Float[Tensor, "batch kv_heads new e"],
         attention_mask: Bool[Tensor, "batch new"] | None,
     ) -> "KeyValueCache":
-        """Write new tokens into the free slots, and padding into the last slot."""
+        """Write new tokens into the free slots, and padding into the last slot.
+
+        Values are not read where those of the cache have width 0.
+        """
         new = key.size(2)
         grown = self._replace(shortest=self.shortest + new, longest=self.longest + new)
         if attention_mask is not None:
@@ -192,7 +195,7 @@ class KeyValueCache(RowState):
             )
         if attention_mask is None and self.shortest == self.longest:
             self.keys.narrow(2, self.longest, new).copy_(key)
-            if value.size(3):
+            if self.values.size(3):
                 self.values.narrow(2, self.longest, new).copy_(value)
         else:
             self._scatter(key, value, attention_mask)
@@ -205,7 +208,8 @@ class KeyValueCache(RowState):
             slot = torch.where(attention_mask, slot, self.keys.shape[2] - 1)
         row = torch.arange(len(key), device=key.device)[:, None]
         self.keys[row, :, slot] = key.transpose(1, 2).to(self.keys.dtype)
-        self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
+        if self.values.shape[3]:
+            self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
     def _tightened(self) -> Self:
         """Return the state with the extremes of its lengths, instead of bounds."""

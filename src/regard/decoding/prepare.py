@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from regard.attention.base import product_dtype
+from regard.attention.norm import RMSNorm
 from regard.device import FEW_ACTIVATIONS
 from regard.models.builders import ConditionedModel
+from regard.models.layers import FeedForward
+from regard.positions.rotary import Rotary
 
 T = TypeVar("T")
 
@@ -80,10 +83,28 @@ class DirectLayerNorm(nn.LayerNorm):
     __call__ = forward
 
 
-class DirectRMSNorm(nn.RMSNorm):
+class DirectRMSNorm(RMSNorm):
     """An RMS norm without hooks."""
 
-    __call__ = nn.RMSNorm.forward
+    __call__ = RMSNorm.forward
+
+
+class DirectEmbedding(nn.Embedding):
+    """An embedding without hooks."""
+
+    __call__ = nn.Embedding.forward
+
+
+class DirectRotary(Rotary):
+    """Rotary positions without hooks."""
+
+    __call__ = Rotary.forward
+
+
+class DirectFeedForward(FeedForward):
+    """A feed-forward layer without hooks."""
+
+    __call__ = FeedForward.forward
 
 
 class SmallGELU(nn.GELU):
@@ -102,7 +123,10 @@ class SmallGELU(nn.GELU):
 DIRECT: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: DirectLinear,
     nn.LayerNorm: DirectLayerNorm,
-    nn.RMSNorm: DirectRMSNorm,
+    RMSNorm: DirectRMSNorm,
+    nn.Embedding: DirectEmbedding,
+    Rotary: DirectRotary,
+    FeedForward: DirectFeedForward,
     nn.GELU: SmallGELU,
 }
-"""Modules whose call takes as long as a small product, with a subclass that only computes."""
+"""Modules that each token calls, with a subclass that only computes."""

@@ -16,7 +16,7 @@ from regard.attention.norm import RMSNorm
 from regard.attention.score_config import LatentConfig
 from regard.models.attention_layers import Attend, SelfAttention, SharedValues
 from regard.models.config import TransformerConfig
-from regard.models.tensors import Heads, Hidden, Rope, TokenMask
+from regard.models.tensors import Heads, Hidden, Rope, TokenMask, heads_of
 from regard.positions import rotate
 
 
@@ -104,25 +104,23 @@ class LatentSelfAttention(SelfAttention):
         options: dict[str, Any] = {"attention_mask": attention_mask, "bias": bias}
         if not isinstance(state, LatentCache):  # of keys and values, as interception keeps them
             return attend(query, *self._up(latents), state, **options)
-        weight = self._up_weight()
+        of_keys, of_values = self._up_weights()
         rotated, query = query.split_with_sizes([self.d_rope, self.d_head], -1)
-        query = torch.cat([rotated, query @ weight[:, 0].to(query.dtype)], -1)
-        # Scores are divided by the root of the width that queries and keys have in whole rows.
-        query = query * ((self.d_rope + self.d_latent) / (self.d_rope + self.d_head)) ** 0.5
+        query = torch.cat([rotated, _by_head(query, of_keys)], -1)
         out, state = attend(query, latents, latents, state, **options)
-        return out[..., self.d_rope :] @ weight[:, 1].mT.to(out.dtype), state
+        latent = out.narrow(-1, self.d_rope, self.d_latent)
+        return _by_head(latent, of_values.mT), state
 
     def _queries(self, x: Tensor, rope: Rope | None) -> Float[Tensor, "b h n r+d"]:
-        b, n, _ = x.shape
-        query: Tensor = self.q_proj(x).view(b, n, self.n_heads, -1).transpose(1, 2)
+        query = heads_of(self.q_proj(x), self.d_rope + self.d_head)
         return query if rope is None else rotate(query, rope)
 
     def _latents(self, x: Tensor, rope: Rope | None) -> Float[Tensor, "b 1 n r+c"]:
         """Return each token's rotary key and latent."""
-        down: Tensor = self.kv_down_proj(x)
+        down: Tensor = self.kv_down_proj(x).unsqueeze(1)
         key, latent = down.split_with_sizes([self.d_rope, self.d_latent], -1)
-        key, latent = key[:, None], self.kv_norm(latent)[:, None]
-        return torch.cat([key if rope is None else rotate(key, rope), latent], -1)
+        key = key if rope is None else rotate(key, rope)
+        return torch.cat([key, self.kv_norm(latent)], -1)
 
     def _up(
         self, latents: Float[Tensor, "b 1 n r+c"]
@@ -134,9 +132,20 @@ class LatentSelfAttention(SelfAttention):
         key, value = both.unbind(3)
         return torch.cat([rotated.expand(-1, self.n_heads, -1, -1), key], -1), value
 
-    def _up_weight(self) -> Float[Tensor, "h 2 d c"]:
+    def _up_weights(self) -> tuple[Float[Tensor, "h d c"], Float[Tensor, "h d c"]]:
         """Return W_UK and W_UV of each head."""
-        return self.kv_up_proj.weight.view(self.n_heads, 2, self.d_head, self.d_latent)
+        by_head = self.kv_up_proj.weight.view(self.n_heads, 2, self.d_head, self.d_latent)
+        of_keys, of_values = by_head.unbind(1)
+        return of_keys, of_values
+
+
+def _by_head(
+    x: Float[Tensor, "b h n i"], weight: Float[Tensor, "h i o"]
+) -> Float[Tensor, "b h n o"]:
+    """Multiply the vectors of each head by its matrix, of which no row has a copy."""
+    b, h, n, _ = x.shape
+    products = x.transpose(0, 1).flatten(1, 2) @ weight
+    return products.view(h, b, n, -1).transpose(0, 1)
 
 
 def _query_projection(config: TransformerConfig, attention: LatentConfig) -> nn.Module:
