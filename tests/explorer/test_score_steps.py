@@ -128,15 +128,19 @@ def test_each_step_follows_from_the_last(name: str, positions: str) -> None:
         has_scores = captured.score_attention is not None
         assert has_scores == (name not in IMPLIED)
         if has_scores:
-            if name != "synthesizer":
-                assert_close(found["÷ √d"], found["q·k"] / D**0.5)
-            first = "learned scores" if name == "synthesizer" else "÷ √d"
+            attend = captured.score_attention
+            assert attend is not None
+            # Latents and rotary keys are wider than the queries and keys that they stand for.
+            width = attend.scale_dim or D
+            first = "÷ √d" if width == D else f"× {width**-0.5:.4g}"
+            if name == "synthesizer":
+                first = "learned scores"
+            else:
+                assert_close(found[first], found["q·k"] / width**0.5)
             scores = found.get("+ position", found[first])
             gated = found.get("+ gates", scores)
             masked = found.get("masked", gated)
             assert_close(masked, gated.masked_fill(masked.isinf(), float("-inf")))
-            attend = captured.score_attention
-            assert attend is not None
             normalized = attend.normalize_scores(masked[None, None], ~masked.isinf()[None, None])
             assert_close(normalized[0, 0], found["weight"])
         else:
