@@ -153,6 +153,15 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     mean = sum(of["accuracy"] for of in seeds) / len(seeds)
     assert f"(modern) reaches {percent(mean)} % on average over five seeds" in text("3.f")
 
+    again = scores("birthplaces-modern-epyc")
+    shares = ", ".join(percent(of["accuracy"]) for of in again)
+    mean = sum(of["accuracy"] for of in again) / len(again)
+    assert f"{shares} %, mean {percent(mean)} %" in page
+    aucs = [of["right_or_wrong"]["confidence"]["value"] for of in again]
+    assert f"AUROC of {min(aucs):.2f} to {max(aucs):.2f}, and of the most probable" in page
+    risks = [percent(of["risk"][2]) for of in again]
+    assert f"answers {min(risks)} to {max(risks)} % are wrong" in page
+
     tried = json.loads((ROOT / "docs/figures/birthplaces-tried.json").read_text("utf-8"))
     for seeds in tried.values():
         assert f"% | {', '.join(percent(of['accuracy']) for of in seeds)} |" in page
