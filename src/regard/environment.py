@@ -117,14 +117,15 @@ MEASURED = 0.05
 def bfloat16_gain(device: torch.device) -> float:
     """Return how many times as fast as float32 a bfloat16 product is, measured once per process.
 
-    On a CPU by the processor time of this thread, where the system counts it finely, so that other
-    work changes little; each thread has 256 rows. The number of threads stays as it is: after a
+    On a CPU, by the processor time of this thread, where the system counts it finely, so that other
+    work changes little; each core has 256 rows. The number of threads stays as it is: after a
     change and back, torch's kernels are slower (64 rows decoded on two threads of an AMD EPYC,
     Zen 4, by 6 to 10 %).
     """
     if device.type == "cuda":
         return _gain(device, 2048, 2048)
-    return _gain(device, 256 * torch.get_num_threads(), 256)
+    cores = min(torch.get_num_threads(), os.cpu_count() or 1)
+    return _gain(device, 256 * cores, 256)
 
 
 def _gain(device: torch.device, rows: int, size: int) -> float:

@@ -279,5 +279,5 @@ def sha256_of(path: Path) -> str:
 
 
 def fingerprint_of(data: bytes | memoryview) -> str:
-    """Return the beginning of the sha256 of data, by which others are told from them."""
+    """Return 16 hexadecimal digits of the sha256 of data, which identify them."""
     return sha256(data).hexdigest()[:16]

@@ -33,7 +33,7 @@ def fit_logistic(
 def fit_labels(
     design: Design, labels: Float[np.ndarray, " n"] | Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " p"]:
-    """Return the weights by which a design tells labels, with the penalty ‖w‖² / 2.
+    """Return the weights of a design that predict labels, with the penalty ‖w‖² / 2.
 
     The last column is constant: its weight, the bias, has no penalty. One row more of each kind
     keeps it finite where all labels are alike.

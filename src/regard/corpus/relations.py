@@ -55,7 +55,7 @@ def mention_features(tokens: Sequence[Token], start: int, end: int, rank: int) -
 def fit_relation(mentions: Sequence[tuple[frozenset[str], bool]]) -> Relation:
     """Fit a relation to mentions: their features, and whether the answer is the right one.
 
-    Where all are right, their words tell nothing: n mentions give the odds n + 1 (Laplace).
+    Where all are right, their words predict nothing: n mentions give the odds n + 1 (Laplace).
     """
     if all(right for _, right in mentions):
         return Relation(weights={}, bias=log(len(mentions) + 1))
