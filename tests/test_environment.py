@@ -63,3 +63,17 @@ def test_a_gain_is_found_after_disturbed_products(monkeypatch: pytest.MonkeyPatc
     clock = accumulate(chain.from_iterable((0.0, one) for one in times))
     monkeypatch.setattr(environment, "_seconds", lambda _: next(clock))
     assert environment._gain(torch.device("cpu"), 2, 2) == pytest.approx(4)
+
+
+def test_the_gain_is_measured_before_the_threads_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More threads than cores wait for one another in small products."""
+    calls: list[str] = []
+
+    def gain(_: torch.device) -> float:
+        calls.append("gain")
+        return 2.0
+
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: calls.append(f"{n} threads"))
+    monkeypatch.setattr(environment, "bfloat16_gain", gain)
+    assert ExecutionEnvironment.choose("cpu", "auto", threads=64).dtype == torch.bfloat16
+    assert calls == ["gain", "64 threads"]

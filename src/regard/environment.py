@@ -48,10 +48,8 @@ class ExecutionEnvironment:
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {device}: can't be used here: {reason}") from None
-        if threads is not None:
-            if threads > MOST_THREADS:
-                raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
-            torch.set_num_threads(threads)
+        if threads is not None and threads > MOST_THREADS:
+            raise UserError(f"--threads {threads:,}: choose at most {MOST_THREADS:,}")
         if precision == "auto":
             precision = "bfloat16" if bfloat16_gain(chosen) >= WORTHWHILE_GAIN else "float32"
         elif precision == "bfloat16" and (gain := bfloat16_gain(chosen)) < 1 / WORTHWHILE_GAIN:
@@ -60,6 +58,8 @@ class ExecutionEnvironment:
                 "times as long as in float32",
                 stacklevel=2,
             )
+        if threads is not None:  # after the measurement, which more threads than cores disturb
+            torch.set_num_threads(threads)
         return ExecutionEnvironment(chosen, getattr(torch, precision))
 
     @property
@@ -118,14 +118,13 @@ def bfloat16_gain(device: torch.device) -> float:
     """Return how many times as fast as float32 a bfloat16 product is, measured once per process.
 
     On a CPU, by the processor time of this thread, where the system counts it finely, so that other
-    work changes little; each core has 256 rows. The number of threads stays as it is: after a
+    work changes little; each thread has 256 rows. The number of threads stays as it is: after a
     change and back, torch's kernels are slower (64 rows decoded on two threads of an AMD EPYC,
     Zen 4, by 6 to 10 %).
     """
     if device.type == "cuda":
         return _gain(device, 2048, 2048)
-    cores = min(torch.get_num_threads(), os.cpu_count() or 1)
-    return _gain(device, 256 * cores, 256)
+    return _gain(device, 256 * torch.get_num_threads(), 256)
 
 
 def _gain(device: torch.device, rows: int, size: int) -> float:
