@@ -19,6 +19,7 @@ from regard.comparison import executors
 from regard.comparison.executors import default_jobs, run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
+from regard.operating_system import is_running
 from regard.runs.recipes import find_recipe
 from tiny_comparisons import TINY
 
@@ -80,7 +81,7 @@ def test_a_stopped_generator_leaves_no_process(
     assert next(ended) == tmp_path / "a"
     ended.close()
     for pid in (tmp_path / "pids").read_text().split():
-        assert not _is_alive(int(pid))
+        assert not is_running(int(pid))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
@@ -98,20 +99,9 @@ def test_a_worker_ends_with_its_parent() -> None:
         worker = int(parent.stdout.readline())
         parent.kill()
     deadline = time.monotonic() + 60
-    while _is_alive(worker) and time.monotonic() < deadline:
+    while is_running(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _is_alive(worker)
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended may not have been waited for."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    if sys.platform == "linux":
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
+    assert not is_running(worker)
 
 
 def test_ctrl_c_lets_workers_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

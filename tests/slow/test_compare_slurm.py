@@ -18,6 +18,7 @@ from regard.comparison.plan import plan_comparison
 from regard.comparison.scheduler import train_comparison
 from regard.comparison.slurm_jobs import run_on_slurm
 from regard.comparison.table import MEASURED, Comparison
+from regard.operating_system import is_running
 from regard.runs.recipes import find_recipe
 from tiny import contents
 from tiny_comparisons import KIND, TINY, tiny_grid
@@ -136,14 +137,8 @@ def test_a_job_that_outlives_its_command_writes_nothing(
     check(cell, uninterrupted)
     before = contents(cell)
     os.kill(orphan, signal.SIGCONT)
-    wait_for_end(orphan)
+    while is_running(orphan):
+        time.sleep(0.05)
     assert contents(cell) == before
     logs = [log.read_text("utf-8") for log in jobs.glob("*.err")]
     assert sum("attempt 1 is stale" in log for log in logs) == 1
-
-
-def wait_for_end(pid: int) -> None:
-    while Path(f"/proc/{pid}").exists():
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.05)
