@@ -46,7 +46,7 @@ def prefers_eager(
     """
     narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:
-        return torch.compiler.is_compiling() or (is_large_cache(value) and not narrow)
+        return torch.compiler.is_compiling() or (not narrow and is_large_cache(value))
     return narrow and value.size(2) <= SHORT_ROW
 
 

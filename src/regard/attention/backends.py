@@ -1,11 +1,10 @@
 """Kernels of softmax attention, and the table that chooses one for a call."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from enum import Enum
 from functools import partial
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -30,15 +29,8 @@ class Backend(Enum):
     WEIGHTS = "explicit weights"
 
 
-class Call(NamedTuple):
-    """The arguments that decide the back end of a call."""
-
-    query: Queries
-    value: Values
-    mask: Mask | None
-    """The mask, unless it is a tensor."""
-    bias: AnyBias | Tensor | None
-    """A bias by position, or its numbers."""
+Applies: TypeAlias = Callable[[Queries, Values, Mask | None, AnyBias | Tensor | None], bool]
+"""Whether a back end is for a call; of its mask and its bias as in `choose_backend`."""
 
 
 class Row(NamedTuple):
@@ -49,7 +41,7 @@ class Row(NamedTuple):
     """The kinds of device that it is for."""
     requires: Literal["bias", "dropout"] | None
     """The argument without which it can't apply."""
-    applies: Callable[[Call], bool]
+    applies: Applies
     reason: str
 
 
@@ -59,45 +51,45 @@ BACKENDS = (
         Backend.WEIGHTS,
         ALL,
         "bias",
-        lambda call: adds_vectors(call.bias),
+        lambda query, value, mask, bias: adds_vectors(bias),
         "vectors are added to the values by weight, and no kernel returns its weights",
     ),
     Row(
         Backend.EAGER,
         ALL,
         "dropout",
-        lambda _: True,
+        lambda *_: True,
         "the mask of dropout is a function of seed, step and row, which no kernel draws",
     ),
     Row(
         Backend.FLEX,
         CUDA,
         None,
-        lambda call: flex.can_run(call.query, call.mask, call.bias),
+        lambda query, value, mask, bias: flex.can_run(query, mask, bias),
         "a window, documents, blocks or a bias, without an n × n tensor",
     ),
     Row(
         Backend.EAGER,
         CPU,
         None,
-        lambda call: call.query.size(-1) != call.value.size(-1),
+        lambda query, value, mask, bias: query.size(-1) != value.size(-1),
         "a CPU's fused kernel requires values as wide as keys",
     ),
     Row(
         Backend.EAGER,
         CPU,
         "bias",
-        lambda call: isinstance(call.bias, Tensor) and call.bias.requires_grad,
+        lambda query, value, mask, bias: isinstance(bias, Tensor) and bias.requires_grad,
         "a CPU's fused kernel has no gradient for a bias",
     ),
     Row(
         Backend.EAGER,
         CPU,
         None,
-        lambda call: prefers_eager(call.query, call.value),
+        lambda query, value, mask, bias: prefers_eager(query, value),
         "faster on a CPU for short rows in bfloat16 and for one query of a large cache",
     ),
-    Row(Backend.SDPA, ALL, None, lambda _: True, "the fastest in all other cases"),
+    Row(Backend.SDPA, ALL, None, lambda *_: True, "the fastest in all other cases"),
 )
 """The back ends of softmax attention; the first row that applies decides."""
 
@@ -136,9 +128,8 @@ def choose_backend(
     """
     if device is None:
         device = "cpu" if query.is_cpu else "cuda" if query.is_cuda else "other"
-    call = Call(query, value, mask, bias)
     for backend, _, _, applies, _ in POSSIBLE[device, bias is not None, dropout is not None]:
-        if applies(call):
+        if applies(query, value, mask, bias):
             return backend
     raise AssertionError("the last row applies to every call")
 
@@ -237,15 +228,16 @@ def sdpa(
     scale: float,
 ) -> Tensor:
     """Return attention by torch's kernel."""
-    # Only the slowest kernel supports vectors that aren't contiguous.
-    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    # A CPU has one fast kernel, which torch chooses. An explicit choice is state of the process: of
-    # two threads, one would undo the other's.
-    chosen = sdpa_kernel(_GPU_BACKENDS, set_priority=True) if query.is_cuda else nullcontext()
-    with chosen:
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=add, is_causal=causal, scale=scale
-        )
+    if not query.stride(-1) == key.stride(-1) == value.stride(-1) == 1:
+        # Only the slowest kernel supports vectors that aren't contiguous.
+        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    attend = partial(F.scaled_dot_product_attention, query, key, value, add)
+    if not query.is_cuda:
+        # A CPU has one fast kernel, which torch chooses. An explicit choice is state of the
+        # process: of two threads, one would undo the other's.
+        return attend(is_causal=causal, scale=scale)
+    with sdpa_kernel(_GPU_BACKENDS, set_priority=True):
+        return attend(is_causal=causal, scale=scale)
 
 
 def repeat_kv(tensor: Tensor, heads: int) -> Tensor:

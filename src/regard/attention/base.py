@@ -120,10 +120,8 @@ class Attention(nn.Module, ABC):
                 different devices or types.
         """
         _require_alike(query, key, value)
-        self._validate(query, key, mask, bias)
+        self._validate(query, key, value, mask=mask, bias=bias, gates=gates)
         self._validate_alignment(mask)
-        self._validate_values(key, value)
-        self._validate_gates(gates, query, key, value)
         return self._forward(query, key, value, mask, bias, **gates)
 
     def weights(
@@ -139,9 +137,8 @@ class Attention(nn.Module, ABC):
 
         With a gate per channel of the values, it applies to `gated_values`.
         """
-        self._validate(query, key, mask, bias)
+        self._validate(query, key, mask=mask, bias=bias, gates=gates)
         self._validate_alignment(mask)
-        self._validate_gates(gates, query, key)
         return self._weights(query, key, mask, bias, **gates)
 
     def gated_values(self, value: Values, gates: Gates) -> Values:
@@ -187,7 +184,7 @@ class Attention(nn.Module, ABC):
         the others is undefined. The given state is invalid afterwards: use the returned one.
         A state made in inference mode can be extended only there, since it changes in place.
         """
-        self._validate_extend(query, key, value, bias, gates)
+        self._validate(query, key, value, bias=bias, gates=gates)
         return self._extend(query, key, value, state, attention_mask, bias, **gates)
 
     def extend_last(
@@ -202,7 +199,7 @@ class Attention(nn.Module, ABC):
         gates: Gates = NO_GATES,
     ) -> tuple[Float[Tensor, "batch heads 1 e"], State]:
         """Extend the state as `extend`; return only the output of each row's last real token."""
-        self._validate_extend(query, key, value, bias, gates)
+        self._validate(query, key, value, bias=bias, gates=gates)
         return self._extend_last(query, key, value, state, attention_mask, bias, **gates)
 
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
@@ -261,38 +258,46 @@ class Attention(nn.Module, ABC):
         raise NotImplementedError
 
     def _validate(
-        self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        bias: AnyBias | None = None,
+        gates: Gates = NO_GATES,
     ) -> None:
         """Raise unless this mechanism supports the inputs, and they fit one another."""
-        if query.ndim != 4 or key.ndim != 4:
+        queries, keys = query.shape, key.shape
+        if len(queries) != 4 or len(keys) != 4:
             raise ValueError(
-                f"queries {tuple(query.shape)} and keys {tuple(key.shape)}: expected four axes: "
+                f"queries {tuple(queries)} and keys {tuple(keys)}: expected four axes: "
                 "batch, heads, tokens, width"
             )
-        if query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
+        if queries[0] != keys[0] or queries[1] % keys[1]:
             raise ValueError(
-                f"queries {tuple(query.shape)} don't fit keys {tuple(key.shape)}: one batch size, "
+                f"queries {tuple(queries)} don't fit keys {tuple(keys)}: one batch size, "
                 "and a number of query heads that the key heads divide"
             )
         if mask is not None:
-            if not isinstance(mask, Mask):
-                raise TypeError(
-                    f"the mask is a {type(mask).__name__}: expected a Mask; of a tensor of allowed "
-                    "pairs, Mask.dense(tensor)"
-                )
-            self.require_support(*sorted(mask.restrictions))
-            mask.require_fit(query.shape[2], key.shape[2])
+            self._validate_mask(mask, queries[2], keys[2])
         if bias is not None:
             self._validate_bias(bias)
-        if query.shape[2] != key.shape[2]:
+        if queries[2] != keys[2]:
             self.require_support("cross")
+        if value is not None and keys[1] != value.shape[1]:
+            self.require_support("value_heads")
+        if self.gates or gates:
+            self._validate_gates(gates, query, key, value)
 
-    def _validate_extend(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: AnyBias | None, gates: Gates
-    ) -> None:
-        self._validate(query, key, None, bias)
-        self._validate_values(key, value)
-        self._validate_gates(gates, query, key, value)
+    def _validate_mask(self, mask: Mask, queries: int, keys: int) -> None:
+        if not isinstance(mask, Mask):
+            raise TypeError(
+                f"the mask is a {type(mask).__name__}: expected a Mask; of a tensor of allowed "
+                "pairs, Mask.dense(tensor)"
+            )
+        self.require_support(*sorted(mask.restrictions))
+        mask.require_fit(queries, keys)
 
     def _validate_bias(self, bias: AnyBias) -> None:
         if adds_vectors(bias):
@@ -302,16 +307,10 @@ class Attention(nn.Module, ABC):
         if not adds_numbers(bias):
             raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
 
-    def _validate_values(self, key: Tensor, value: Tensor) -> None:
-        if key.shape[1] != value.shape[1]:
-            self.require_support("value_heads")
-
     def _validate_gates(
-        self, gates: Gates, query: Tensor, key: Tensor, value: Tensor | None = None
+        self, gates: Gates, query: Tensor, key: Tensor, value: Tensor | None
     ) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
-        if not self.gates and not gates:
-            return
         declared = [gate.name for gate in self.gates]
         if gates.keys() != set(declared):
             raise ValueError(

@@ -111,7 +111,7 @@ class KernelAttention(Attention):
 
         Unlike `forward`, this accepts normalizers that are zero or negative.
         """
-        self._validate(query, key, mask, None)
+        self._validate(query, key, mask=mask)
         sums, _ = self._sums(query, key, value, mask or Mask())
         return sums[..., :-1], sums[..., -1]
 

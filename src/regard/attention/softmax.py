@@ -100,8 +100,7 @@ class ScoreAttention(Attention):
 
         `normalize_scores` makes the weights of these.
         """
-        self._validate(query, key, mask, bias)
-        self._validate_gates(gates, query, key)
+        self._validate(query, key, mask=mask, bias=bias, gates=gates)
         return self._masked_scores(query, key, mask, bias, gates)
 
     def _masked_scores(
