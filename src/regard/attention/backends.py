@@ -41,7 +41,8 @@ class Row(NamedTuple):
     """The kinds of device that it is for."""
     requires: Literal["bias", "dropout"] | None
     """The argument without which it can't apply."""
-    applies: Applies
+    applies: Applies | None
+    """None: it is for every call."""
     reason: str
 
 
@@ -58,7 +59,7 @@ BACKENDS = (
         Backend.EAGER,
         ALL,
         "dropout",
-        lambda *_: True,
+        None,
         "the mask of dropout is a function of seed, step and row, which no kernel draws",
     ),
     Row(
@@ -89,7 +90,7 @@ BACKENDS = (
         lambda query, value, mask, bias: prefers_eager(query, value),
         "faster on a CPU for short rows in bfloat16 and for one query of a large cache",
     ),
-    Row(Backend.SDPA, ALL, None, lambda *_: True, "the fastest in all other cases"),
+    Row(Backend.SDPA, ALL, None, None, "the fastest in all other cases"),
 )
 """The back ends of softmax attention; the first row that applies decides."""
 
@@ -129,7 +130,7 @@ def choose_backend(
     if device is None:
         device = "cpu" if query.is_cpu else "cuda" if query.is_cuda else "other"
     for backend, _, _, applies, _ in POSSIBLE[device, bias is not None, dropout is not None]:
-        if applies(query, value, mask, bias):
+        if applies is None or applies(query, value, mask, bias):
             return backend
     raise AssertionError("the last row applies to every call")
 
