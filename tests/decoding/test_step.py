@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.config import AttentionConfig, SoftmaxConfig
-from regard.attention.kernel_config import EluConfig, FavorPositiveConfig, PolynomialConfig
-from regard.attention.recurrent_config import GatedDeltaNetConfig, Mamba2Config
-from regard.attention.score_config import BigBirdConfig, SlidingWindowConfig
+from regard.attention import KernelAttention
+from regard.attention.config import SoftmaxConfig, config_type
+from regard.attention.registry import mechanisms
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
 from regard.decoding.step import PackagedModel, check_step, export_step
@@ -38,10 +37,9 @@ MODELS: list[dict[str, Any]] = [
     {"norm": "post", "short_conv": 3},
     {"canon": "ABCD", "gated": True},
     {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
-    {"attention": SlidingWindowConfig(size=3, block_size=2)},
-    {"attention": GatedDeltaNetConfig()},
-    {"attention": Mamba2Config(output_gate=True)},
 ]
+KINDS = [kind for kind, one in mechanisms().items() if one.type.supports.decoding]
+REFUSED = {k for k in KINDS if k == "bigbird" or issubclass(mechanisms()[k].type, KernelAttention)}
 
 
 def packaged(model: LanguageModel, batch: int) -> PackagedModel:
@@ -56,11 +54,12 @@ def packaged(model: LanguageModel, batch: int) -> PackagedModel:
     return PackagedModel(prepare(model), {batch: (run, replaced)})
 
 
-def same_generation(model: LanguageModel, prompts: list[list[int]]) -> None:
+def same_generation(model: LanguageModel, prompts: list[list[int]], new: int = NEW) -> None:
     """Float64: tokens are equal, and their log-probabilities to the last digits of float32."""
     other = packaged(model, len(prompts))
-    expected, found = (generate_ids(m, prompts, max_new_tokens=NEW) for m in (model, other))
+    expected, found = (generate_ids(m, prompts, max_new_tokens=new) for m in (model, other))
     assert [row.ids for row in found] == [row.ids for row in expected]
+    assert other.steps, "no step was left to the model"
     for row, plain in zip(found, expected, strict=True):
         assert row.log_probabilities == pytest.approx(plain.log_probabilities, rel=1e-5, abs=1e-5)
 
@@ -72,6 +71,14 @@ def same_generation(model: LanguageModel, prompts: list[list[int]]) -> None:
 )
 def test_the_step_writes_the_tokens_of_the_model(settings: dict[str, Any]) -> None:
     same_generation(tiny_model(**settings), PROMPTS[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted({*KINDS} - REFUSED))
+def test_each_mechanism_by_default_over_a_whole_context(kind: str) -> None:
+    """Longer than its blocks, its window and the keys that it chooses."""
+    model = tiny_model(attention=config_type(kind)(), context_length=72, n_layers=1)
+    same_generation(model, PROMPTS[1:2], new=72)
 
 
 @pytest.mark.slow
@@ -116,24 +123,11 @@ def test_beams_move_the_states_of_packages() -> None:
 
 
 @pytest.mark.slow
-def test_the_step_fills_the_whole_context() -> None:
-    model = tiny_model()
-    other = packaged(model, 1)
-    new = model.body.context_length
-    expected, found = (generate_ids(m, [[1]], max_new_tokens=new) for m in (model, other))
-    assert found[0].ids == expected[0].ids
-    assert other.steps, "no step was left to the model"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "attention",
-    [BigBirdConfig(block_size=2), EluConfig(), FavorPositiveConfig(), PolynomialConfig()],
-    ids=str,
-)
-def test_what_cannot_be_compiled_is_refused_in_one_line(attention: AttentionConfig) -> None:
+@pytest.mark.parametrize("kind", sorted(REFUSED - {"fourier", "favor-trigonometric"}))
+def test_what_cannot_be_compiled_is_refused_in_one_line(kind: str) -> None:
+    model = tiny_model(attention=config_type(kind)(), context_length=72)
     with pytest.raises(UnsupportedError, match="can't be compiled") as raised:
-        export_step(tiny_model(attention=attention), 1)
+        export_step(model, 1)
     assert "\n" not in str(raised.value)
 
 

@@ -323,11 +323,12 @@ class SlidingWindow(BlockSparse):
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        if query.shape[2] != 1 or not cache.is_even or torch.compiler.is_compiling():
-            return super()._attend_cache(query, cache, before, bias)
-        # Rows of equal length attend to the same adjacent slots, which needn't be gathered.
+        # A window's slots are adjacent: no blocks are gathered.
         cache = replace(cache, window_size=self.size)
         return Softmax._attend_cache(self, query, cache, before, bias)
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        return Softmax._sees(self, heads, positions, slots)
 
     def _pairs(self, shape: Shape) -> float:
         if shape.mode == "step" and shape.queries == 1:

@@ -155,12 +155,16 @@ class MoBA(Softmax):
         return best.indices, (best.values >= just_below(least)) & (best.indices < own)
 
     def _init_state(self, shape: StateShape) -> "MobaState":
-        blocks = -(-shape.capacity // self.block_size)
         wide = torch.promote_types(shape.dtype, torch.float32)
+        blocks = self._blocks_of_state(shape.capacity)
         sums = torch.zeros(
             shape.batch, shape.kv_heads, blocks, shape.d, device=shape.device, dtype=wide
         )
         return MobaState(KeyValueCache.empty(shape), sums)
+
+    def _blocks_of_state(self, capacity: int) -> int:
+        """Return their number, with a spare one: compiled code takes a size of 1 for a constant."""
+        return -(-capacity // self.block_size) + 1
 
     def _extend(  # type: ignore[override]
         self,
@@ -207,12 +211,13 @@ class MoBA(Softmax):
         bias: AnyBias | None,
     ) -> Tensor:
         """Return attention of new tokens to the cache with them."""
-        compiling = torch.compiler.is_compiling()
-        number = sums.shape[2] if compiling else -(-cache.longest // self.block_size)
-        if number <= self.blocks:
-            return self._attend_cache(query, cache, before, bias)
-        if query.shape[2] == 1 and cache.is_even and bias is None and not compiling:
-            return self._attend_from_last(query, cache, sums[:, :, : number - 1])
+        number = sums.shape[2]
+        if not torch.compiler.is_compiling():
+            number = -(-cache.longest // self.block_size)
+            if number <= self.blocks:
+                return self._attend_cache(query, cache, before, bias)
+            if query.shape[2] == 1 and cache.is_even and bias is None:
+                return self._attend_from_last(query, cache, sums[:, :, : number - 1])
         means = repeat_kv(sums[:, :, :number] / self.block_size, query.shape[1])
         positions = before.positions(query.shape[2])
         own = positions[:, None, :, None] // self.block_size
@@ -282,7 +287,7 @@ class MoBA(Softmax):
         return self._attend_all(query.to(keys.dtype), keys, values).to(query.dtype)
 
     def cost(self, shape: Shape) -> Cost:
-        found, blocks = super().cost(shape), -(-shape.keys // self.block_size)
+        found, blocks = super().cost(shape), self._blocks_of_state(shape.keys)
         means = 2 * shape.batch * shape.heads * shape.pairs * shape.d // self.block_size
         wide = torch.promote_types(shape.dtype, torch.float32).itemsize
         sums = shape.batch * shape.kv_heads * blocks * shape.d * wide

@@ -174,7 +174,9 @@ class ScoreAttention(Attention):
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
             return out.to(query.dtype)
         window, first = cache.window_size, 0
-        compiling = window is not None and torch.compiler.is_compiling()
+        # Compiled code takes a size of 1 for a constant: keys are masked there instead of cut off.
+        cuts = window is not None or not self.includes_self
+        compiling = cuts and torch.compiler.is_compiling()
         if window is not None and not compiling:
             # No new token attends to earlier keys than the first one of the shortest row.
             first = max(before.shortest - window, 0)
@@ -394,10 +396,10 @@ def highest(
     scores: Float[Tensor, "*rows keys"], allowed: Bool[Tensor, "*#rows keys"] | None, k: int
 ) -> Bool[Tensor, "*rows keys"]:
     """Return which scores are no less than the k-th highest of the allowed ones, up to rounding."""
-    if k >= scores.shape[-1]:
-        return torch.ones_like(scores, dtype=torch.bool)
-    numbers = torch.finfo(scores.dtype)
-    barred = scores if allowed is None else scores.masked_fill(~allowed, numbers.min)
+    least = torch.finfo(scores.dtype).min
+    barred = scores if allowed is None else scores.masked_fill(~allowed, least)
+    # No branch, of which a compiled step would keep one.
+    k = torch.sym_min(k, scores.shape[-1])
     return barred >= just_below(barred.topk(k).values[..., -1:])
 
 

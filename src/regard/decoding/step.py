@@ -118,6 +118,17 @@ def _example(model: LanguageModel, batch: int) -> tuple[Tensor, Any]:
     return ids[:, :1].contiguous(), states
 
 
+def _growing(model: LanguageModel, batch: int) -> list[dict[int, Any]]:
+    """Return the dimensions of a state's tensors that depend on its capacity."""
+    least, most = (
+        _tensors(model.init_state(batch, capacity)) for capacity in (1, model.body.context_length)
+    )
+    return [
+        {i: torch.export.Dim.DYNAMIC for i in range(a.ndim) if a.shape[i] != b.shape[i]}
+        for a, b in zip(least, most, strict=True)
+    ]
+
+
 def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list[int]]:
     """Return the exported step of one token, and the places of the tensors that it replaces.
 
@@ -134,9 +145,7 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
     pairs = enumerate(zip(tensors, after, strict=True))
     replaced = [i for i, (old, new) in pairs if new is not old]
     slots = torch.arange(_longest(states) + 1, device=ids.device)
-    growing = {id(x) for cache in _caches(states) for x in (cache.keys, cache.values)}
-    dynamic = torch.export.Dim.DYNAMIC
-    shapes = [{2: dynamic} if id(tensor) in growing else None for tensor in tensors]
+    shapes = None, {0: torch.export.Dim.DYNAMIC}, _growing(model, batch)
     try:
         converted = _for_compiler(model)
         with torch.no_grad(), without_autocast(ids), warnings.catch_warnings():
@@ -144,7 +153,7 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
             exported = torch.export.export(
                 Step(converted, states, replaced),
                 (ids, slots, tensors),
-                dynamic_shapes=(None, {0: dynamic}, shapes),
+                dynamic_shapes=shapes,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
             changed = exported.run_decompositions({}).graph_signature.buffers_to_mutate
