@@ -63,7 +63,7 @@ class SequencePairs(_Rows):
 
 
 class ContrastivePairs(_Rows):
-    """Questions, each with the document that answers it; the batch's others are its negatives."""
+    """Questions, each with the document that answers it; negatives are the batch's others."""
 
     def length(self, index: int) -> int:
         """Return a constant: negatives may have any length."""

@@ -92,7 +92,7 @@ class LinearScalingConfig(Config, frozen=True, tag_field="kind", tag="linear"):
 
 
 class DynamicScalingConfig(Config, frozen=True, tag_field="kind", tag="dynamic"):
-    """A base that grows with the text, once that is longer than the original context."""
+    """A base that grows with the length of texts longer than the original context length."""
 
     factor: ScalingFactor = 2.0
     """Growth of the base with the length of the text."""
@@ -152,6 +152,3 @@ PositionsConfig: TypeAlias = (
     | RotaryConfig
     | NoPositionsConfig
 )
-
-
-# Transformers
