@@ -165,7 +165,7 @@ def finetune(
 ) -> Run:
     """Train a pretrained model on questions; `run` isn't changed.
 
-    By default, the recipe is that of `run` with the training of the one it names in `finetuning`.
+    By default, the recipe is that of `run`, with the training of its `finetuning` recipe.
 
     Raises:
         UserError: as `pretrain`; or a setting changes the model of `run`.

@@ -32,8 +32,8 @@ class ExecutionEnvironment:
     ) -> "ExecutionEnvironment":
         """Return a device and precision; "auto" is a GPU if there is one, and bfloat16 if faster.
 
-        `threads` sets the number of CPU threads of this process. A warning says how much slower
-        bfloat16 is than float32 where it was requested and the hardware only emulates it.
+        `threads` sets the number of CPU threads of this process. If bfloat16 is requested and the
+        hardware only emulates it, a warning says how much slower it is than float32.
 
         Raises:
             UserError: the device isn't available.

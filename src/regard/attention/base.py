@@ -342,7 +342,7 @@ class Attention(nn.Module, ABC):
 
 
 def _require_alike(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless tensors are on one device, and of one floating type where autocast is off."""
+    """Raise unless tensors share a device and, without autocast, a floating dtype."""
     if not query.device == key.device == value.device:
         devices = f"{query.device}, {key.device} and {value.device}"
         raise TypeError(f"queries, keys and values are on {devices}: expected one device")

@@ -215,7 +215,7 @@ class BigBird(BlockSparse):
     """Global blocks, a window and random blocks (Zaheer et al., 2020, section 2).
 
     The random blocks are a function of the seed, the head, the block of queries and the block of
-    keys, drawn for `max_keys`: the pattern of n tokens is a corner of that of more tokens. With a
+    keys, drawn for `max_keys`: the pattern of n tokens is the corner of the pattern of more. With a
     causal mask, they are drawn among the preceding blocks.
 
     >>> x = torch.zeros(1, 1, 4, 8)  # equal tokens
@@ -236,7 +236,7 @@ class BigBird(BlockSparse):
         max_keys: int = 4096,
         seed: int = 0,
     ) -> None:
-        """`window` blocks around that of the query (an odd number), and `random` other ones.
+        """`window` blocks around the query's own (an odd number), and `random` other blocks.
 
         All queries attend to the first `global_blocks` blocks. Without a causal mask, these attend
         to all keys.

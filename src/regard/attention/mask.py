@@ -257,8 +257,8 @@ class Mask:
     ) -> Bool[Tensor, "*#n"]:
         """Return the mask without its blocks and `allowed`, for rows and positions that broadcast.
 
-        Negative keys are hidden. Document ids are those of the nearest position in the sequence:
-        callers must hide positions beyond it.
+        Negative keys are hidden. Positions beyond the sequence have the document of its last
+        token: callers must hide them.
         """
         parts = [key >= 0]
         if self.alignment:

@@ -310,7 +310,7 @@ class Sampler:
 
 
 def sequential_batches(dataset: Dataset, batch_size: int, *, seed: int = 0) -> Iterator[Batch]:
-    """Yield all examples in their order, in batches; `seed` is that of their random parts."""
+    """Yield all examples in their order, in batches; `seed` determines their random parts."""
     datasets = [WeightedDataset(dataset)]
     sampler = Sampler(datasets, batch_size=batch_size, seed=seed, epochs=1, shuffle=False)
     return (sampler.batch(step) for step in range(sampler.steps))

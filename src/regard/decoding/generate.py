@@ -345,7 +345,7 @@ def generate(
     Answers are returned without their prompts, continuations with them. With `raw`, prompts are
     always continued, without a question template. A sample depends only on the seed, its row and
     its prompt. `stop_string` ends a text and is not part of it. By default, `max_new_tokens` fills
-    the context. `edit` applies to all tokens; its words and positions are those of each prompt.
+    the context. `edit` applies to all tokens; its words and positions refer to each prompt.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded, or the edit doesn't fit it.

@@ -1,4 +1,4 @@
-"""The step of one token: exported from a model, and run in its place.
+"""The step of one token: exported from a model, and run instead of it.
 
 A step takes the token of each row, slots of a cache, and the tensors of the model's states. It
 writes into the caches, as the model does, and returns the logits and the tensors that replace
@@ -215,7 +215,7 @@ class FlatStates:
 
 @dataclass(frozen=True, eq=False)
 class PackagedModel:
-    """A model whose steps of one token are run by packages, where one has the batch size."""
+    """A model whose steps of one token are run by a package for the batch size, if there is one."""
 
     model: Any
     steps: dict[int, tuple[CompiledStep, Sequence[int]]]

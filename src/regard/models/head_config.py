@@ -38,7 +38,7 @@ class TokenClassificationHeadConfig(
 
 
 class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
-    """A vector of length 1 per text, close to those of matching texts."""
+    """A vector of length 1 per text, close to the vectors of matching texts."""
 
     pool: Pool = "mean"
     """Pooling of hidden states."""

@@ -115,7 +115,7 @@ class CellLayer(nn.Module):
 
 
 class BothDirections(nn.Module):
-    """Two layers, one of which reads each row from its last real token.
+    """Two layers, one forward and one backward from each row's last real token.
 
     Schuster & Paliwal, 1997. Outputs and states of both are concatenated.
     """

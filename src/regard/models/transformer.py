@@ -350,7 +350,7 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 
 def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
-    """Return the different rotary positions of layers, and which of them each layer has, if any."""
+    """Return the distinct rotary positions of layers, and the index of each layer's, if any."""
     rotary = [(one.positions, one.rotary_width) for one in layers]
     kinds = {kind: one for kind, one in zip(rotary, layers, strict=True) if _is_rotary(one)}
     made = nn.ModuleList(map(_rotary_of, kinds.values()))
@@ -381,7 +381,7 @@ def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:
                     )
                     return Rotary(scaled, length=length)
             return Rotary(frequencies(d, base), length=length)
-    raise TypeError(f"{config.positions} are no rotary positions")
+    raise TypeError(f"{config.positions} aren't rotary positions")
 
 
 def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:

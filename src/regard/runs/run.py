@@ -347,7 +347,7 @@ def shown_shape(shape: torch.Size | None) -> str:
 
 
 def require_free(path: Path) -> None:
-    """Raise unless a new run can be written to a folder, which may hold the first files of one.
+    """Raise unless a new run can be written to a folder, which may hold the first files of a run.
 
     Raises:
         UserError: it holds something else.

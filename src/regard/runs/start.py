@@ -269,7 +269,7 @@ def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:
 
 
 def _same_head(start: Run, run: Run) -> bool:
-    """Whether the heads are of one kind and one shape, for the same labels."""
+    """Whether the heads have the same kind, shape and labels."""
     theirs, ours = start.recipe.head, run.recipe.head
     if type(theirs) is not type(ours):
         return False

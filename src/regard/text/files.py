@@ -214,7 +214,7 @@ def _names(paths: Sequence[Path]) -> str:
 
 
 class _EncodingDetector:
-    """Reads a file block by block and decides what its encoding is."""
+    """Reads a file block by block and detects its encoding."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._first, self._lines = path, b"", 0

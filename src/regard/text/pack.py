@@ -314,7 +314,7 @@ class _SplitFiles:
         self.size.documents += len(starts)
 
     def flush(self) -> None:
-        """Make what is written durable."""
+        """Write to the disk, so that a power failure loses nothing."""
         for file in (self._ids, self._starts):
             file.flush()
             os.fsync(file.fileno())

@@ -430,5 +430,5 @@ def locate_unknown(where: str, tokenizer: Tokenizer) -> Iterator[None]:
     except OutOfVocabularyError as error:
         raise OutOfVocabularyError(
             f"{where}: {error}; it has {tokenizer.summary}; remove it, set tokenizer.unknown=unk, "
-            "or train with tokenizer.kind=byte-pairs, which knows all"
+            "or train with tokenizer.kind=byte-pairs, which encodes any text"
         ) from None

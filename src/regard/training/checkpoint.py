@@ -217,8 +217,8 @@ def _own_optimizer_file(
 ) -> dict[str, Callable[[], bytes]]:
     """Copy this process's part of the optimizers, and return how to pack its file, if any.
 
-    The format is that of torch.distributed.checkpoint.HuggingFaceStorageWriter, which itself can't
-    write the parts of a tensor without pickled messages between the processes.
+    The format is that of torch.distributed.checkpoint.HuggingFaceStorageWriter, which can't write
+    the parts of a tensor without pickled messages between the processes.
     """
     rank = replica.processes.rank
     own = {

@@ -243,7 +243,7 @@ def plan_more_steps(
     """Plan more steps of a finished run, on the same source, in a new folder.
 
     Training continues from the newest checkpoint of `start`: its weights, the state of its
-    optimizers, and the next batch of its data. The learning-rate schedule is that of all steps.
+    optimizers, and the next batch of its data. The learning-rate schedule covers all steps.
 
     Raises:
         UserError: `start` isn't finished or has no checkpoint; source or a setting differs; or

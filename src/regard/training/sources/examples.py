@@ -63,7 +63,7 @@ class TaskSource(Source):
         """Return the task of a recipe.
 
         Raises:
-            UserError: it isn't that of the source.
+            UserError: it isn't the task of the source.
         """
         kind = recipe.task and task_kind(recipe.task)
         if recipe.task is None or kind != self.stage:
@@ -214,7 +214,7 @@ def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
     """Return the index of each example's label.
 
     Raises:
-        UserError: a label isn't among those that the model was made for.
+        UserError: a label isn't one of the model's.
     """
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
     numbers = _numbers(run.recipe.head.labels)
@@ -225,7 +225,7 @@ def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]
     """Return the index of each word's tag at its last token, and IGNORE at other tokens.
 
     Raises:
-        UserError: a tag isn't among those that the model was made for.
+        UserError: a tag isn't one of the model's.
     """
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     numbers = _numbers(run.recipe.head.labels)

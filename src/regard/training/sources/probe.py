@@ -85,7 +85,7 @@ def _datasets(run: Run, task: ProbeConfig) -> Datasets:
 
 
 def labeled_rows(run: Run, ids: Rows, labels: Rows) -> Datasets:
-    """Return rows of one length that have a label at each position; none is held out."""
+    """Return a dataset of rows of equal length with a label at each position; none is held out."""
     format = RowFormat(ids.shape[1], run.tokenizer.special.padding)
     dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
     return Datasets(training=[WeightedDataset(dataset)])

@@ -109,7 +109,7 @@ def _encode_documents(
 def _prepare_files(
     paths: Sequence[Path], recipe: Recipe, known: Tokenizer | None, out: Path, start: Run | None
 ) -> Prepared:
-    """Pack files to the folder of the run, unless they are packed there or in that of its start."""
+    """Pack files to the folder of the run, unless packed there or in the start's folder."""
     if not (out / "config.toml").exists():
         require_free(out)
     source = start.path / TOKENS if start else None
