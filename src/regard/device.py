@@ -40,9 +40,9 @@ def prefers_eager(
 ) -> bool:
     """Return whether attention on a CPU is faster without the fused kernel.
 
-    In bfloat16 it is for short rows, because the fused backward pass is slow. In float32 it is for
-    a single query of a large cache, which plain products read faster, and when compiled to loops,
-    for one of any size. In bfloat16, products with parts of a cache copy them.
+    In bfloat16 it is for short rows, because the fused backward pass is slow. For a single query
+    it is when compiled to loops, and in float32 also for a large cache, which plain products read
+    faster; in bfloat16 they copy the parts of a cache that they multiply.
     """
     narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:

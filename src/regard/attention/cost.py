@@ -81,5 +81,5 @@ class Cost:
 
     @property
     def intensity(self) -> float:
-        """Arithmetic intensity, in operations per byte: memory-bound where machines have more."""
+        """Arithmetic intensity, in operations per byte; memory-bound if below the machine's."""
         return self.operations / self.bytes

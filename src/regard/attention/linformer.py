@@ -40,7 +40,7 @@ class Linformer(Attention):
     supports = LinformerConfig.supports
 
     def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
-        """For up to `length` keys. Each of `heads` key/value heads has its own E and F; None: one.
+        """For up to `length` keys; E and F per key/value head if `heads` is given, else shared.
 
         Raises:
             ValueError: k isn't between 1 and `length`.

@@ -247,7 +247,7 @@ def _solve(
     first: Float[Tensor, "b g c l e"],
     second: Float[Tensor, "b g c l d"],
 ) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c l d"]]:
-    """Solve (I + L) x = first and (I + L) x = second for L, `below` without its upper triangle."""
+    """Solve (I + L) x = first and (I + L) x = second; L is the strict lower triangle of `below`."""
     below = below.contiguous()  # a slice takes twice as long
     rows = torch.cat([first, second], -1)
     # Transposed, both have the memory order of LAPACK, which saves copies and half the time.

@@ -168,7 +168,7 @@ class ScoreAttention(Attention):
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        """Return attention of new tokens to `cache`, which has them; `before` is without them."""
+        """Return attention of new tokens to `cache`, which includes them; `before` doesn't."""
         keys, values = cache.filled()
         if keys.dtype != query.dtype:
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)

@@ -201,7 +201,7 @@ class RecurrentEncoderDecoder(nn.Module):
         """Return empty decoding states for at most `capacity` tokens of the target.
 
         Raises:
-            ValueError: `capacity` exceeds the context length, or the memory has other rows.
+            ValueError: `capacity` exceeds the context length, or `memory` isn't of `batch` rows.
         """
         require_fit(capacity, self.decoder.context_length)
         if len(memory.length) != batch:

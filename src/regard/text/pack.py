@@ -298,7 +298,7 @@ def _write(
 
 
 class _SplitFiles:
-    """The files of a split, which grow by batches; `size` is their content."""
+    """The files of a split, which grow by batches; `size` counts their tokens and documents."""
 
     def __init__(self, folder: Path, name: str, dtype: str, size: Size) -> None:
         self.size = size

@@ -121,10 +121,10 @@ class Header(msgspec.Struct, kw_only=True):
 
 
 def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
-    """Return a function: whether the document of an index is held out, one of each 1/share.
+    """Return whether the document of an index is held out, as a function of the index.
 
-    The seed draws which one; of the first 1/share, it is the last, so that shorter corpora have
-    none.
+    Of every 1/share documents one is held out, drawn by the seed; of the first 1/share it is the
+    last, so that shorter corpora have none.
     """
     size = max(round(1 / share), 2) if share else 0
 
