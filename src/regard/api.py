@@ -1,4 +1,4 @@
-"""The commands as functions: what `import regard` offers.
+"""The commands as functions, which `import regard` provides.
 
 `pretrain`, `finetune` and `train` differ by their source (`regard.training.sources`) and usual
 recipe. `plan_training` builds and checks everything; `Plan.execute` writes the run's folder and
@@ -89,7 +89,7 @@ def pack(
     documents to hold out, and `jobs` the number of processes, by default one per core.
 
     Raises:
-        UserError: a file can't be read or encoded, an option is impossible, or `out` holds
+        UserError: a file can't be read or encoded, an option is invalid, or `out` holds
             something else.
 
     >>> from pathlib import Path
@@ -165,7 +165,7 @@ def finetune(
 ) -> Run:
     """Train a pretrained model on questions; `run` isn't changed.
 
-    By default, the recipe is that of `run` with the training of the one it names in `finetuning`.
+    By default, the recipe is that of `run`, with the training of its `finetuning` recipe.
 
     Raises:
         UserError: as `pretrain`; or a setting changes the model of `run`.
@@ -199,8 +199,8 @@ def train(
 ) -> Run:
     """Train a model on "questions", on "text", or for a task of `regard tasks`.
 
-    A task generates its own examples if no data are given. Of a task's file, a tenth is held out
-    for `evaluate`, or `test` is another file for it. `start` is a run to begin with, its folder, or
+    A task generates its own examples if no data are given. A tenth of a task's file is held out for
+    `evaluate`, unless `test` is a file for it. `start` is a run to begin with, its folder, or
     "hf:PATH" for the folder of a Hugging Face model; by default, training is from scratch.
     With `more_steps`, the training of `start`, a finished run, continues on the same data. `mix` is
     the weights of packed corpora.
@@ -219,7 +219,8 @@ def train(
         plan = plan_training(source, recipe, out, begun, settings=settings)
     elif begun is None or recipe is not None:
         raise UserError(
-            f"more steps ({more_steps}): expected a run as start, and no recipe: they continue it"
+            f"more steps ({more_steps}): expected a run as start, which they continue, and no "
+            "recipe"
         )
     else:
         plan = plan_more_steps(source, out, begun, more_steps, settings)
@@ -234,10 +235,10 @@ def answer(
     paraphrases: Sequence[str] = (),
     precision: Precision = "float32",
 ) -> list[Answer]:
-    """Answer questions, with the signals that may tell recall from invention.
+    """Answer questions, with signals that may distinguish recall from hallucination.
 
-    `paraphrases` are other wordings, with {} for the subject. Of a question that can't be read
-    the answer is None.
+    `paraphrases` are other wordings, with {} for the subject. The answer to a question that can't
+    be encoded is None.
 
     Raises:
         UserError: the run doesn't write text, or a paraphrase has no {}.
@@ -278,16 +279,16 @@ def compare(
 ) -> Comparison:
     """Train a grid of runs for a task in worker processes, and compare them.
 
-    `over` and `tune` map fields of the recipe to values: rows of the table, and values of which
-    each row takes the best by validation. What has ended in the folder `out` isn't trained again;
-    `jobs` cells are trained at a time, by default one per core. `add` are runs made by hand that
-    join, `cells` confirms the number of more than 1,000. `match` is a cost that all models have in
-    common: one size of each is changed. `executor` is "local", "slurm" or "ray", or a mapping with
-    its resources, such as {"kind": "slurm", "mem_gb": 8}.
+    `over` and `tune` map fields of the recipe to values: rows of the table, and hyperparameters,
+    whose best values are chosen for each row by validation. Cells that are finished in the folder
+    `out` aren't trained again; `jobs` cells are trained at a time, by default one per core. `add`
+    are existing runs to include, `cells` confirms the number of more than 1,000. `match` is a cost
+    that is equal for all models: one size of each is changed. `executor` is "local", "slurm" or
+    "ray", or a mapping with its resources, such as {"kind": "slurm", "mem_gb": 8}.
 
     Raises:
-        UserError: an axis or value is impossible, the folder holds something else, or there is no
-            such cluster.
+        UserError: an axis or value is invalid, the folder holds something else, or there is no such
+            cluster.
 
     A test doesn't run this example, which trains in worker processes:
 
@@ -328,10 +329,11 @@ def compare_suite(
 ) -> dict[str, Comparison]:
     """Train the grids of a suite, and return their comparisons by the name of the task.
 
-    Each has its folder in `out`; `seeds` is by default that of the suite, all else as in `compare`.
+    Each has its folder in `out`. By default, `seeds` is that of the suite. Other arguments are
+    those of `compare`.
 
     Raises:
-        UserError: there is no such suite, or what `compare` raises.
+        UserError: there is no such suite; or as `compare`.
 
     A test doesn't run this example, which trains in worker processes:
 

@@ -22,12 +22,12 @@ from msgspec import Meta
 from regard.errors import UserError, alternatives, suggestion
 
 LARGEST = 10**9
-"""Bound of numbers that have none of their own; no machine has the memory for more."""
+"""Upper bound of numbers without one of their own; no machine has the memory for more."""
 Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
 LONGEST = 2**24
-"""Tokens of the longest sequence."""
+"""Longest sequence, in tokens."""
 MOST_STEPS = 10**8
-"""Steps of a training; each takes 16 bytes of memory from the beginning."""
+"""Largest number of steps of a training; each takes 16 bytes of memory from the beginning."""
 Count = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Probability = Annotated[float, Meta(ge=0, lt=1)]
@@ -38,7 +38,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all configuration: frozen, keyword-only, without unknown fields."""
 
     alternatives: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields of which an assignment to one unsets the others."""
+    """Optional fields that exclude one another: an assignment to one unsets the others."""
 
     @classmethod
     def list_of(cls, field: str, values: dict[str, Any]) -> "tuple[type[Config], list[Any]] | None":
@@ -55,7 +55,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OpenConfig:
-    """The base of a section whose kinds aren't all known: each kind is a struct of this base."""
+    """Base of a section with an open set of kinds: each kind is a struct of this base."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # of numbers and nesting without end, too
+    except (ValueError, RecursionError) as error:  # also of huge numbers and deep nesting
         raise UserError(f"{where}: isn't TOML: {error}") from None
 
 
@@ -152,7 +152,7 @@ _TYPES = {
     "object": "a section",
     "null": "none",
 }
-"""Types in the words of messages."""
+"""Names of types in messages."""
 
 
 def _explain(message: str, type_: type[Config], values: Any, path: Sequence[str]) -> str:
@@ -222,7 +222,7 @@ def file_name(kind: str) -> str:
 def override(config: C, assignments: Sequence[str], *, where: str = "command line") -> C:
     """Return the configuration with `section.field=value` assignments applied.
 
-    Values are written as in TOML; what isn't TOML is text, so that `kind=words` needs no quotes.
+    Values are parsed as TOML; other values are text, so that `kind=words` needs no quotes.
 
     Raises:
         UserError: names the field and the allowed values.
@@ -277,7 +277,7 @@ def _entry(
 ) -> tuple[type[Config], dict[str, Any]]:
     """Return the struct and the table of an entry of a list; `rest` is its index and what follows.
 
-    A section that the entry lacks begins as that of the struct with the list.
+    A section that the entry lacks begins as a copy of that of the struct with the list.
     """
     *sections, name = path
     index, *inside = rest

@@ -1,4 +1,4 @@
-"""What depends on the processor: choices of kernels and sizes, and memory."""
+"""Choices of kernels and sizes that depend on the processor, and memory."""
 
 import ctypes
 import os
@@ -38,11 +38,11 @@ SHORT_ROW = 128
 def prefers_eager(
     query: Float[Tensor, "batch heads queries d"], value: Float[Tensor, "batch heads keys e"]
 ) -> bool:
-    """Return whether attention on a CPU is faster by products and softmax one by one.
+    """Return whether attention on a CPU is faster without the fused kernel.
 
-    In bfloat16 it is for short rows, because the fused backward pass is slow. A single query of a
-    large cache only reads it, which plain products do faster in float32, and compiled loops at any
-    size. In bfloat16, products with parts of a cache copy them.
+    In bfloat16 it is for short rows, because the fused backward pass is slow. For a single query
+    it is when compiled to loops, and in float32 also for a large cache, which plain products read
+    faster; in bfloat16 they copy the parts of a cache that they multiply.
     """
     narrow = query.dtype == torch.bfloat16
     if query.size(2) == 1:
@@ -64,7 +64,7 @@ def is_large_cache(values: Float[Tensor, "batch heads tokens e"]) -> bool:
 def peak_memory_mb(device: torch.device | None = None) -> float:
     """Return the peak resident memory in MB; NaN on Windows, which doesn't report it.
 
-    With a GPU as device, that of its tensors.
+    For a GPU, return the peak memory of its tensors.
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
@@ -82,10 +82,10 @@ def peak_memory_mb(device: torch.device | None = None) -> float:
 
 
 def require_memory(n_bytes: float, what: str) -> None:
-    """Raise unless this machine has so much memory; an unknown size counts as enough.
+    """Raise if this machine has less than `n_bytes` of memory; an unknown size counts as enough.
 
     Raises:
-        UserError: names what needs it.
+        UserError: names `what` and both sizes.
     """
     size = _memory_size()
     if size is not None and n_bytes > size:

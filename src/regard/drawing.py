@@ -162,9 +162,9 @@ def _any_glyph() -> Iterator[None]:
 # Charts
 
 CHART_WIDTH = 4.4
-"""Of a chart, in inches: that of a phone, so that text stays readable there."""
+"""Width of a chart in inches: that of a phone, so that text stays readable there."""
 SHORT = 20
-"""Letters of a name in a legend of two columns."""
+"""Longest name in a legend of two columns, in letters."""
 
 Curve = tuple[Sequence[float], Sequence[float]]
 
@@ -178,7 +178,7 @@ def line_chart(
     log_y: bool = False,
     points: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """Named curves, and named points, in one chart."""
+    """Return a chart of named curves and named points, as SVG."""
     points = points or {}
     names = [*curves, *points]
     with panels(height=2.8 + _legend_height(names), width=CHART_WIDTH) as (figure, (axes,)):
@@ -196,7 +196,7 @@ def line_chart(
 
 
 def interval_chart(values: Mapping[str, tuple[float, float, float]], *, x: str, title: str) -> str:
-    """A bar for each name, with its interval, low to high; the first on top."""
+    """Return a bar chart of (value, low, high) with intervals, the first on top, as SVG."""
     with panels(height=0.5 + 0.42 * len(values), width=CHART_WIDTH) as (figure, (axes,)):
         for row, (value, low, high) in enumerate(values.values()):
             axes.barh(row, value, color=COLORS[row % len(COLORS)], height=0.6)
@@ -209,7 +209,7 @@ def interval_chart(values: Mapping[str, tuple[float, float, float]], *, x: str, 
 
 
 def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> str:
-    """How a number is distributed in each group."""
+    """Return overlaid histograms of groups, as SVG."""
     with panels(height=3.0, width=CHART_WIDTH) as (figure, (axes,)):
         everything = np.concatenate([np.asarray(values) for values in groups.values()])
         bins = np.linspace(everything.min(), everything.max() + 1e-9, 40).tolist()
@@ -222,7 +222,7 @@ def histogram(groups: Mapping[str, Sequence[float]], *, x: str, title: str) -> s
 
 
 def _columns(names: Collection[str]) -> int:
-    """Number of columns in which a legend fits the width."""
+    """Return the number of columns in which a legend fits the width."""
     return 2 if max(map(len, names)) <= SHORT else 1
 
 

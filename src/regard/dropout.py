@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 _COORDINATES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
-"""Those of lowbias32 (Wellons, 2018), whose bias is 0.17 bits in 10⁻³."""
+"""Multipliers of lowbias32 (Wellons, 2018), whose bias is 0.17 bits in 10⁻³."""
 
 CACHED = 1 << 16
 """Number of hashes that are computed at once on a CPU: they fit the cache."""
@@ -42,9 +42,9 @@ class Dropout(nn.Dropout):
 def dropout_mask(
     row_keys: Int[Tensor, "rows 2"], shape: Sequence[int], p: float, dtype: torch.dtype
 ) -> Float[Tensor, "rows *shape"]:
-    """Return 0 with probability p, to a multiple of 2⁻¹⁶, and else what makes the mean 1.
+    """Return 0 with probability p, to a multiple of 2⁻¹⁶, and else a constant: the mean is 1.
 
-    A hash of 32 bits decides two neighbors of a row.
+    A 32-bit hash decides two adjacent elements of a row.
     """
     dropped = min(round(p * 2**16), 2**16 - 1)
     *before, n = shape
@@ -90,7 +90,7 @@ def dropouts(model: nn.Module) -> list[Dropout]:
 def make_row_keys(
     modules: int, seed: int, step: int, rows: Int[Tensor, " rows"]
 ) -> Int[Tensor, "modules rows 2"]:
-    """Return the keys of so many modules for rows of a step's batch, given by their numbers."""
+    """Return the keys of a number of modules for rows of a step's batch, given by their indices."""
     start = np.random.SeedSequence([seed, 4, step]).generate_state(1, np.uint64)
     numbers = rows.numpy().astype(np.uint64)
     sites = np.arange(modules, dtype=np.uint64)[:, None] << np.uint64(32)

@@ -30,13 +30,13 @@ class ExecutionEnvironment:
     def choose(
         device: str = "auto", precision: TrainingPrecision = "float32", threads: int | None = None
     ) -> "ExecutionEnvironment":
-        """Return a device and precision; "auto" is a GPU, and bfloat16 where it is faster.
+        """Return a device and precision; "auto" is a GPU if there is one, and bfloat16 if faster.
 
-        `threads` sets the number of CPU threads of this process. A warning says how much slower
-        bfloat16 is than float32 where it was requested and the hardware only emulates it.
+        `threads` sets the number of CPU threads of this process. If bfloat16 is requested and the
+        hardware only emulates it, a warning says how much slower it is than float32.
 
         Raises:
-            UserError: the device isn't there.
+            UserError: the device isn't available.
         """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -68,11 +68,11 @@ class ExecutionEnvironment:
         return self.dtype == torch.float64
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Matrix products in this environment's precision."""
+        """Return a context of matrix products in this environment's precision."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype == torch.bfloat16)
 
     def describe(self) -> dict[str, str | int]:
-        """Return everything that exact repetition depends on."""
+        """Return everything that exact reproducibility depends on."""
         return {
             "regard": regard.__version__,
             "torch": str(torch.__version__),
@@ -99,7 +99,7 @@ def processor_name(device: torch.device) -> str:
 
 
 MOST_THREADS = 4096
-"""Threads of a process; more end it, where memory or the system sets the limit."""
+"""Largest number of threads; more can end the process, by limits of memory or of the system."""
 
 # Precision
 
@@ -110,7 +110,7 @@ Far from every measured gain, so that two processes on one machine choose alike:
 without bfloat16 (Zen 3), 1.9 on one with it (Zen 4), 8 on an Intel Xeon with AMX.
 """
 MEASURED = 0.05
-"""Seconds of products that are measured: beside other work, the gain after four is 1.4 to 4.2."""
+"""Seconds of measured products: under other load, four of them alone give gains of 1.4 to 4.2."""
 
 
 @cache

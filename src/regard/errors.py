@@ -35,7 +35,7 @@ class NormalizerError(NonFiniteError):
 
 
 def require_list(texts: Iterable[object], name: str) -> None:
-    """Raise for a single text, each letter of which would count as one.
+    """Raise for a single text, each letter of which would count as a text.
 
     Raises:
         UserError: it is a single text.

@@ -51,14 +51,14 @@ def read_text(path: Path) -> str:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """The table that a JSON file holds.
+    """Return the table in a JSON file.
 
     Raises:
         UserError: the file is missing or damaged.
     """
     try:
         table = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:  # of numbers and nesting without end, too
+    except (ValueError, RecursionError) as error:  # also of huge numbers and deep nesting
         raise UserError(f"{path}: isn't JSON ({error}); restore it from a copy") from None
     if not isinstance(table, dict):
         raise UserError(f"{path}: holds no table; restore it from a copy")
@@ -66,10 +66,10 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def decode_json(data: bytes | str | memoryview, type_: type[T]) -> T:
-    """The value of a type that JSON from anywhere holds.
+    """Decode JSON from any source as a value of a type.
 
     Raises:
-        ValueError: it holds none.
+        ValueError: the JSON is invalid, or of another type.
     """
     try:
         return msgspec.json.decode(data, type=type_)
@@ -78,12 +78,12 @@ def decode_json(data: bytes | str | memoryview, type_: type[T]) -> T:
 
 
 def to_json(table: dict[str, Any]) -> bytes:
-    """A table as the content of a JSON file."""
+    """Return a table as the content of a JSON file."""
     return json.dumps(table, indent=2, ensure_ascii=False).encode()
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, with the columns of them all; what a row lacks is empty."""
+    """Return rows as CSV, with the columns of all rows; missing values are empty."""
     file = io.StringIO()
     columns = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(file, list(columns), lineterminator="\n")
@@ -93,7 +93,7 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
-    """The tensors of a safetensors file.
+    """Return the tensors of a safetensors file.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -110,7 +110,7 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
 
 
 def pack_tensors(tensors: Mapping[str, "Tensor"], metadata: dict[str, str] | None = None) -> bytes:
-    """A safetensors file."""
+    """Return the content of a safetensors file."""
     from safetensors.torch import save
 
     contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
@@ -192,7 +192,7 @@ def errors_name(path: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file alone; a process that was killed holds nothing.
+    """Hold a lock file exclusively; a killed process releases it.
 
     Raises:
         UserError: another process holds it; `busy` is the message.

@@ -29,7 +29,7 @@ def plain(text: str) -> str:
 def in_formula_font(svg: str) -> str:
     """Return an SVG whose italic letters are in the font of formulas; its attributes have none.
 
-    Italic letters and digits behind _ are a subscript.
+    Italic letters and digits after _ are a subscript.
     """
     return _RUN.sub(lambda run: _spans(*run.groups()), svg)
 

@@ -35,8 +35,8 @@ def fit_labels(
 ) -> Float[np.ndarray, " p"]:
     """Return the weights of a design that predict labels, with the penalty ‖w‖² / 2.
 
-    The last column is constant: its weight, the bias, has no penalty. One row more of each kind
-    keeps it finite where all labels are alike.
+    The last column is constant: its weight, the bias, has no penalty. Labels are smoothed as if by
+    an additional row of each kind, so that the bias is finite even if all are equal.
     """
     target = (labels * len(labels) + 1) / (len(labels) + 2)
     return fit_logistic(design, target, np.append(np.ones(design.shape[1] - 1), 0.0))

@@ -41,12 +41,12 @@ class Interval:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     def percent(self) -> str:
-        """The same in percent, for people."""
+        """Return value and interval in percent, as text."""
         return f"{self.value:.1%} [{self.low:.1%}, {self.high:.1%}]"
 
 
 def wilson(successes: int, n: int) -> Interval:
-    """A share with Wilson's score interval (Wilson, 1927), good near 0 and 1 too."""
+    """Return a share with Wilson's score interval (Wilson, 1927), also good near 0 and 1."""
     if n < 1:
         raise ValueError("a share needs at least one trial")
     share = successes / n
@@ -107,7 +107,7 @@ def intervals_of(
 
 
 def exact_match(predicted: str | None, answer: str) -> bool:
-    """Whether both are the same text, white space at the ends aside."""
+    """Whether both texts are equal, except for white space at the ends."""
     return predicted is not None and predicted.strip() == answer.strip()
 
 
@@ -117,7 +117,7 @@ def accuracy(correct: Sequence[bool]) -> Interval:
 
 
 def perplexity(losses: Sequence[float], counts: Sequence[int], *, seed: int = 0) -> Interval:
-    """exp of the mean loss a token, from each document's summed loss and number of tokens."""
+    """exp of the mean loss per token, from each document's summed loss and number of tokens."""
     pairs = np.column_stack([losses, counts])
     return bootstrap(pairs, lambda rows: exp(rows[:, 0].sum() / rows[:, 1].sum()), seed=seed)
 
@@ -288,8 +288,8 @@ def ranks(
 ) -> Int[np.ndarray, " queries"]:
     """The rank of each query's right document, 1 for the best.
 
-    All that doesn't score lower stands before it: ties count against it, so that a model that
-    scores all alike finds nothing, and NaN does too.
+    Documents that don't score lower are ranked before it: ties and NaN count against it, so that a
+    model with equal scores finds nothing.
     """
     own = np.take_along_axis(scores, right[:, None], axis=1)
     return np.asarray((~(scores < own)).sum(axis=1))
@@ -332,9 +332,9 @@ class Score:
 
 
 def words(text: str) -> list[str]:
-    """Letters and digits that stand together, in lower case.
+    """Return the words of a text, sequences of letters and digits, in lower case.
 
-    Chinese and Japanese, which put no spaces between words, are taken character by character.
+    Chinese and Japanese, which put no spaces between words, are split into characters.
     """
     return _WORD.findall(text.lower())
 
@@ -344,9 +344,9 @@ def rouge(
 ) -> dict[str, Interval]:
     """ROUGE-1, ROUGE-2 and ROUGE-L: the mean F-measure, from 0 to 1 (Lin, 2004, §2 and §3).
 
-    By rouge-score without stemming, but on our `words`, as its own know no letters but a to z. As
-    there, an example without a pair of words to share has a ROUGE-2 of 0, though it is one word
-    that is repeated, and one without words has 0 throughout.
+    By rouge-score without stemming, but on our `words`, since its own consist of a to z alone. As
+    there, ROUGE-2 of texts with a single word is 0, even if they are equal, and all scores of texts
+    without words are 0.
 
     Raises:
         UserError: the extra `metrics` isn't installed.
@@ -369,13 +369,13 @@ def bleu(predicted: Sequence[str], references: Sequence[str], *, seed: int = 0) 
     N-grams of up to four words count, but none longer than the longest text predicted: answers of
     three words have no four-grams, and would score 0 though all were right. Where a text of four
     words is predicted, this is the usual BLEU. Words are those of WMT (13a); Chinese and Japanese,
-    which it takes for one long word, are better measured by `chrf`.
+    which it doesn't split, are better measured by `chrf`.
 
     Raises:
         UserError: the extra `metrics` isn't installed.
         ValueError: there are no texts, or not one reference for each.
     """
-    # Forced: that a corpus comes in words, like WikiText, calls for no warning.
+    # Forced, without a warning for texts that are tokenized, such as WikiText.
     metric = _library("sacrebleu").BLEU(effective_order=True, force=True)
     return _corpus_score(metric, predicted, references, seed)
 
@@ -409,13 +409,14 @@ def _library(name: str) -> Any:
 def _corpus_score(
     metric: "Metric", predicted: Sequence[str], references: Sequence[str], seed: int
 ) -> Score:
-    """The score from the sums of each example's counts; examples are drawn by their counts.
+    """Return the score of the summed counts of examples, whose counts are resampled.
 
-    In sacrebleu these counts are private, but all else counts every n-gram again for every draw, or
-    takes its seed from the environment and gives no ends (`corpus_score` with `n_bootstrap`).
+    In sacrebleu these counts are private, but its other functions count n-grams again for every
+    draw, or read the seed from the environment and return no interval (`corpus_score` with
+    `n_bootstrap`).
     """
     if len(predicted) != len(references):
-        raise ValueError(f"{len(predicted)} texts can't be held against {len(references)}")
+        raise ValueError(f"{len(predicted)} texts don't match {len(references)} references")
     counts = np.array(metric._extract_corpus_statistics(predicted, [references]))
     interval = bootstrap(
         counts,

@@ -60,7 +60,7 @@ class OperationCounter(TorchDispatchMode):
     ) -> Any:
         arguments, formula = kwargs or {}, self._formulas.get(_packet(func))
         if formula is None:
-            # In inference mode, operators arrive before their parts.
+            # In inference mode, operators arrive before they are decomposed.
             whole = torch.is_inference_mode_enabled() and isinstance(func, OpOverload)
             return self._in_parts(func, args, arguments) if whole else func(*args, **arguments)
         out = func(*args, **arguments)
@@ -75,5 +75,5 @@ class OperationCounter(TorchDispatchMode):
 
 
 def _packet(operator: Any) -> Any:
-    """Return what formulas are registered for: all overloads of an operator together."""
+    """Return the key of an operator's formula, which is the same for all its overloads."""
     return operator.overloadpacket if isinstance(operator, OpOverload) else operator

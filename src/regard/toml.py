@@ -14,7 +14,7 @@ def to_commented_toml(config: Config) -> str:
 
 
 def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
-    """TOML lines: the plain fields of this table first, then its tables."""
+    """Return TOML lines: the plain fields of this table first, then its tables."""
     docs, lines, tables = field_docs(type(config)), [], []
     tag = config.__struct_config__.tag
     if tag is not None:
@@ -36,7 +36,7 @@ def _commented(config: Config, path: tuple[str, ...]) -> list[str]:
 
 
 def _entry_lines(values: dict[str, Any], path: str, header: str = "[[{}]]") -> list[str]:
-    """TOML lines of an entry of a list at a path, and of the tables in it."""
+    """Return TOML lines of an entry of a list at a path, and of the tables in it."""
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}
     plain = tomli_w.dumps({name: value for name, value in values.items() if name not in tables})
     inner = (_entry_lines(table, f"{path}.{name}", "[{}]") for name, table in tables.items())

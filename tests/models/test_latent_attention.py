@@ -141,7 +141,7 @@ def test_beams_move_the_latents() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "shared heads": ({"n_kv_heads": 2}, "fewer key/value heads than heads"),
+    "shared heads": ({"n_kv_heads": 2}, "fewer key/value heads than query heads"),
     "value heads": ({"n_kv_heads": 2, "n_value_heads": 4}, "more value heads than key heads"),
     "a norm": ({"qk_norm": True}, "a norm of queries and keys"),
     "a convolution": ({"short_conv": 4}, "a short convolution"),

@@ -166,7 +166,7 @@ def test_a_pruned_model_is_compared_with_heads_at_zero(
         copy_kept(old, new, {name: [1 - group for group in of] for name, of in kept.items()})
 
     monkeypatch.setattr("regard.training.pruning.copy_kept", copy_others)
-    with pytest.raises(UnsupportedError, match="depend on their number"):
+    with pytest.raises(UnsupportedError, match="depend on their index"):
         prune(regard.load(run), QUESTIONS, out=tmp_path / "new", keep=0.5)
     assert not (tmp_path / "new").exists()
 

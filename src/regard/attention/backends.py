@@ -30,19 +30,19 @@ class Backend(Enum):
 
 
 Applies: TypeAlias = Callable[[Queries, Values, Mask | None, AnyBias | Tensor | None], bool]
-"""Whether a back end is for a call; of its mask and its bias as in `choose_backend`."""
+"""Whether a back end applies to a call; mask and bias are those of `choose_backend`."""
 
 
 class Row(NamedTuple):
-    """A row of the table."""
+    """A back end and the calls that it applies to."""
 
     backend: Backend
     devices: tuple[str, ...]
-    """The kinds of device that it is for."""
+    """Device types: cpu, cuda or other."""
     requires: Literal["bias", "dropout"] | None
-    """The argument without which it can't apply."""
+    """Argument that a call must have for the row to apply."""
     applies: Applies | None
-    """None: it is for every call."""
+    """None: it applies to every call."""
     reason: str
 
 
@@ -60,7 +60,7 @@ BACKENDS = (
         ALL,
         "dropout",
         None,
-        "the mask of dropout is a function of seed, step and row, which no kernel draws",
+        "the dropout mask is a function of seed, step and row, which no kernel supports",
     ),
     Row(
         Backend.FLEX,
@@ -124,8 +124,8 @@ def choose_backend(
 ) -> Backend:
     """Return the back end of a call: that of the first row of `BACKENDS` that applies.
 
-    `mask` is left out where it is a tensor, which all back ends take; `bias` may be its numbers;
-    `dropout` is that of the weights, if it is active; `device` is by default that of the query.
+    Omit `mask` if it is already a tensor, which all back ends support. `bias` may be a tensor.
+    `dropout` is that of the weights, if active; `device` defaults to that of the query.
     """
     if device is None:
         device = "cpu" if query.is_cpu else "cuda" if query.is_cuda else "other"
@@ -149,7 +149,7 @@ def masked(
     if (heads := query.size(1)) != key.size(1):
         plain = allowed is None and add is None and dropout is None
         if plain and query.size(2) == 1 and query.size(3) == value.size(3):
-            # As queries of one head, heads that share keys and values read them without copies.
+            # Heads that share keys and values become queries of one head, without copies of them.
             grouped = query.view(len(query), key.size(1), -1, query.size(3))
             return sdpa(grouped, key, value, scale=scale).reshape(query.shape)
         key, value = repeat_kv(key, heads), repeat_kv(value, heads)
@@ -164,7 +164,7 @@ def masked(
     # A dead row is neutralized before the softmax: all its scores are zero, and all are allowed.
     query, allowed = query.masked_fill(~alive, 0.0), allowed | ~alive
     if add is None and attend is sdpa:
-        add = allowed  # which its kernel takes as it is
+        add = allowed  # SDPA supports boolean masks
     else:
         barred = bars(allowed, query.dtype)
         add = barred if add is None else add + barred
@@ -181,7 +181,7 @@ def causal(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Outputs:
-    """Return softmax attention of query i to the keys up to i; the mask `is_plain_causal`."""
+    """Return softmax attention of query i to the keys up to i, for `is_plain_causal` masks."""
     key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     if choose_backend(query, value, dropout=dropout) is not Backend.EAGER:
         return sdpa(query, key, value, causal=True, scale=scale)
@@ -204,7 +204,7 @@ def eager(
     scale: float,
     dropout: Dropout | None = None,
 ) -> Tensor:
-    """Return attention by products, softmax and dropout of the weights one by one."""
+    """Return attention without a fused kernel: products, softmax, dropout, weighted sums."""
     with without_autocast(query):
         weights = _eager_scores(query, key, add, scale).softmax(-1)
         return _combined(weights if dropout is None else dropout(weights), value)
@@ -234,8 +234,8 @@ def sdpa(
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     attend = partial(F.scaled_dot_product_attention, query, key, value, add)
     if not query.is_cuda:
-        # A CPU has one fast kernel, which torch chooses. An explicit choice is state of the
-        # process: of two threads, one would undo the other's.
+        # On a CPU, torch chooses the one fast kernel. An explicit choice is global state, which
+        # isn't thread-safe.
         return attend(is_causal=causal, scale=scale)
     with sdpa_kernel(_GPU_BACKENDS, set_priority=True):
         return attend(is_causal=causal, scale=scale)
@@ -248,7 +248,7 @@ def repeat_kv(tensor: Tensor, heads: int) -> Tensor:
 
 
 def bars(allowed: Bool[Tensor, "*#batch_heads #queries #keys"], dtype: torch.dtype) -> Tensor:
-    """Return the term that masks scores except those of allowed keys.
+    """Return an additive mask of scores: 0 for allowed keys, −∞ for others.
 
     It is small where all rows and heads share a mask, and the gradient of a sum costs nothing.
     """
@@ -260,7 +260,7 @@ def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) 
     """Return scaled products q·k plus `add`."""
     narrow = query.is_cpu and query.dtype == torch.bfloat16
     if narrow and add is not None and query.size(2) > 1 and add.shape[:-2].numel() == 1:
-        # oneDNN scales, and adds a matrix shared by rows and heads, without passes over the scores.
+        # oneDNN scales and adds a matrix shared by rows and heads, without more passes over scores.
         shared, left, right = add.reshape(add.shape[-2:]), query.flatten(0, 1), key.flatten(0, 1)
         scores = torch.baddbmm(shared, left, right.mT, alpha=scale)
         return scores.view(*query.shape[:2], *scores.shape[1:])
@@ -279,5 +279,5 @@ def _combined(weights: Tensor, value: Tensor) -> Tensor:
 
 
 def _in_loops(rows: Tensor) -> bool:
-    """Whether products with a single row are compiled to loops, which fuse with adjacent ones."""
+    """Whether products with a single row are compiled to loops, which fuse with adjacent loops."""
     return rows.size(2) == 1 and torch.compiler.is_compiling()

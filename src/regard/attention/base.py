@@ -40,7 +40,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
-    """Return the type that a weight's products have here, which autocast may lower."""
+    """Return the dtype of products with a weight, which autocast may lower."""
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
@@ -58,7 +58,7 @@ _NULL_CONTEXT = nullcontext()
 
 
 def assume_constant_result(function: F) -> F:
-    """Apply `torch.compiler.assume_constant_result`, which would import the compiler: 1.6 s."""
+    """Do as `torch.compiler.assume_constant_result`, without importing the compiler (1.6 s)."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -74,11 +74,11 @@ class Attention(nn.Module, ABC):
     A mechanism defines `_forward(query, key, value, mask, bias)`,
     `_weights(query, key, mask, bias)` and `cost`; `_init_state(shape)` and
     `_extend(query, key, value, state, attention_mask, bias)` if it supports decoding, and
-    `_extend_last` with these arguments where the output of the last token alone takes less time;
+    `_extend_last` with the same arguments where the output of the last token alone is faster;
     `_encode_memory` and `_attend_memory` if it supports cross-attention. Their inputs are
-    validated. A method `reference(query, key, mask, bias)`, if it has one, makes the matrix of
-    `weights` in float64, straight from the formula; `bias` is a tensor there. All of these methods
-    but those of the memory receive the declared `gates` by name.
+    validated. An optional `reference(query, key, mask, bias)` returns the matrix of `weights` in
+    float64, straight from the formula; there, `bias` is a tensor. All of these methods except
+    those of the memory receive the declared `gates` by name.
 
     >>> query = torch.randn(1, 4, 5, 8)  # batch, heads, tokens, width
     >>> key, value = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 16)
@@ -91,13 +91,13 @@ class Attention(nn.Module, ABC):
 
     name: ClassVar[str]
     supports: ClassVar[Support]
-    """The features of its configuration, if it has one."""
+    """Supported features; equal to those of the configuration, if there is one."""
     gates: tuple[Gate, ...] = ()
     """Inputs per token, in addition to queries, keys and values."""
     has_auxiliary_loss: ClassVar[bool] = False
-    """Whether calls in training have a loss of their own."""
+    """Whether calls in training compute an auxiliary loss."""
     auxiliary_losses: list[Tensor] | None = None
-    """Takes the losses of calls in training, in nats and summed over tokens; None: not wanted."""
+    """List to which calls in training append their losses, in nats, summed over tokens; or None."""
     gating: ClassVar[str] = "regard.attention.gating:Gating"
     """MODULE:CLASS of the projections to its gates, unless a configuration builds others."""
 
@@ -116,8 +116,8 @@ class Attention(nn.Module, ABC):
         Raises:
             UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.
             ValueError: the shapes don't fit one another, or the gates aren't those declared.
-            TypeError: the bias is neither kind, the mask is no `Mask`, or the tensors are of
-                different devices or types.
+            TypeError: the bias is neither `Bias` nor `RelativeVectors`, the mask is not a `Mask`,
+                or the tensors differ in device or dtype.
         """
         _require_alike(query, key, value)
         self._validate(query, key, value, mask=mask, bias=bias, gates=gates)
@@ -142,7 +142,7 @@ class Attention(nn.Module, ABC):
         return self._weights(query, key, mask, bias, **gates)
 
     def gated_values(self, value: Values, gates: Gates) -> Values:
-        """Return the values to which `weights` applies: times the gates per channel of them."""
+        """Return the values to which `weights` applies: multiplied by their gates per channel."""
         for gate in self.gates:
             value = value * gates[gate.name] if gate.per == "value" else value
         return value
@@ -159,9 +159,10 @@ class Attention(nn.Module, ABC):
         dtype: torch.dtype,
         window_size: int | None = None,
     ) -> State:
-        """Return the state before the first of at most `capacity` tokens.
+        """Return an empty decoding state for at most `capacity` tokens.
 
-        `kv_heads` is the number of value heads. With `window_size`, queries attend no farther back.
+        `kv_heads` is the number of value heads, `d` the width of a key, `e` that of a value. With
+        `window_size`, queries attend at most this many positions back.
         """
         self.require_support("decoding", *(() if window_size is None else ("window_size",)))
         shape = StateShape(batch, kv_heads, d, e, capacity, device, dtype, window_size)
@@ -203,9 +204,9 @@ class Attention(nn.Module, ABC):
         return self._extend_last(query, key, value, state, attention_mask, bias, **gates)
 
     def encode_memory(self, key: Keys, value: Values, *, mask: Mask | None = None) -> State:
-        """Encode another sequence for cross-attention by many queries.
+        """Encode a source sequence for cross-attention.
 
-        `mask` may hold nothing but lengths; layers that share it prepare it once.
+        `mask` may only restrict key lengths; layers that share it prepare it once.
         """
         self.require_support("cross")
         for field in sorted((mask.restrictions if mask else frozenset()) - {"key_lengths"}):
@@ -221,7 +222,7 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def cost(self, shape: Shape) -> Cost:
-        """Count what a call of this shape needs."""
+        """Return the cost of a call of this shape."""
 
     # Mechanisms narrow the signatures below to those of the class's docstring, with their gates.
 
@@ -276,8 +277,8 @@ class Attention(nn.Module, ABC):
             )
         if queries[0] != keys[0] or queries[1] % keys[1]:
             raise ValueError(
-                f"queries {tuple(queries)} don't fit keys {tuple(keys)}: one batch size, "
-                "and a number of query heads that the key heads divide"
+                f"queries {tuple(queries)} don't fit keys {tuple(keys)}: expected equal batch "
+                "sizes, and a number of query heads that is a multiple of the key heads"
             )
         if mask is not None:
             self._validate_mask(mask, queries[2], keys[2])
@@ -293,8 +294,8 @@ class Attention(nn.Module, ABC):
     def _validate_mask(self, mask: Mask, queries: int, keys: int) -> None:
         if not isinstance(mask, Mask):
             raise TypeError(
-                f"the mask is a {type(mask).__name__}: expected a Mask; of a tensor of allowed "
-                "pairs, Mask.dense(tensor)"
+                f"the mask is a {type(mask).__name__}: expected a Mask; for a tensor of allowed "
+                "pairs, use Mask.dense(tensor)"
             )
         self.require_support(*sorted(mask.restrictions))
         mask.require_fit(queries, keys)
@@ -305,7 +306,7 @@ class Attention(nn.Module, ABC):
             return
         self.require_support("bias")
         if not adds_numbers(bias):
-            raise TypeError(f"{type(bias).__name__} is no bias: it needs dense and score_mod")
+            raise TypeError(f"{type(bias).__name__} is not a bias: it lacks dense or score_mod")
 
     def _validate_gates(
         self, gates: Gates, query: Tensor, key: Tensor, value: Tensor | None
@@ -327,7 +328,7 @@ class Attention(nn.Module, ABC):
                 )
 
     def _validate_alignment(self, mask: Mask | None) -> None:
-        """Raise where queries may attend to later keys and this mechanism can't."""
+        """Raise if queries may attend to later keys and the mechanism requires a causal mask."""
         if mask is None or mask.alignment is None:
             self.require_support("bidirectional")
 
@@ -341,7 +342,7 @@ class Attention(nn.Module, ABC):
 
 
 def _require_alike(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless tensors are on one device, and of one floating type where autocast is off."""
+    """Raise unless tensors share a device and, without autocast, a floating dtype."""
     if not query.device == key.device == value.device:
         devices = f"{query.device}, {key.device} and {value.device}"
         raise TypeError(f"queries, keys and values are on {devices}: expected one device")

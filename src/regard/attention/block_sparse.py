@@ -1,4 +1,4 @@
-"""Block-sparse softmax attention: time and memory are proportional to the blocks in the mask."""
+"""Block-sparse softmax attention: time and memory grow with the number of allowed blocks."""
 
 import itertools
 from abc import abstractmethod
@@ -46,7 +46,7 @@ class BlockSparse(Softmax):
         """Blocks of `block_size` tokens.
 
         Without a causal mask, the first `full_rows` blocks of queries attend to all keys. `reach`
-        is the largest distance of a query's keys, in positions; None: no limit.
+        is the largest distance between a query and its keys, in positions; None: no limit.
         """
         super().__init__()
         if block_size < 1:
@@ -169,7 +169,7 @@ class BlockSparse(Softmax):
         mask: Mask,
         bias: Bias | None,
     ) -> Iterator[Float[Tensor, "batch heads rows e"]]:
-        """Yield the outputs of the padded tokens, for several blocks of queries at a time."""
+        """Yield outputs, padded to whole blocks, for several blocks of queries at a time."""
         (heads, n), blocks, size = query.shape[1:3], table.shape[1], self.block_size
         row = torch.arange(len(query), device=query.device)[:, None, None, None]
         full = 0 if mask.alignment else min(self.full_rows, blocks)
@@ -179,7 +179,7 @@ class BlockSparse(Softmax):
             seen = mask.between(row, tokens[first, None], tokens[None, None, None])
             yield self._attend(query[:, :, first], key, value, seen, added)
         more, row = blocks * size - n, row[..., None]
-        # Heads split off a layer's output aren't contiguous, and each segment would copy them all.
+        # The heads of a layer's projections aren't contiguous: each segment would copy all of them.
         query, key, value = (F.pad(x, (0, 0, 0, more)).contiguous() for x in (query, key, value))
         query = query.unflatten(2, (blocks, size))
         now = torch.arange(n + more, device=query.device).view(1, blocks, size, 1)
@@ -207,7 +207,7 @@ class BlockSparse(Softmax):
 
     @property
     def _near(self) -> Mask:
-        """Return the mask of the keys up to the query, within `reach`."""
+        """The causal mask with a window of `reach`."""
         return Mask(alignment="start", window_size=self.reach)
 
 
@@ -215,7 +215,7 @@ class BigBird(BlockSparse):
     """Global blocks, a window and random blocks (Zaheer et al., 2020, section 2).
 
     The random blocks are a function of the seed, the head, the block of queries and the block of
-    keys, drawn for `max_keys`: the pattern of n tokens is a corner of that of more tokens. With a
+    keys, drawn for `max_keys`: the pattern of n tokens is the corner of the pattern of more. With a
     causal mask, they are drawn among the preceding blocks.
 
     >>> x = torch.zeros(1, 1, 4, 8)  # equal tokens
@@ -236,7 +236,7 @@ class BigBird(BlockSparse):
         max_keys: int = 4096,
         seed: int = 0,
     ) -> None:
-        """`window` blocks around that of the query (an odd number), and `random` other ones.
+        """`window` blocks around the query's own (an odd number), and `random` other blocks.
 
         All queries attend to the first `global_blocks` blocks. Without a causal mask, these attend
         to all keys.
@@ -301,7 +301,7 @@ class SlidingWindow(BlockSparse):
     name = "sliding-window"
 
     def __init__(self, *, size: int, block_size: int = 64) -> None:
-        """`size` positions to either side, or back where attention is causal.
+        """`size` positions to either side, or only back if attention is causal.
 
         Raises:
             ValueError: the size is negative.
@@ -372,7 +372,7 @@ def _bigbird_table(
     window = np.arange(blocks)[:, None] + np.arange(-side, side + 1)
     certain = np.concatenate([np.tile(first, (blocks, 1)), window], 1)
     wrong = (certain < 0) | (certain >= blocks)
-    wrong[:, len(first) :] |= window < global_blocks  # a global block already
+    wrong[:, len(first) :] |= window < global_blocks  # already listed as global
     if causal:
         wrong |= certain > np.arange(blocks)[:, None]
     certain = np.broadcast_to(np.where(wrong, -1, certain), (heads, *certain.shape))
@@ -415,7 +415,7 @@ def _gather_blocks(
 def _added(
     bias: Bias | None, head: Tensor, query: Tensor, key: Tensor, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return the bias of heads and positions that broadcast."""
+    """Return the bias at the given heads and positions, which broadcast."""
     if bias is None:
         return None
     nothing = torch.zeros((), device=query.device)
@@ -423,6 +423,6 @@ def _added(
 
 
 def _self_aligned(mask: Mask | None) -> Mask:
-    """Return the mask of self-attention, where both alignments are the same."""
+    """Return the mask aligned at the start, which is equivalent in self-attention."""
     mask = mask or Mask()
     return replace(mask, alignment="start") if mask.alignment == "end" else mask

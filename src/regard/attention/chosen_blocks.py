@@ -1,8 +1,8 @@
-"""Attention of each query to the few blocks of keys that it chose, without n × n scores.
+"""Attention of each query to a few chosen blocks of keys, without n × n scores.
 
-Queries are sorted by the blocks that they chose, into tiles of queries with one block of keys, as
-in Lu et al., 2025, arXiv:2502.13189, Algorithm 1. A query's blocks are merged by the logarithms of
-their sums, as in FlashAttention (Dao, 2023, arXiv:2307.08691), which also gives the gradient.
+Queries are sorted by chosen block into tiles, each with one block of keys, as in Lu et al., 2025,
+arXiv:2502.13189, Algorithm 1. The outputs of a query's tiles are merged by the log-sum-exp of their
+scores, and the gradient is computed from it, as in FlashAttention (Dao, 2023, arXiv:2307.08691).
 
 Shapes: r rows of n queries and keys (a row is a head of an example), c choices of each query.
 """
@@ -20,24 +20,24 @@ from torch.autograd.function import once_differentiable
 from regard.attention.base import at_least_float32, without_autocast
 
 TILE = 32
-"""Queries per tile; of 16 to 256, the fastest or near it for blocks of 16 to 512 keys."""
+"""Queries per tile: of 16 to 256, the fastest or close to it for blocks of 16 to 512 keys."""
 SCORES = 1 << 18
 """Scores computed at a time, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries with one block of keys; a tile that isn't full ends with a query of zeros."""
+    """Tiles of queries, each with one block of keys; incomplete tiles are padded with zeros."""
 
     queries: Int[Tensor, "tiles size"]
-    """Queries of all rows, counted together; their number stands for the query of zeros."""
+    """Flat indices of queries over all rows; the number of queries denotes padding."""
     blocks: Int[Tensor, " tiles"]
-    """Blocks of all rows, counted together."""
+    """Flat indices of blocks over all rows."""
     later: Int[Tensor, "tiles size"]
-    """Positions of the queries from the first key of the block."""
+    """Positions of the queries relative to the first key of the block."""
 
     def parts(self, size: int) -> "list[Tiles]":
-        """Return parts with at most `SCORES` scores for blocks of `size` keys."""
+        """Split into parts with at most `SCORES` scores, for blocks of `size` keys."""
         step = max(1, SCORES // (TILE * size))
         split = [x.split(step) for x in (self.queries, self.blocks, self.later)]
         return [Tiles(*part) for part in zip(*split, strict=True)]
@@ -46,9 +46,9 @@ class Tiles:
 def sort(
     choices: Int[Tensor, "r n c"], kept: Bool[Tensor, "r n c"], size: int
 ) -> tuple[Tiles, Int[Tensor, "r*n c"]]:
-    """Sort queries by the choices that are kept.
+    """Sort queries into tiles by their kept choices.
 
-    Return the tiles, and the place of each choice in all tiles; their number where it isn't kept.
+    Return the tiles, and the flat index of each choice in them: past the last one if not kept.
     """
     rows, n, _ = choices.shape
     number = -(-n // size)
@@ -80,7 +80,8 @@ def attend(
 ) -> Float[Tensor, "r n e"]:
     """Return causal softmax attention to the chosen blocks of `size` keys.
 
-    The scores are q·k: scale the queries before. A query keeps its own block, and each block once.
+    The scores are q·k: scale the queries first. `kept` must include each query's own block, and no
+    block twice.
     """
     n = query.shape[1]
     with without_autocast(query):
@@ -158,7 +159,7 @@ def _scores(query: Tensor, keys: Tensor, part: Tiles) -> Float[Tensor, "tiles si
 def _part(
     query: Tensor, keys: Tensor, values: Tensor, part: Tiles
 ) -> tuple[Float[Tensor, "tiles size e"], Float[Tensor, "tiles size"]]:
-    """Return softmax attention within tiles, and the logarithms of its sums."""
+    """Return softmax attention within tiles, and the log-sum-exp of its scores."""
     scores = _scores(query, keys, part)
     logs = scores.logsumexp(-1)
     weights = (scores - logs.unsqueeze(-1)).exp().to(values.dtype)

@@ -1,4 +1,4 @@
-"""Attention of each query to the few keys that it chose, without n × n scores of all heads.
+"""Attention of each query to a few chosen keys, without n × n scores of each head.
 
 Shapes: n queries and keys of one row, h query heads, g heads of keys and values.
 """
@@ -10,11 +10,11 @@ from torch import Tensor
 from regard.attention.base import without_autocast
 
 SCORES = 1 << 20
-"""Index scores computed at a time, of all their heads."""
+"""Index scores computed at a time, over all index heads."""
 KEYS = 1 << 11
 """Keys of all heads gathered at a time, so that they stay in a core's cache."""
 GROUP = 16
-"""Scores whose maximum is compared first, when the largest of a row are found."""
+"""Scores per group: the largest scores of a row are searched by the maxima of groups first."""
 
 
 def largest(
@@ -23,7 +23,7 @@ def largest(
     """Return the k largest scores of each query, the largest first, and their keys.
 
     `GROUP` divides the number of keys. The k largest scores lie in the k groups with the largest
-    maxima, which are fewer numbers to sort.
+    maxima, so that fewer numbers are sorted.
     """
     groups = scores.shape[1] // GROUP
     if groups <= k:
@@ -43,9 +43,9 @@ def attend(
 ) -> Float[Tensor, "h queries e"]:
     """Return softmax attention to the chosen keys, which all heads share.
 
-    The scores are q·k: scale the queries before.
+    The scores are q·k: scale the queries first.
     """
-    key, value = key.contiguous(), value.contiguous()  # which index_select makes each time
+    key, value = key.contiguous(), value.contiguous()  # or each index_select copies them
     step = max(1, KEYS // (len(query) * chosen.shape[1]))
     parts = zip(query.split(step, 1), chosen.split(step), strict=True)
     with without_autocast(query):

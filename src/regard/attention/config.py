@@ -1,6 +1,6 @@
 """Features and configurations of attention mechanisms: their base classes, softmax, the registry.
 
-A built-in mechanism is a line of `BUILT_IN`. Imports neither torch nor any mechanism.
+Each built-in mechanism is a line of `BUILT_IN`. Imports neither torch nor any mechanism.
 """
 
 from collections.abc import Mapping
@@ -51,15 +51,15 @@ class Support:
     value_heads: bool = False
     """Whether values may have more heads than keys."""
     kv_heads: bool = True
-    """Whether there may be fewer key/value heads than heads of queries."""
+    """Whether there may be fewer key/value heads than query heads."""
     qk_norm: bool = True
     """Whether a layer may normalize queries and keys by head."""
     short_conv: bool = True
     """Whether a layer may convolve queries, keys and values."""
     added_values: bool = True
-    """Whether a layer may add to the values, or hand its own on."""
+    """Whether a layer may add value residuals or value embeddings."""
     differentiable: bool = True
-    """Whether the gradient is that of the output everywhere: no surrogate, and no jumps."""
+    """Whether gradients are exact everywhere: no straight-through estimate, no jumps in outputs."""
 
     def has(self, feature: str) -> bool:
         """Whether a field of `Mask`, or a field here, is supported."""
@@ -71,7 +71,7 @@ ALL_MASKS = frozenset(
 )
 """All fields of `Mask` that restrict attention."""
 SCORES = Support(masks=ALL_MASKS, bias=True, vectors=True, cross=True, decoding=True)
-"""Features of attention whose weights are made of all scores q·k."""
+"""Features of attention whose weights are computed from all scores q·k."""
 LINEAR_MASKS = frozenset({"alignment", "key_lengths", "document_ids"})
 """The masks of mechanisms that keep sums over keys; documents must be contiguous."""
 
@@ -89,12 +89,12 @@ FEATURE_NAMES = {
     "decoding": "token-by-token decoding",
     "bidirectional": "attention without a causal mask",
     "value_heads": "more value heads than key heads",
-    "kv_heads": "fewer key/value heads than heads",
+    "kv_heads": "fewer key/value heads than query heads",
     "qk_norm": "a norm of queries and keys",
     "added_values": "value residuals and value embeddings",
     "short_conv": "a short convolution",
 }
-"""Each field of `Mask` and `Support`, as an error names it."""
+"""Names of the fields of `Mask` and `Support` in errors."""
 
 
 # Configurations
@@ -121,20 +121,20 @@ class LayerShape:
     dropout: float = 0.0
 
     def seeded(self, seed: int) -> int:
-        """Derive the seed of this layer's draws from another."""
+        """Derive a seed for this layer from another seed."""
         import numpy as np  # takes a tenth of a second
 
         return int(np.random.SeedSequence([seed, self.layer]).generate_state(1)[0])
 
 
 CHECKED_SHAPE = LayerShape(n_heads=4, n_kv_heads=4, n_value_heads=4, d_head=4, context_length=32)
-"""The layer of the mechanisms that the contract checks."""
+"""Sizes of the layer for which the contract builds mechanisms."""
 CHECKED_LAYERS = 4
-"""Layers of a mechanism that the contract checks where it depends on the number of its layer."""
+"""Number of layers that the contract checks of a mechanism that depends on its layer index."""
 
 
 class _ObservedShape(LayerShape):
-    """A shape that notes whether the number of its layer is read, other than for a seed."""
+    """A shape that records whether its layer index is read, except for a seed."""
 
     is_layer_read = False
 
@@ -148,7 +148,7 @@ class _ObservedShape(LayerShape):
 
 
 class AttentionConfig(OpenConfig):
-    """Base of the configurations of attention mechanisms, which are structs.
+    """Base class of the configuration structs of attention mechanisms.
 
     The summary of a mechanism is the first line of its configuration's docstring.
 
@@ -162,7 +162,7 @@ class AttentionConfig(OpenConfig):
     supports: ClassVar[Support]
     """Features of the mechanism."""
     time: ClassVar[str] = ""
-    """Time for n tokens."""
+    """Time complexity for n tokens."""
     state: ClassVar[str] = ""
     """Size of the decoding state after n tokens."""
     paper: ClassVar[str] = ""
@@ -173,7 +173,7 @@ class AttentionConfig(OpenConfig):
     check_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Options of the small example that the contract checks."""
     check_inputs: ClassVar[tuple[float, float]] = (-1.5, 1.5)
-    """The range of queries and keys of the contract."""
+    """Range of the entries of queries and keys that the contract checks."""
 
     @property
     def supported(self) -> Support:
@@ -182,7 +182,7 @@ class AttentionConfig(OpenConfig):
 
     @property
     def called(self) -> str:
-        """Its name in errors."""
+        """Name in errors."""
         return str(cast(Config, self).__struct_config__.tag)
 
     def require_support(self, *features: str) -> None:
@@ -207,7 +207,7 @@ class AttentionConfig(OpenConfig):
 
     @property
     def has_keys(self) -> bool:
-        """Whether the layer projects keys; those of a mechanism without them have width 0."""
+        """Whether the layer projects keys; otherwise keys have width 0."""
         return True
 
     def build(self, shape: LayerShape) -> "Attention":
@@ -321,7 +321,7 @@ GROUP = "regard.attention"
 
 
 class _FromSignature(AttentionConfig):
-    """The configuration of a class without one: its keyword-only arguments.
+    """Configuration made from the keyword-only arguments of a mechanism without one.
 
     Arguments named like a field of `LayerShape` are supplied by the layer.
     """
@@ -426,7 +426,7 @@ def supporting(feature: str) -> list[str]:
 
 
 def require_support(name: str, supports: Support, *features: str) -> None:
-    """Raise unless every feature (a field of `Mask` or `Support`) is among those of a mechanism.
+    """Raise unless a mechanism supports every feature (a field of `Mask` or `Support`).
 
     Raises:
         UnsupportedError: names the mechanism, the feature, and the mechanisms supporting it.

@@ -3,8 +3,8 @@
 Every mechanism × every mask that it supports × self- and cross-attention × shared key heads, in one
 precision at a time. Unsupported features must raise.
 
-Bounds are multiples of the precision: an output may be off by `slack` · eps · the largest value ·
-(1 + the largest sum of the terms of a score), which is what rounding the scores once does.
+Bounds are multiples of the precision: an output may be off by `SLACK` · eps · the largest value ·
+(1 + the largest sum of the terms of a score), `SLACK` times the effect of rounding scores once.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,12 +27,12 @@ from regard.attention.state import State
 from regard.errors import UnsupportedError
 
 SLACK = {torch.float64: 32.0, torch.float32: 32.0, torch.bfloat16: 4.0}
-"""Roundings allowed to a result; in bfloat16, few but those of inputs and outputs occur."""
+"""Rounding errors allowed in a result; in bfloat16, mostly those of inputs and outputs occur."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A check of a mechanism in one case."""
+    """Outcome of a check of a mechanism in one case."""
 
     check: str
     case: str
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class ContractViolation(Exception):
-    """A property of the contract that a mechanism lacks."""
+    """A mechanism violates a property of the contract."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ def check(
     device: torch.device | None = None,
     backend: str = "aot_eager",
 ) -> Iterator[Outcome]:
-    """Run all checks, one after the other; `backend` is the compiler's, checked in float32.
+    """Run all checks and yield their outcomes.
 
-    A mechanism that depends on the number of its layer is checked in several.
+    `backend` is that of `torch.compile`, which is checked in float32. A mechanism that depends on
+    its layer index is checked in several layers.
     """
     device = device or torch.device("cpu")
     if mechanism.layers == 1:
@@ -100,7 +101,7 @@ def _checked(subject: Subject, backend: str) -> Iterator[Outcome]:
             case = replace(plain, name=ability)
             yield _outcome(refuses, partial(_refused, attempt=attempt), subject, case)
     if subject.dtype == torch.float32:
-        torch.compiler.reset()  # what was compiled before counts toward the compiler's limits
+        torch.compiler.reset()  # earlier compilations count toward the compiler's limits
         compiled = partial(_compiled, backend=backend)
         for case in subject.compiled():
             yield _outcome(f"compiled ({backend}) = eager", compiled, subject, case)
@@ -165,7 +166,7 @@ def _gradients(subject: Subject, case: Case) -> None:
     gradients = torch.autograd.grad(out.sum(), inputs, allow_unused=True)
     for name, gradient in zip(names, gradients, strict=True):
         if gradient is None:
-            # An input that only chooses has none.
+            # An input that only selects keys has none.
             if subject.attend.supports.differentiable:
                 raise ContractViolation(f"the {name} have no gradient")
         elif not bool(gradient.isfinite().all()):

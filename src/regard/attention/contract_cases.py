@@ -43,7 +43,7 @@ class TableBias:
 
 @dataclass(frozen=True)
 class Vectors:
-    """The same vector for keys and the same for values at any distance: ones."""
+    """Relative vectors of ones for keys and values, at any distance."""
 
     d: int
     e: int

@@ -32,7 +32,7 @@ class Shape:
     causal: bool = False
     """Whether query i attends to keys up to i + keys - queries."""
     mode: Mode = "forward"
-    """Forward; with backward; or decoding: `queries` new tokens, `keys` with those before."""
+    """Forward; forward and backward; or a decoding step: `queries` new tokens of `keys` in all."""
 
     @property
     def pairs(self) -> int:
@@ -44,7 +44,7 @@ class Shape:
 
     @property
     def passes(self) -> int:
-        """Matrix products for each one of the forward pass; the backward pass has two more."""
+        """Matrix products per product of the forward pass; the backward pass has two more."""
         return 3 if self.mode == "training" else 1
 
     @property
@@ -71,15 +71,15 @@ class Cost:
     """
 
     operations: int
-    """Floating-point operations of its matrix products, two for a multiplication and addition."""
+    """Floating-point operations of its matrix products, two per multiply-add."""
     bytes: int
     """Bytes read and written if everything that fits stays on the chip: inputs, outputs, state."""
     parameters: int
-    """Trained numbers."""
+    """Number of trained parameters."""
     state_bytes: int
     """Bytes of the decoding state after `keys` tokens; 0 without decoding."""
 
     @property
     def intensity(self) -> float:
-        """Operations per byte: memory-bound on machines with a larger ratio of the two."""
+        """Arithmetic intensity, in operations per byte; memory-bound if below the machine's."""
         return self.operations / self.bytes

@@ -28,7 +28,7 @@ def load(path: str, name: str) -> Any:
 
 
 def kinds_in(path: str) -> list[str]:
-    """Return FILE.py:CLASS for each class of a file that has a base; the file isn't run.
+    """Return FILE.py:CLASS for each class of a file that has a base class; the file isn't run.
 
     Raises:
         UserError: there is no such file, or it isn't Python.
@@ -66,7 +66,7 @@ def _module(path: str, content: bytes) -> ModuleType:
 def split_signature(
     kind: str, class_: type, supplied: frozenset[str]
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the keyword-only arguments of a class: options as fields, and those supplied.
+    """Split a class's keyword-only arguments into options, as struct fields, and supplied names.
 
     Raises:
         UserError: a required argument isn't keyword-only.

@@ -205,7 +205,7 @@ class DifferentialV1(MapDifference):
     supports = DifferentialConfig.supports
 
     def __init__(self, *, d: int, lambda_init: float, **options: Any) -> None:
-        """For heads of an even width d."""
+        """`d` is the width of a head, an even number."""
         super().__init__(**options)
         self.lambda_init = lambda_init
         self.lambda_query, self.lambda_key = (

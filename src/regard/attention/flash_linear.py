@@ -3,8 +3,8 @@
     S_t = (D_t − x_t y_tᵀ) S_(t−1) + k_t u_tᵀ
 
 is computed by one of its kernels, with a = y and b = −x. The delta rule reads the decayed state:
-y = D_t b ⊙ k, and x = k. Tokens that erase nothing have kernels of their own: simple GLA
-where a head has one decay, GLA where each channel has one.
+y = D_t b ⊙ k, and x = k. Updates that erase nothing use other kernels: simple GLA for one decay per
+head, GLA for one decay per channel.
 """
 
 from functools import cache

@@ -37,14 +37,14 @@ _Numbers: TypeAlias = Bias | None
 
 @dataclass(frozen=True)
 class Forgotten(Bias):
-    """Σ_(j < t ≤ i) log f_t, as a difference of sums from the first token; and another bias."""
+    """Σ_(j < t ≤ i) log f_t, as a difference of cumulative sums, plus another bias."""
 
     at_queries: Float[Tensor, "batch heads queries"]
     at_keys: Float[Tensor, "batch heads keys"]
     bias: Bias | None
 
     def dense(self, query_positions: QueryPositions, key_positions: KeyPositions) -> AddedScores:
-        """The numbers of all queries, in their order, and the keys at these positions."""
+        """Return the bias of all queries, in their order, and the keys at the given positions."""
         numbers = self.at_queries[..., None] - self.at_keys[..., key_positions].unsqueeze(-2)
         if self.bias is None:
             return numbers
@@ -84,7 +84,7 @@ class Forgetting(Softmax):
     gates = (Gate("log_forget", low=-inf, high=0.0, of="query"),)
 
     def __init__(self, *, heads: int, **options: Any) -> None:
-        """For a number of query heads."""
+        """`heads` is the number of query heads."""
         super().__init__(**options)
         self.heads = heads
 
@@ -150,7 +150,7 @@ class Forgetting(Softmax):
         allowed: Tensor | None,
         added: PositionedBias | None,
     ) -> Tensor:
-        # Kernels add sums in the precision of the queries: too little in bfloat16.
+        # Kernels add the sums in the precision of the queries, which is too low in bfloat16.
         narrow = at_least_float32(query) is not query
         attend = ScoreAttention._attend if narrow else Softmax._attend
         return attend(self, query, key, value, allowed, added)
@@ -198,7 +198,7 @@ class Forgetting(Softmax):
     def _extend_by_one(
         self, query: Tensor, key: Tensor, value: Tensor, state: ForgettingState, log_forget: Tensor
     ) -> tuple[Tensor, State]:
-        """Extend rows of one length by a token, in few operations."""
+        """Extend rows of equal length by one token, in few operations."""
         slot = state.cache.longest
         cache = state.cache.append(key, value, None)
         new = (state.sums.keys.select(2, slot - 1) + _bounded(log_forget)).unsqueeze(-1)
@@ -219,7 +219,7 @@ class Forgetting(Softmax):
 
 
 FORGOTTEN = -100.0
-"""The log of a gate that forgets all: differences of sums with −∞ are undefined."""
+"""Lower bound of log gates: differences of sums with −∞ are undefined."""
 
 
 def _sums(log_forget: Tensor) -> Tensor:
@@ -233,5 +233,5 @@ def _bounded(log_forget: Tensor) -> Tensor:
 
 def _forgotten(log_forget: Tensor, bias: AnyBias | None) -> Forgotten:
     sums = _sums(log_forget)
-    # FlexAttention has no gradient for a tensor that a score is indexed by twice.
+    # FlexAttention has no gradient for a tensor that a score_mod indexes twice.
     return Forgotten(sums, sums.clone(), cast(_Numbers, bias))

@@ -47,8 +47,8 @@ class RecurrentState(RowState):
 class RecurrentAttention(Attention):
     """Base of the gated linear recurrences, which differ in the update of the state by a token.
 
-    Each value head has a state. Key heads may be fewer, and query heads fewer or more:
-    consecutive ones share a key head, or a state. Documents must be contiguous. Computes in float32
+    Each value head has a state. There may be fewer key heads, and fewer or more query heads:
+    consecutive heads share a key head or a state. Documents must be contiguous. Computes in float32
     at least, unless flash-linear-attention is installed and rows are in half precision on a GPU.
     """
 
@@ -219,8 +219,8 @@ class RecurrentAttention(Attention):
 class GatedRecurrence(RecurrentAttention):
     """Base of the recurrences with the gates below, from which the reference follows.
 
-    log_decay: D. beta: b and w, one number each. erase: b. write: w. removal_key: the key κ at
-    which a token erases instead of k; its T_t is D_t − (b_t ⊙ κ_t) κ_tᵀ.
+    log_decay: D. beta: b = w, one number per token. erase: b. write: w. removal_key: the key κ at
+    which a token erases instead of k; then T_t = D_t − (b_t ⊙ κ_t) κ_tᵀ.
     """
 
     def reference(

@@ -15,7 +15,7 @@ NO_GATES: Gates = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate as a mechanism declares it.
+    """Declaration of a gate of a mechanism.
 
     >>> query, key, value = torch.randn(3, 1, 2, 5, 8)  # batch, heads, tokens, width
     >>> Gate("log_decay", per="key", low=-20.0, high=0.0).shape(query, key, value)
@@ -31,13 +31,13 @@ class Gate:
     high: float = 1.0
     """The range of its values."""
     of: Literal["query", "value"] = "value"
-    """The heads that have one each."""
+    """Whether each query head or each value head has a gate."""
     heads: int | None = None
-    """Their number, where they are heads of neither."""
+    """Number of heads, if it is that of neither queries nor values."""
     width: int | None = None
-    """The number of channels, where these are neither those of keys nor of values."""
+    """Number of channels, if it is that of neither keys nor values."""
     at: Literal["key", "query"] = "key"
-    """The token that it belongs to: that of a key, or that of a query."""
+    """Whether each key or each query has a gate."""
 
     def shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
         """Return the shape for given queries, keys and values."""

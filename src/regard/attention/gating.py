@@ -138,7 +138,7 @@ class DifferentialNorm(Gating):
 class IndexerGating(Gating):
     """Queries, keys and weights of an indexer (DeepSeek-AI, 2025, arXiv:2512.02556, eq. 1).
 
-    They have no gradient for x: the indexer is trained by its own loss. Its weights are divided by
+    They pass no gradient to x: the indexer is trained by its own loss. Its weights are divided by
     √(heads · width).
     """
 
@@ -159,7 +159,7 @@ class NormalizedGating(Gating):
     """Gates of a recurrence, whose outputs are normalized."""
 
     activated = False
-    """Whether queries, keys and values pass a SiLU."""
+    """Whether queries, keys and values pass through a SiLU."""
 
     def __init__(
         self,
@@ -271,8 +271,8 @@ class Mamba2Gating(NormalizedGating):
 class DeltaGating(NormalizedGating):
     """β = σ(W x), doubled with negative eigenvalues; decays, if any, as in Mamba-2.
 
-    Yang et al., 2024, arXiv:2406.06484, §3.3 and 2412.06464, §3.4; decays by channel through as
-    many channels as a head has (arXiv:2510.26692, §3); negative eigenvalues: arXiv:2411.12537.
+    Yang et al., 2024, arXiv:2406.06484, §3.3 and 2412.06464, §3.4; decays by channel are projected
+    through d channels (arXiv:2510.26692, §3); negative eigenvalues: arXiv:2411.12537.
     """
 
     activated = True
@@ -313,8 +313,8 @@ class RWKV7Gating(NormalizedGating):
     """log_decay = −e^(−½) σ(·), κ = k ⊙ ξ of length 1, k times 1 + (a − 1) ⊙ α.
 
     Peng et al., 2025, eqs 7-14, without the token shift; the short convolution replaces it. The
-    decays of channels are initialized from exp(−0.001) to exp(−0.11), as the first layer's in the
-    authors' RWKV-LM; of σ(0) = ½, a state would lose half in two tokens.
+    decays of channels are initialized from exp(−0.001) to exp(−0.11), as in the first layer of the
+    authors' RWKV-LM; with σ(0) = ½, a state would lose almost half in two tokens.
     """
 
     def make(self, d_model: int) -> None:

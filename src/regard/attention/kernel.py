@@ -231,7 +231,7 @@ class KernelAttention(Attention):
         before = mask.shift(queries, keys)
         first = slice(0, max(before, 0))
         carry = self._absorb(key[:, :, first], value[:, :, first], hidden[:, first])
-        # Query i stands at key before + i: keys before that are in the carry, missing ones hidden.
+        # Query i is at key before + i: earlier keys are in the carry, missing keys are hidden.
         fit = (-before, queries + before - keys)
         key, value = (F.pad(x, (0, 0, *fit)) for x in (key, value))
         hidden = F.pad(hidden, fit, value=True)
@@ -242,7 +242,7 @@ class KernelAttention(Attention):
     def _document_sums(
         self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
-        """Add, in each query's document, the chunks up to that of the query, and those after it."""
+        """Add the sums over chunks up to the query's own and after it, within its document."""
         n = hidden.shape[1]
         tokens = _tokens(query, key, value, hidden, _documents(query, mask))
         tokens = tokens.padded(min(self.chunk, n))
@@ -258,7 +258,7 @@ class KernelAttention(Attention):
     ) -> tuple[Part, Carry]:
         """Return the sums of each query, (b, g, r, n, e), and the carry after the last token.
 
-        `pattern` selects in a matrix of ones the keys of its chunk that a query sums over.
+        `pattern` selects, in a matrix of ones, the keys of its chunk that each query sums over.
         """
         n = tokens.hidden.shape[1]
         length = min(self.chunk, n)
@@ -376,7 +376,7 @@ def normalizers_checked_together(model: nn.Module, place: str = "") -> Iterator[
 
 
 def _raise_counted(kernels: dict[str, KernelAttention], place: str) -> None:
-    """Raise if any of these has counted a sum of weights, and reset the counts."""
+    """Raise if a layer has counted a sum of weights ≤ 0, and reset the counts."""
     counts = torch.stack([kernel.nonpositive for kernel in kernels.values()])
     for (name, kernel), count in zip(kernels.items(), counts.tolist(), strict=True):
         if count:

@@ -64,7 +64,7 @@ class PolynomialConfig(KernelConfig, frozen=True, tag_field="kind", tag="polynom
     check_inputs: ClassVar = (0.5, 1.5)
 
     degree: Annotated[int, Meta(ge=1, le=4)] = 2
-    """p; the number of features grows with the p-th power of the head's width: d(d + 1)/2 for 2."""
+    """Power p. The number of features grows as d^p, d the width of a head: d(d + 1)/2 for p = 2."""
 
     def feature_map(self, shape: LayerShape) -> "FeatureMap":
         from regard.attention.feature_maps import Polynomial
@@ -76,7 +76,7 @@ class RandomFeaturesConfig(KernelConfig, frozen=True):
     """Kernel attention with random features, drawn like weights."""
 
     drawn: ClassVar[str]
-    """The name of the feature map."""
+    """Name of the class in `feature_maps`."""
 
     features: Positive = 64
     """Number of random directions."""

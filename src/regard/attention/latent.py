@@ -34,9 +34,10 @@ class LatentCache(KeyValueCache):
 class Latent(Softmax):
     """Softmax attention whose layer computes keys and values from a latent of each token.
 
-    DeepSeek-AI, 2024, arXiv:2405.04434, §2.1. In whole rows, each head has its keys and values. In
-    decoding, a `LatentCache` has one vector per token, [rotary key; latent], for all heads, and the
-    layer moves its projections of the latent to queries and outputs. Values of width 0 make one.
+    DeepSeek-AI, 2024, arXiv:2405.04434, §2.1. On whole rows, each head has its own keys and values.
+    In decoding, a `LatentCache` has one vector per token, [rotary key; latent], for all heads, and
+    the layer absorbs its projections of the latent into queries and outputs. `init_state` returns
+    one for values of width 0.
 
     >>> query, key = torch.randn(2, 1, 2, 5, 8 + 4)  # width 8, and 4 for rotary positions
     >>> value = torch.randn(1, 2, 5, 8)
@@ -48,10 +49,10 @@ class Latent(Softmax):
     supports = LatentConfig.supports
 
     def __init__(self, *, d_latent: int, d_rope: int, **options: Any) -> None:
-        """For latents and rotary keys of these widths.
+        """`d_latent` and `d_rope` are the widths of latents and rotary keys.
 
-        `scale_dim` is the width of queries and keys in whole rows, by whose root scores are divided
-        in decoding too.
+        Scores are divided by √scale_dim, the width of queries and keys on whole rows, in decoding
+        too.
         """
         super().__init__(**options)
         self.width = d_latent + d_rope
@@ -66,7 +67,7 @@ class Latent(Softmax):
         return KeyValueCache.empty(shape) if shape.e else LatentCache.empty(shape)
 
     def cost(self, shape: Shape) -> Cost:
-        """Count the whole rows of the given widths, or steps by the latents."""
+        """Return the cost of whole rows with the given widths, or of decoding with latents."""
         latent = replace(shape, kv_heads=1, d=self.width, e=0)
         if shape.mode != "step":
             return replace(super().cost(shape), state_bytes=latent.cache_bytes)

@@ -40,7 +40,7 @@ class Linformer(Attention):
     supports = LinformerConfig.supports
 
     def __init__(self, *, length: int, k: int, heads: int | None = None) -> None:
-        """For up to `length` keys; each of `heads` key/value heads has an E and F; None: shared.
+        """For up to `length` keys; E and F per key/value head if `heads` is given, else shared.
 
         Raises:
             ValueError: k isn't between 1 and `length`.

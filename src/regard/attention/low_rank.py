@@ -34,7 +34,7 @@ class LowRank:
 
 
 def truncate(matrix: Float[Tensor, "*batch queries keys"], rank: int) -> LowRank:
-    """Return the nearest matrix of a rank, by singular values (Eckart & Young, 1936).
+    """Return the nearest matrix of the given rank, by truncated SVD (Eckart & Young, 1936).
 
     Rows of attention no longer sum to 1, and may be negative.
 

@@ -51,7 +51,7 @@ class Mask:
     """
 
     alignment: Alignment | None = None
-    """Causal: query i stands at key i ("start") or at key i + keys - queries ("end")."""
+    """Causal: query i is at key i ("start") or at key i + keys - queries ("end")."""
     window_size: int | None = None
     """Largest distance between a query and its keys, in positions to either side."""
     key_lengths: Int[Tensor, " batch"] | None = None
@@ -135,7 +135,7 @@ class Mask:
         """
         if torch.compiler.is_compiling():
             return make()
-        # Outside of inference mode, gradients may need tensors, and can't keep those made in it.
+        # Tensors made in inference mode can't be saved for gradients outside of it.
         key = key, torch.is_inference_mode_enabled()
         if key not in self._cache:
             self._cache[key] = make()
@@ -143,7 +143,7 @@ class Mask:
         return found
 
     def repeat_heads(self, times: int) -> "Mask":
-        """Return the mask in which this many consecutive heads have the restrictions of one."""
+        """Return the mask with the restrictions of each head repeated for consecutive heads."""
         if self.blocks is None and self.allowed is None:
             return self
         return self.cached(("repeated", times), lambda: self._repeated(times))
@@ -187,7 +187,7 @@ class Mask:
         return torch.arange(shift, shift + queries, device=device)
 
     def require_fit(self, queries: int, keys: int) -> None:
-        """Raise for documents of other positions than the queries and keys.
+        """Raise unless there are as many document ids as queries and keys.
 
         Raises:
             ValueError: names the sizes.
@@ -200,7 +200,7 @@ class Mask:
             )
 
     def require_contiguous(self, name: str) -> None:
-        """Raise for documents in several places of a row; compiled code can't check this.
+        """Raise unless documents are contiguous in their rows; compiled code can't check this.
 
         Raises:
             ValueError: names the mechanism and the row.
@@ -257,8 +257,8 @@ class Mask:
     ) -> Bool[Tensor, "*#n"]:
         """Return the mask without its blocks and `allowed`, for rows and positions that broadcast.
 
-        Keys before the first are hidden. Positions beyond the sequence count as its ends: callers
-        hide them.
+        Negative keys are hidden. Positions beyond the sequence have the document of its last
+        token: callers must hide them.
         """
         parts = [key >= 0]
         if self.alignment:

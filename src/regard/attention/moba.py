@@ -20,14 +20,14 @@ from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 LONG = 4
-"""Keys over those that a query attends to, from which only the scores of these are computed."""
+"""Ratio of keys to attended keys from which only the scores of chosen blocks are computed."""
 SPARE = 4
-"""Blocks beyond those asked for, in case that several have equal scores."""
+"""Additional blocks of `topk`, for ties with the last chosen one."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """The blocks of a row's tokens, counted from 0; rows broadcast."""
+    """Block indices of the tokens of each row; rows broadcast."""
 
     of_keys: Int[Tensor, "#batch keys"]
     of_queries: Int[Tensor, "#batch queries"]
@@ -47,8 +47,8 @@ class MobaState(CachedState):
 class MoBA(Softmax):
     """Softmax over the query's own block of keys and the earlier ones with the highest q·k̄.
 
-    Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks begin again
-    at each document, and those equal to the last one chosen are chosen too.
+    Lu et al., 2025, arXiv:2502.13189; k̄ is the mean key of a block. Blocks restart at each
+    document. Blocks that tie with the last one chosen are chosen too.
 
     >>> key = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]])  # batch, heads, tokens, width
     >>> query = torch.tensor([[[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]]])
@@ -60,7 +60,7 @@ class MoBA(Softmax):
     supports = MobaConfig.supports
 
     def __init__(self, *, block_size: int, blocks: int, **options: Any) -> None:
-        """`blocks` is the number of blocks that a query attends to, with its own."""
+        """`blocks` is the number of blocks that a query attends to, including its own."""
         super().__init__(**options)
         self.block_size, self.blocks = block_size, blocks
 
@@ -109,7 +109,7 @@ class MoBA(Softmax):
         return ScoreAttention._forward(self, query, key, value, mask, bias)
 
     def _is_long(self, query: Tensor, key: Tensor, mask: Mask) -> bool:
-        """Whether a call leaves out most scores, and is one that `_attend_blocks` computes."""
+        """Whether a call needs only few of the scores, and `_attend_blocks` supports it."""
         most = query.shape[2] >= LONG * self.blocks * self.block_size
         if not most or torch.compiler.is_compiling() or not query.is_cpu:
             return False
@@ -121,7 +121,7 @@ class MoBA(Softmax):
         key: Float[Tensor, "rows n d"],
         value: Float[Tensor, "rows n e"],
     ) -> Float[Tensor, "rows n e"] | None:
-        """Return causal attention to the chosen blocks alone; None if more are equal than fit."""
+        """Return causal attention to the chosen blocks alone; None if more blocks tie than fit."""
         own = torch.arange(query.shape[1], device=query.device)[:, None] // self.block_size
         choices = own.expand(len(query), -1, 1)
         kept = torch.ones_like(choices, dtype=torch.bool)
@@ -140,9 +140,9 @@ class MoBA(Softmax):
         key: Float[Tensor, "rows n d"],
         own: Int[Tensor, "n 1"],
     ) -> tuple[Int[Tensor, "rows n most"], Bool[Tensor, "rows n most"]]:
-        """Return the best blocks of each query, with some to spare, and which of them it chooses.
+        """Return the best blocks of each query, `SPARE` more than needed, and which are chosen.
 
-        If a query chooses the last of them, further ones may be equal to it.
+        If the last of them is chosen, further blocks may tie with it.
         """
         size, number = self.block_size, key.shape[1] // self.block_size
         with without_autocast(query):
@@ -230,7 +230,7 @@ class MoBA(Softmax):
         return self._attend_seen(query, cache, before, seen, bias)
 
     def _attend_from_last(self, query: Tensor, cache: KeyValueCache, sums: Keys) -> Tensor:
-        """Return attention of the last tokens of rows of one length; `sums` of earlier blocks."""
+        """Return attention of the last token of rows of equal length; `sums`: of earlier blocks."""
         if self.blocks == 1 or cache.longest >= LONG * self.blocks * self.block_size:
             means = repeat_kv(sums / self.block_size, query.shape[1])
             slots = self._chosen_slots(query, means, cache.longest)
@@ -241,7 +241,7 @@ class MoBA(Softmax):
     def _attend_all_scores(self, query: Tensor, cache: KeyValueCache, earlier: int) -> Tensor:
         """Return attention of the last tokens, from the scores of all keys.
 
-        Of few keys, this takes less time than means of blocks: q·k̄ is the mean of the q·k.
+        For few keys, this is faster than averaging keys: q·k̄ is the mean of the q·k.
         """
         keys, values = (at_least_float32(repeat_kv(x, query.shape[1])) for x in cache.filled())
         with without_autocast(query):
@@ -256,7 +256,7 @@ class MoBA(Softmax):
     def _chosen_slots(
         self, query: Queries, means: Keys, length: int
     ) -> Int[Tensor, "batch heads slots"] | None:
-        """Return the slots of the blocks that the last token attends to, unless some are equal."""
+        """Return the slots of the blocks that the last token attends to; None if blocks tie."""
         heads, size = query.shape[:2], self.block_size
         own = torch.arange(means.shape[2] * size, length, device=query.device).expand(*heads, -1)
         if self.blocks == 1:
@@ -301,7 +301,7 @@ class MoBA(Softmax):
         return min(shape.pairs, shape.queries * self.blocks * self.block_size)
 
     def _places(self, mask: Mask, n: int, device: torch.device) -> Places:
-        """Return the blocks of whole rows, which begin again at each document."""
+        """Return the blocks of whole rows, which restart at each document."""
         at, ids = torch.arange(n, device=device)[None], mask.document_ids
         if ids is None:
             blocks = at // self.block_size

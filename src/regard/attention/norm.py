@@ -1,4 +1,4 @@
-"""The RMS norms of layers and mechanisms, in mixed precision too."""
+"""RMS norms of layers and mechanisms, with support for mixed precision."""
 
 import torch
 import torch.nn.functional as F

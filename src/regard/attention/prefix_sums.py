@@ -57,7 +57,7 @@ class Tokens(NamedTuple):
     documents: Int[Tensor, "b n"]
 
     def padded(self, multiple: int) -> "Tokens":
-        """Append hidden tokens of the last document, up to a multiple."""
+        """Append hidden tokens of the last document, up to a multiple of `multiple`."""
         *vectors, hidden, documents = self
         more = -hidden.shape[1] % multiple
         if not more:
@@ -89,7 +89,7 @@ class Tokens(NamedTuple):
 
 
 def scan(chunks: Chunks, carry: Carry, pattern: Bool[Tensor, "l l"]) -> tuple[Part, Carry]:
-    """Sum over the chunks before that of each query, and over its own, masked by `pattern`.
+    """Sum over the chunks before each query's own, and over its own, masked by `pattern`.
 
     Returns the sums, (b, g, c, r, l, e), and the carry after the last token.
     """
@@ -163,7 +163,7 @@ def shares_of(
 
 
 def finite(maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Replace −∞, of no keys, by 0: e^(−∞ − 0) is 0, but e^(−∞ − −∞) is NaN."""
+    """Replace −∞, the maximum of no keys, by 0: e^(−∞ − 0) is 0, but e^(−∞ − −∞) is NaN."""
     return maximum.masked_fill(maximum == float("-inf"), 0.0)
 
 

@@ -18,10 +18,9 @@ and in general, r is erased at x:
     r_i = y_iᵀ P(i−1, 0) S + Σ_(j<i) y_iᵀ P(i−1, j) (k_j u_jᵀ − x_j r_jᵀ)
     o_i = q_iᵀ P(i, 0) S + Σ_(j≤i) q_iᵀ P(i, j) (k_j u_jᵀ − x_j r_jᵀ)
 
-The first of each is a unit triangular system. It is solved for all chunks at once, for any S. So w
-or r of a chunk is an affine map of the state before it. Only these maps, and the resulting states,
-are computed one after the other. Long rows are processed in segments whose tensors fit a
-CPU's cache.
+The first line of each pair is a unit triangular system, solved for all chunks at once, for any S:
+w or r of a chunk is an affine map of the state before it. Only these maps are applied one after the
+other, to compute the states. Long rows are processed in segments whose tensors fit a CPU's cache.
 
 Decays are multiplied, or their logarithms added, but never divided or subtracted: products may
 underflow to zero, and e^(−∞) is a restart.
@@ -50,7 +49,7 @@ class Update(NamedTuple):
     log_decay: Float[Tensor, "b g n #d"]
     """g ≤ 0."""
     read: Float[Tensor, "b g n d"] | None = None
-    """y, which reads the value that it erases; None to erase nothing."""
+    """y, the vector that reads the value to erase; None: nothing is erased."""
     erased: Float[Tensor, "b g n d"] | None = None
     """x, the key at which it erases; None for the delta rule."""
 
@@ -248,7 +247,7 @@ def _solve(
     first: Float[Tensor, "b g c l e"],
     second: Float[Tensor, "b g c l d"],
 ) -> tuple[Float[Tensor, "b g c l e"], Float[Tensor, "b g c l d"]]:
-    """Solve x + below · x = first, and = second; entries on or above the diagonal are ignored."""
+    """Solve (I + L) x = first and (I + L) x = second; L is the strict lower triangle of `below`."""
     below = below.contiguous()  # a slice takes twice as long
     rows = torch.cat([first, second], -1)
     # Transposed, both have the memory order of LAPACK, which saves copies and half the time.
@@ -313,7 +312,7 @@ def _channel_scores(
     """Return the scores with decays per channel, by doubling the length of segments.
 
     The score of a read in the later half of a segment and a write in the earlier half has the
-    decays to the middle and those from there: a product of two matrices, none of which overflows.
+    decays to the middle and from the middle: a product of two matrices, neither of which overflows.
     """
     length = reads.shape[-2]
     missing = (1 << (length - 1).bit_length()) - length

@@ -91,7 +91,7 @@ class DeltaConfig(RecurrentConfig, frozen=True):
     qk_norm: bool = True
     """Whether queries and keys are scaled to length 1."""
     qk_norm_eps: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """Added to the squared length by whose root queries and keys are divided."""
+    """Added to the squared length of queries and keys before its square root is taken."""
     negative_eigenvalues: bool = False
     """Whether β reaches 2 instead of 1, for eigenvalues from -1 to 1; requires qk_norm."""
 

@@ -86,7 +86,7 @@ def highest(
     allowed: Bool[Tensor, "batch heads queries keys"],
     k: int,
 ) -> Bool[Tensor, "batch heads queries keys"]:
-    """Return the allowed keys that score no less than the k-th of them."""
+    """Return the allowed keys that score no less than the k-th highest of them."""
     kept = torch.zeros_like(allowed)
     for place in allowed.any(-1).nonzero().tolist():
         row, seen = scores[tuple(place)], allowed[tuple(place)]

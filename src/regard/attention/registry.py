@@ -31,12 +31,12 @@ class Mechanism:
     config: type[AttentionConfig]
     type: "type[Attention]"
     example: "Callable[..., Attention]"
-    """Builds a small one, of a `LayerShape` if given."""
+    """Builds a small mechanism, for a `LayerShape` if given."""
     reference: Callable[..., Any] | None
     """The weights of (mechanism, query, key, mask, bias) in float64, if there is a reference."""
     inputs: tuple[float, float]
     layers: int = 1
-    """How many layers the contract checks."""
+    """Number of layers that the contract checks."""
 
     @property
     def summary(self) -> str:

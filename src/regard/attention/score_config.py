@@ -80,7 +80,7 @@ class SoftmaxOneConfig(ScoreConfig, frozen=True, tag_field="kind", tag="softmax-
     paper: ClassVar = "Gu et al., 2024"
 
     learned: bool = False
-    """Whether the sink of each head, the logarithm of what is added, is learned."""
+    """Whether the logarithm of the added number, the sink, is learned for each head."""
 
     def build(self, shape: LayerShape) -> "Attention":
         from regard.attention.softmax_one import SoftmaxOne
@@ -125,9 +125,9 @@ class TopKConfig(ScoreConfig, frozen=True, tag_field="kind", tag="top-k"):
     k: Positive = 16
     """Number of keys of each query."""
     indexer_heads: Count = 0
-    """Heads of an indexer that chooses the keys (DSA); 0: none, the scores choose."""
+    """Heads of an indexer that chooses the keys (DSA); 0: no indexer, choice by the scores."""
     d_indexer: Positive | None = None
-    """Width of the indexer's heads. Default: that of a head."""
+    """Width of the indexer's heads. Default: width of an attention head."""
 
     @property
     def supported(self) -> Support:
@@ -297,7 +297,7 @@ class SynthesizerConfig(ScoreConfig, frozen=True, tag_field="kind", tag="synthes
     paper: ClassVar = "Tay et al., 2020"
 
     variant: Literal["dense", "random"] = "dense"
-    """Scores made from each token by a small network, or a trained matrix that no input changes."""
+    """Scores computed from each token by a small network, or a trained matrix of scores."""
 
     @property
     def queries_per_head(self) -> int:

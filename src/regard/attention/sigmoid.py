@@ -27,7 +27,7 @@ class Sigmoid(ScoreAttention):
     supports = SigmoidConfig.supports
 
     def __init__(self, *, bias: float, **options: Any) -> None:
-        """For a bias b, usually −log of the context length."""
+        """`bias` is b, usually −log of the context length."""
         super().__init__(**options)
         self.bias = bias
 

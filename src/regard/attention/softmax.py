@@ -60,7 +60,7 @@ class ScoreAttention(Attention):
         dropout: float = 0.0,
         divisor: int = 1,
     ) -> None:
-        """`scaled`: whether scores are divided by √d, or by √scale_dim; and always by `divisor`.
+        """`scaled` divides scores by √d, or by √scale_dim if given; `divisor` always divides them.
 
         `dropout` is the probability that a weight is set to zero in training.
         """
@@ -84,7 +84,7 @@ class ScoreAttention(Attention):
         return dense & (torch.arange(keys, device=query.device) < places[:, None])
 
     def gate_scores(self, gates: Gates) -> Weights | None:
-        """Return the numbers that gates add to the scores, if they do."""
+        """Return the term that gates add to the scores; None: none."""
         return None
 
     def masked_scores(
@@ -98,7 +98,7 @@ class ScoreAttention(Attention):
     ) -> tuple[Weights, Bool[Tensor, "#batch #heads queries keys"] | None]:
         """Return the scores with bias and gates, and the allowed keys (None: all).
 
-        `normalize_scores` makes the weights of these.
+        `normalize_scores` computes the weights from these.
         """
         self._validate(query, key, mask=mask, bias=bias, gates=gates)
         return self._masked_scores(query, key, mask, bias, gates)
@@ -168,7 +168,7 @@ class ScoreAttention(Attention):
     def _attend_cache(
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
-        """Return attention of new tokens to the cache with them; `before` is the cache without."""
+        """Return attention of new tokens to `cache`, which includes them; `before` doesn't."""
         keys, values = cache.filled()
         if keys.dtype != query.dtype:
             out = self._attend_cache(query.to(keys.dtype), cache, before, bias)
@@ -236,7 +236,7 @@ class ScoreAttention(Attention):
             return self._attend_all(query, memory.key, memory.value)
         if memory.readers == 1:
             return self._forward(query, memory.key, memory.value, memory.mask, None)
-        # As queries of one row, all readers of a source read its keys and values once.
+        # Rows that share a source become queries of one row, and its keys and values are read once.
         together = query.unflatten(0, (-1, memory.readers)).transpose(1, 2).flatten(2, 3)
         out = self._forward(together, memory.key, memory.value, memory.mask, None)
         apart: Tensor = out.unflatten(2, (memory.readers, -1)).transpose(1, 2).flatten(0, 1)
@@ -271,7 +271,7 @@ class ScoreAttention(Attention):
             return out if added is None else out + added.gather(weights)
 
     def scale(self, d: int) -> float:
-        """Return the factor of products of vectors of width d."""
+        """Return the factor of q·k, for vectors of width d."""
         return float((self.scale_dim or d) ** -0.5 if self.scaled else 1.0) / self.divisor
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
@@ -281,7 +281,7 @@ class ScoreAttention(Attention):
 
 
 class WideScoreAttention(ScoreAttention):
-    """Attention whose scores are computed in float32 at least, for rounding would change them."""
+    """Attention with scores in float32 at least, for mechanisms that are sensitive to rounding."""
 
     def _scores(self, query: Tensor, key: Tensor, added: PositionedBias | None) -> Tensor:
         return super()._scores(at_least_float32(query), at_least_float32(key), added)
@@ -343,10 +343,10 @@ class Softmax(ScoreAttention):
 
 
 class Argmax(WideScoreAttention):
-    """The value of the key with the highest score, the first of several.
+    """The value of the key with the highest score; of equal scores, the first.
 
     The gradient is the straight-through estimate: that of softmax instead of that of argmax, which
-    is zero (Bengio et al., 2013). Scores rounded to bfloat16 would often be equal.
+    is zero (Bengio et al., 2013). Scores are in float32 at least: in bfloat16, many would be equal.
 
     >>> query = key = torch.eye(3)[None, None]  # batch, heads, tokens, width
     >>> Argmax()(query, key, torch.tensor([[[[1.0], [2.0], [3.0]]]])).flatten()
@@ -357,7 +357,7 @@ class Argmax(WideScoreAttention):
     supports = ArgmaxConfig.supports
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """1 for the allowed key with the highest score, the first of several; 0 for the others."""
+        """1 for the allowed key with the highest score (the first of equals), 0 for the others."""
         allowed = reference.allowed(query, key, mask)
         scores = reference.scores(query, key, bias)
         weights = torch.zeros_like(scores)
@@ -389,7 +389,7 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 ROUNDINGS = 32
-"""Roundings by which equal scores may differ."""
+"""Rounding errors by which equal scores may differ."""
 
 
 def highest(

@@ -19,8 +19,8 @@ class SoftmaxOne(ScoreAttention):
     """α_ij = e^(s_ij) / (e^(z_h) + Σ_l e^(s_il)): as if one more key had score z and value 0.
 
     Without learned sinks z = 0, which adds 1 (Miller, 2023; Gu et al., 2024, arXiv:2410.10781).
-    Sinks by head are those of gpt-oss (OpenAI, 2025). It isn't a bias of the first key, whose value
-    would be added too.
+    Sinks by head are those of gpt-oss (OpenAI, 2025). A bias of the first key would not be
+    equivalent: it would also add the value of that key.
 
     >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
     >>> SoftmaxOne().weights(x, x)[0, 0, 0]  # a fourth is left

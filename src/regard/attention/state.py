@@ -39,9 +39,9 @@ class State(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RowState:
-    """Base of states whose fields are tensors of a row each, other states, or sequences of them.
+    """Base of states whose fields are tensors by row, other states, or sequences of these.
 
-    Other fields count no bytes; a state that has some reorders itself.
+    Other fields count 0 bytes; states that have some override `reorder`.
     """
 
     @property
@@ -107,7 +107,7 @@ class StateShape:
     device: torch.device
     dtype: torch.dtype
     window_size: int | None = None
-    """Farthest token that a query attends to, in positions; see `Mask`."""
+    """Largest distance between a query and its keys, in positions; see `Mask`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +120,9 @@ class KeyValueCache(RowState):
     """Tokens by which each row is shorter than `longest`; constant while all rows grow."""
     shortest: int
     longest: int
-    """Extremes of the lengths; bounds of them in compiled code, which doesn't read tensors."""
+    """Smallest and largest length; in compiled code, which doesn't read tensors, bounds of them."""
     window_size: int | None = None
-    """Farthest token that a query attends to, in positions."""
+    """Largest distance between a query and its keys, in positions."""
     beams: int = 1
     """Number of consecutive rows that continue one prompt."""
     shared: int = 0
@@ -181,7 +181,7 @@ class KeyValueCache(RowState):
     ) -> "KeyValueCache":
         """Write new tokens into the free slots, and padding into the last slot.
 
-        Values are not read where those of the cache have width 0.
+        If cached values have width 0, `value` is not read.
         """
         new = key.size(2)
         grown = self._replace(shortest=self.shortest + new, longest=self.longest + new)
@@ -212,7 +212,7 @@ class KeyValueCache(RowState):
             self.values[row, :, slot] = value.transpose(1, 2).to(self.values.dtype)
 
     def _tightened(self) -> Self:
-        """Return the state with the extremes of its lengths, instead of bounds."""
+        """Return the state with the exact smallest and largest length, instead of bounds."""
         if torch.compiler.is_compiling():
             return self
         least, most = torch.stack(torch.aminmax(self.behind)).tolist()
@@ -220,7 +220,7 @@ class KeyValueCache(RowState):
         return replace(self, behind=behind, shortest=self.longest - most, longest=longest)
 
     def positions(self, new: int) -> Int[Tensor, "batch new"]:
-        """Positions of the next tokens."""
+        """Return the positions of the next `new` tokens."""
         return self.length[:, None] + torch.arange(new, device=self.length.device)
 
     @property
@@ -245,7 +245,7 @@ class KeyValueCache(RowState):
 
 @dataclass(frozen=True, eq=False)
 class CachedState(RowState):
-    """Keys and values of all tokens; subclasses add what else their mechanism needs."""
+    """Keys and values of all tokens; subclasses add fields."""
 
     cache: KeyValueCache
 
@@ -268,7 +268,7 @@ class Memory(RowState):
 
     @staticmethod
     def of(key: Tensor, value: Tensor, mask: Mask) -> "Memory":
-        """Return the memory of sequences of the mask's lengths. On a CPU, it holds their mask."""
+        """Return the memory of sequences with the mask's lengths. On a CPU, its mask is dense."""
         assert mask.key_lengths is not None
         hidden: Mask | None = mask
         if key.device.type == "cpu" and not torch.compiler.is_compiling():

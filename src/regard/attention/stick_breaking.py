@@ -1,4 +1,4 @@
-"""Attention that breaks a stick: the nearest keys take their share first."""
+"""Stick-breaking attention: the nearest keys take their share first."""
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,8 @@ from regard.attention.types import DenseBias, Keys, Queries, Weights
 class StickBreaking(WideScoreAttention):
     """α_ij = σ(s_ij) Π_(j < k < i) (1 − σ(s_ik)) for j < i (Tan et al., 2024, arXiv:2410.17980).
 
-    A token doesn't attend to itself. What is left of the stick is not assigned to any key. Sums of
-    logarithms would lose too much in bfloat16.
+    A token doesn't attend to itself. The rest of the stick is assigned to no key. Scores are in
+    float32 at least: sums of logarithms lose too much precision in bfloat16.
 
     >>> x = torch.zeros(1, 1, 3, 8)  # equal tokens
     >>> StickBreaking().weights(x, x, mask=Mask.causal())[0, 0, 2]
@@ -27,7 +27,7 @@ class StickBreaking(WideScoreAttention):
     includes_self = False
 
     def reference(self, query: Queries, key: Keys, mask: Mask, bias: DenseBias | None) -> Weights:
-        """From the nearest allowed key to the farthest: σ(s_ij) of what is left."""
+        """From the nearest allowed key to the farthest: σ(s_ij) of the rest of the stick."""
         allowed = reference.allowed(query, key, mask)
         places = mask.query_positions(query.shape[2], key.shape[2], query.device).tolist()
         scores = reference.scores(query, key, bias)

@@ -91,7 +91,7 @@ class RandomScores(Synthesized):
 class Synthesizer(ScoreAttention):
     """softmax(s)·V with scores s that are learned; there are no keys.
 
-    A position of the row has a column of its own, so that documents can't be packed.
+    Each position of a row has its own column, so that documents can't be packed.
 
     >>> from regard.attention.synthesizer import DenseScores
     >>> query, value = torch.randn(2, 1, 2, 5, 8)  # batch, heads, tokens, width

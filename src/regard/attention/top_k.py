@@ -22,11 +22,11 @@ from regard.attention.state import CachedState, KeyValueCache, State, StateShape
 from regard.attention.types import AnyBias, DenseBias, Keys, Queries, Weights
 
 LONG = 16
-"""Keys for each one chosen, from which only the scores of those chosen are computed."""
+"""Ratio of keys to chosen keys from which only the scores of chosen keys are computed."""
 
 
 class TopK(WideScoreAttention):
-    """Softmax over the k allowed keys of each query that score highest, and those equal to them.
+    """Softmax over the k allowed keys of each query that score highest, and any ties.
 
     Gupta et al., 2021, arXiv:2106.06899. Other keys have weight and gradient 0. Scores that differ
     by no more than rounding are equal, such as those of equal tokens without positions.
@@ -72,10 +72,10 @@ class IndexedTopK(Softmax):
     """Softmax over the k allowed keys of each query with the highest index scores I.
 
     I_ts = Σ_j w_tj ReLU(q_tj·k_s) for query t, key s and heads j of the indexer (DeepSeek-AI, 2025,
-    arXiv:2512.02556, §2.1). All heads of the layer have the same keys. The choice passes the
-    indexer no gradient. In training, each call adds Σ_t KL(p_t ‖ softmax(I_t)) to
+    arXiv:2512.02556, §2.1). All heads of the layer attend to the same keys. The choice passes no
+    gradient to the indexer. In training, each call adds Σ_t KL(p_t ‖ softmax(I_t)) to
     `auxiliary_losses`, for p the softmax attention to all allowed keys, averaged over the heads and
-    detached. Queries beyond the key lengths of the mask are padding, and have none.
+    detached. Queries beyond the key lengths of the mask are padding, and add nothing.
     """
 
     name = "indexed top-k"
@@ -125,21 +125,21 @@ class IndexedTopK(Softmax):
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
                 dense = super()._weights(query, key, mask, bias).mean(1, keepdim=True)
-            # Also where it isn't wanted: a checkpoint recomputes just what it computed before.
+            # Computed even if discarded: activation checkpointing must repeat the same operations.
             divergence = _divergence(dense, scores, allowed, _real(mask, query, key))
             if self.auxiliary_losses is not None:
                 self.auxiliary_losses.append(divergence)
         return super()._forward(query, key, value, self._among(mask, scores, allowed), bias)
 
     def _is_long(self, query: Tensor, key: Tensor, mask: Mask | None, bias: AnyBias | None) -> bool:
-        """Whether a call leaves out most scores, and is one that `_attend_chosen` computes."""
+        """Whether a call needs only few of the scores, and `_attend_chosen` supports it."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or not query.is_cpu:
             return False
         plain = bias is None and mask is not None and is_plain_causal(mask, query, key)
         return plain and query.shape[2] >= LONG * self.k and self._active_dropout(query) is None
 
     def _attend_chosen(self, query: Tensor, key: Tensor, value: Tensor, gates: Gates) -> Tensor:
-        """Return causal attention by the scores of the chosen keys alone, a part at a time."""
+        """Return causal attention from the scores of chosen keys alone, some queries at a time."""
         n, scaled = query.shape[2], query * self.scale(query.shape[-1])
         size = chosen_keys.GROUP * max(
             1, chosen_keys.SCORES // (self.heads * n * chosen_keys.GROUP)
@@ -197,7 +197,7 @@ class IndexedTopK(Softmax):
         return super()._masked_scores(query, key, restricted, bias, gates)
 
     def restrict(self, mask: Mask | None, query: Queries, key: Keys, gates: Gates) -> Mask:
-        """Return the mask with the chosen keys alone."""
+        """Return the mask restricted to the chosen keys."""
         return self._among(mask, _index_scores(**gates), self.allowed(mask, query, key))
 
     def _among(self, mask: Mask | None, scores: IndexScores, allowed: Tensor | None) -> Mask:
@@ -263,7 +263,7 @@ def _later(n: int, device: torch.device) -> Bool[Tensor, "n n"]:
 
 
 def _real(mask: Mask | None, query: Queries, key: Keys) -> Bool[Tensor, "batch queries"] | None:
-    """Return which queries are no padding; None: all."""
+    """Return which queries are not padding; None: all."""
     if mask is None or mask.key_lengths is None:
         return None
     positions = mask.query_positions(query.shape[2], key.shape[2], query.device)
@@ -276,7 +276,7 @@ def _divergence(
     allowed: Bool[Tensor, "#b #h #queries #keys"] | None,
     real: Bool[Tensor, "b queries"] | None,
 ) -> Float[Tensor, ""]:
-    """Return Σ_t KL(p_t ‖ softmax(I_t)) of real queries; those without allowed keys have none."""
+    """Return Σ_t KL(p_t ‖ softmax(I_t)) of real queries; those without allowed keys add nothing."""
     if allowed is not None:
         allowed = allowed.any(1, keepdim=True)
         scores = scores + bars(allowed | ~allowed.any(-1, keepdim=True), scores.dtype)

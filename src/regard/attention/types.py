@@ -17,10 +17,10 @@ Outputs: TypeAlias = Float[Tensor, "batch heads queries e"]
 DenseBias: TypeAlias = Float[Tensor, "heads queries keys"]
 """A bias for the positions of one call, the input of references."""
 AddedScores: TypeAlias = Float[Tensor, "*rows heads queries keys"]
-"""A bias for positions, the same in all rows or one row of them each."""
+"""A bias at given positions, shared by all rows of the batch or one per row."""
 Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
 QueryPositions: TypeAlias = Int[Tensor, "*rows queries"]
-"""Positions of the queries, the same in all rows or one row of them each."""
+"""Positions of the queries, shared by all rows of the batch or one set per row."""
 KeyPositions: TypeAlias = Int[Tensor, " keys"]
 
 
@@ -40,7 +40,7 @@ class Bias(Protocol):
     def score_mod(self) -> ScoreMod:
         """Return a function (score, row, head, query position, key position) → score with bias.
 
-        Indices have any shape; FlexAttention calls it for single ones.
+        Indices are tensors that broadcast; FlexAttention passes scalars.
         """
 
 

@@ -54,19 +54,19 @@ class Batch:
     """Inputs and labels of a training step; all tensors have a row per example."""
 
     inputs: dict[str, PaddedIds]
-    """By the names of the model's arguments; rows are sorted by the lengths of the first."""
+    """By the names of the model's arguments; `split` sorts rows by the lengths of the first."""
     labels: Int[Tensor, " rows"] | Int[Tensor, "rows n"]
     """One per row, or one per position of `input_ids`; IGNORE where there is no loss."""
     in_batch_negatives: bool = False
-    """Whether rows are each other's negatives, and so stay together."""
+    """Whether rows are each other's negatives, so that they can't be split."""
     rows: Int[Tensor, " rows"] | None = None
-    """The number of each row in the batch of a step, if these are some of its rows."""
+    """Index of each row in the batch of the step, if this is a part of it."""
     counted: int | None = None
     """Number of predictions with loss, if the labels are on a GPU, where counting synchronizes."""
 
     @property
     def row_numbers(self) -> Int[Tensor, " rows"]:
-        """The number of each row in the batch of a step."""
+        """Index of each row in the batch of the step."""
         first = next(iter(self.inputs.values())).lengths
         return torch.arange(len(first)) if self.rows is None else self.rows
 
@@ -104,9 +104,9 @@ class Batch:
         return Batch(inputs, labels, self.in_batch_negatives, self.row_numbers[rows])
 
     def every(self, first: int, step: int) -> "Batch":
-        """Select every `step`-th row; all labels stay. The last rows repeat where some lack one.
+        """Select every `step`-th row, with all labels; the last row is repeated to equal numbers.
 
-        Padding stays as well, so that the rows of all processes can be put together.
+        Padding is kept, so that the rows of all processes can be concatenated.
         """
         n = len(self.row_numbers)
         rows = torch.arange(first, first + -(-n // step) * step, step).clamp(max=n - 1)
@@ -146,7 +146,7 @@ def move(tensor: Shaped[Tensor, "*dims"], device: torch.device) -> Shaped[Tensor
 
 @dataclass(frozen=True)
 class RowFormat:
-    """How texts become rows of a model's input: prefix, text, suffix, padding."""
+    """Format of the rows of a model's input: prefix, text, suffix, padding."""
 
     context_length: int
     pad: int
@@ -170,7 +170,7 @@ class RowFormat:
         return self._padded([[*self.prefix, *row, *self.suffix] for row in rows], self.pad)
 
     def aligned(self, rows: Sequence[Sequence[int]], fill: int) -> PaddedIds:
-        """Pad values of each token; `fill` is that of prefix, suffix and padding."""
+        """Pad one value per token; `fill` is the value of prefix, suffix and padding."""
         before, behind = [fill] * len(self.prefix), [fill] * len(self.suffix)
         return self._padded([[*before, *row, *behind] for row in rows], fill)
 
@@ -207,7 +207,7 @@ class Dataset:
 
 
 def pad_rows(rows: Sequence[Row], pad: int, *, limit: int = 0) -> Int[Tensor, "rows n"]:
-    """Pad rows of unequal length at their ends; the longest too, up to `limit` at most."""
+    """Pad rows at their ends to `padded_size` of the longest, up to `limit`, or to the longest."""
     lengths = np.array([len(row) for row in rows])
     longest = int(lengths.max())
     n = max(longest, min(padded_size(longest), limit))
@@ -219,8 +219,8 @@ def pad_rows(rows: Sequence[Row], pad: int, *, limit: int = 0) -> Int[Tensor, "r
 def padded_size(n: int) -> int:
     """Return the next of few sizes: multiples of 4, of 8 beyond 64, of 16 beyond 128, and so on.
 
-    For each shape of a matrix product, a CPU's libraries make code and keep it (some 0.7 MB where
-    the hardware has bfloat16), and the C library keeps memory that fits no other shape.
+    For each shape of a matrix product, CPU libraries generate and cache code (about 0.7 MB with
+    hardware bfloat16), and the C library keeps memory that fits no other shape.
     """
     multiple = max(4, 1 << (n - 1).bit_length() >> 4)
     return -(-n // multiple) * multiple
@@ -244,7 +244,7 @@ class WeightedDataset:
     dataset: Dataset
     share: float = 1.0
     batch_size: int | None = None
-    """Examples of a step; default: the sampler's."""
+    """Examples per step. Default: the sampler's."""
 
 
 class Sampler:
@@ -285,7 +285,7 @@ class Sampler:
         return dataset.collate([dataset.example(int(row), rng) for row in rows])
 
     def rows_before(self, step: int) -> int:
-        """Return the number of rows of all steps before one."""
+        """Return the number of rows of all steps before `step`."""
         rows = 0
         for turn, batches in enumerate(np.bincount(self._turns[:step])):
             epochs, part = divmod(int(batches), self._batches_per_epoch(turn))
@@ -296,7 +296,7 @@ class Sampler:
         return ceil(len(self._datasets[turn]) / self._batch_sizes[turn])
 
     def _order(self, turn: int, epoch: int) -> np.ndarray:
-        """The order of a dataset's examples; that of its last epoch is kept."""
+        """Return the order of a dataset's examples; that of its last epoch is cached."""
         if turn not in self._orders or self._orders[turn][0] != epoch:
             self._orders[turn] = epoch, self._new_order(turn, epoch)
         return self._orders[turn][1]
@@ -310,7 +310,7 @@ class Sampler:
 
 
 def sequential_batches(dataset: Dataset, batch_size: int, *, seed: int = 0) -> Iterator[Batch]:
-    """Yield all examples in their order, in batches; `seed` is that of their random parts."""
+    """Yield all examples in their order, in batches; `seed` determines their random parts."""
     datasets = [WeightedDataset(dataset)]
     sampler = Sampler(datasets, batch_size=batch_size, seed=seed, epochs=1, shuffle=False)
     return (sampler.batch(step) for step in range(sampler.steps))
@@ -337,10 +337,10 @@ def evaluation_batches(lengths: Sequence[int], rows: int) -> Iterator[slice]:
 
 
 def _shuffled(lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """An order of all examples in which those of a batch are of similar length.
+    """Return an order of all examples in which the examples of a batch have similar lengths.
 
-    They are drawn into pools and sorted there. Of few examples there are four pools at least, or
-    none is sorted: a batch is to hold others in each epoch. A smaller batch comes last.
+    They are drawn into pools and sorted within them. There are at least four pools, or nothing is
+    sorted: batches must differ between epochs. An incomplete batch comes last.
     """
     n = len(lengths)
     order = rng.permutation(n)

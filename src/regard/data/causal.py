@@ -42,7 +42,7 @@ def _labels(ids: Ids, targets: Sequence[bool]) -> Ids:
 class Documents(CausalDataset):
     """Documents, in pieces that fit the context length; every token but the first is predicted.
 
-    A piece begins with the last token of the one before; `end` follows it as far as it fits.
+    Each piece begins with the last token of the one before; `end` is appended as far as it fits.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def corrupt_span(
     """Cut out a span, which follows at the end: prefix, `mask`, suffix, `mask`, span.
 
     The document is truncated to a length uniform in 4..⌊7/8·max_tokens⌋, the length of the span is
-    uniform in 1..2m-1 with mean m = ¼ of what is left (at least 1), its place is uniform. The
+    uniform in 1..2m-1 with mean m = ¼ of that length (at least 1), its place is uniform. The
     objective of Stanford CS224N's assignment 5, after T5 (Raffel et al., 2020).
     """
     truncated = document[: int(rng.integers(4, max_tokens * 7 // 8 + 1))]

@@ -24,7 +24,7 @@ class MaskedTokens(Dataset):
         regular_ids: Sequence[int],
         token_type_ids: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """`regular_ids` are those that may replace a token."""
+        """`regular_ids` are the ids that may replace a token."""
         super().__init__(texts, format)
         self._mask, self._share = mask, share
         self._regular_ids, self._token_type_ids = regular_ids, token_type_ids

@@ -1,4 +1,4 @@
-"""Datasets of packed corpora: several documents a row, or one, and mixtures of corpora."""
+"""Datasets of packed corpora, with one or several documents per row, and mixtures of corpora."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -14,13 +14,13 @@ from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat, interleave
 from regard.errors import UserError
 
 PADDING = -1
-"""The document of padding."""
+"""Document id of padding."""
 PATTERN = 10_000
 """Rows after which the order of a mixture's sources repeats."""
 MANY = 1000
-"""Rows from which numpy finds the next ones faster than a loop."""
+"""Number of rows from which numpy finds the next ones faster than a loop."""
 LONGEST = 10**8
-"""Rows of a mixture, whose order takes 8 bytes each."""
+"""Largest number of rows of a mixture, whose order takes 8 bytes per row."""
 
 
 class Part(NamedTuple):
@@ -50,7 +50,7 @@ class PackedDocuments(Dataset):
         vocabulary: int,
         path: Path = Path(),
     ) -> None:
-        """`ids` are those of all documents, and `starts` where each begins.
+        """`ids` are those of all documents; `starts` are the places at which documents begin.
 
         `prefix` and `suffix` are put around each document; `vocabulary` is the number of ids, and
         `path` is the file, for messages.
@@ -101,7 +101,7 @@ class PackedDocuments(Dataset):
         return Batch(inputs, PaddedIds.of(labels, IGNORE, limit=n).ids)
 
     def spread(self, tokens: int) -> "PackedDocuments":
-        """Return evenly spaced rows of about so many tokens, or all if there are fewer."""
+        """Return evenly spaced rows with about `tokens` tokens, or all if there are fewer."""
         step = ceil(int(self._sizes.sum()) / tokens) or 1
         fewer = copy(self)
         fewer.rows = self.rows[::step]
@@ -152,7 +152,7 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
     ends = np.cumsum(sizes, dtype=np.int64)
     following = np.append(np.searchsorted(ends, ends - sizes + n, side="right"), len(sizes))
     begins = np.zeros(len(sizes) + 1, dtype=bool)
-    # Where two neighbors don't fit into one row, the second begins one, wherever the first stands.
+    # If two adjacent parts don't fit into one row, the second begins a row in any case.
     alone = following[:-2] == np.arange(1, len(sizes))
     found = np.append(0, 1 + np.flatnonzero(alone))
     while len(found) > MANY:
@@ -170,9 +170,9 @@ def _fill_rows(sizes: Integer[np.ndarray, " parts"], n: int) -> Integer[np.ndarr
 class Mixture(Dataset):
     """Rows of several datasets, by weights.
 
-    The source of row i is a function of i alone: each stretch of rows has its share of each source,
-    whose rows come in their order, again and again. The length is that with which every row of
-    every source occurs at least once.
+    The source of row i is a function of i alone: every stretch of rows has its share of each
+    source, whose rows are repeated in their order. The mixture is long enough for every row of
+    every source to occur.
     """
 
     def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float]) -> None:

@@ -63,7 +63,7 @@ class SequencePairs(_Rows):
 
 
 class ContrastivePairs(_Rows):
-    """Questions, each with the document that answers it; the batch's others are its negatives."""
+    """Questions, each with its document; the other documents of the batch are negatives."""
 
     def length(self, index: int) -> int:
         """Return a constant: negatives may have any length."""

@@ -10,11 +10,11 @@ from regard.data import IGNORE
 from regard.data.batch import Batch, Dataset, PaddedIds, RowFormat
 
 VALIDATION_TOKENS = 2**17
-"""Held-out tokens of a long text that are read at most, evenly spaced."""
+"""Largest number of held-out tokens that are evaluated, in evenly spaced windows."""
 
 
 class TokenStream:
-    """The ids of documents, one after another, with a separator between two; ids are copied late.
+    """The ids of documents, joined by a separator; ids are copied only when they are read.
 
     Document k begins at starts[k] + k · len(separator) of the stream.
     """
@@ -25,7 +25,7 @@ class TokenStream:
         starts: Integer[np.ndarray, " documents"],
         separator: Sequence[int] = (),
     ) -> None:
-        """`ids` are those of all documents, which may be mapped; `starts` is where each begins."""
+        """`ids` are those of all documents, possibly memory-mapped; `starts` are their places."""
         self._ids, self._starts = ids, starts
         self._separator = np.array(separator, dtype=np.int64)
         self._begins = starts + len(separator) * np.arange(len(starts))
@@ -37,13 +37,13 @@ class TokenStream:
         return self._last - self._first
 
     def split(self, place: int) -> tuple["TokenStream", "TokenStream"]:
-        """Return the ids before a place, and the others; nothing is copied."""
+        """Return the ids before a place, and those from it on; nothing is copied."""
         before, behind = copy(self), copy(self)
         before._last = behind._first = self._first + place
         return before, behind
 
     def read(self, first: int, last: int) -> Int64[np.ndarray, " read"]:
-        """Return the ids first..last-1, as far as there are any."""
+        """Return the ids first..last-1, up to the end of the stream."""
         first, last = self._first + first, min(self._first + last, self._last)
         document = int(np.searchsorted(self._begins, first, side="right")) - 1
         parts = []
@@ -61,7 +61,7 @@ class TokenStream:
 
 
 class Windows(Dataset):
-    """Windows of the context length, whose start is drawn again each time."""
+    """Windows of the context length, whose start is drawn each time."""
 
     def __init__(self, stream: TokenStream, format: RowFormat) -> None:
         n = format.context_length
@@ -72,7 +72,7 @@ class Windows(Dataset):
         return self.format.context_length
 
     def example(self, index: int, rng: np.random.Generator) -> Int64[np.ndarray, " n+1"]:
-        """Return the ids of a window that begins in start..start + n - 1, and the next one."""
+        """Return the ids of a window that begins in start..start + n - 1, and the next id."""
         start, n = self.rows[index], self.format.context_length
         last = max(min(start + n, len(self._stream) - n), start + 1)
         first = int(rng.integers(start, last))
@@ -84,7 +84,7 @@ class Windows(Dataset):
 
 
 class HeldOutWindows(Windows):
-    """Windows of held-out tokens side by side; of a long text, evenly spaced ones."""
+    """Adjacent windows of held-out tokens; of a long text, evenly spaced ones."""
 
     def __init__(self, stream: TokenStream, format: RowFormat) -> None:
         super().__init__(stream, format)
@@ -97,7 +97,7 @@ class HeldOutWindows(Windows):
         return min(self.format.context_length + 1, len(self._stream) - start)
 
     def example(self, index: int, rng: np.random.Generator) -> Int64[np.ndarray, " n+1"]:
-        """Return the ids of a window and the next one."""
+        """Return the ids of a window and the next id."""
         start = self.rows[index]
         return self._stream.read(start, start + self.format.context_length + 1)
 

@@ -1,11 +1,11 @@
-"""Beam search: the most probable whole continuations, where greedy choice sees one token ahead.
+"""Beam search: probable continuations as a whole, while greedy decoding looks one token ahead.
 
 The rules are those of Hugging Face's `generate` (transformers 5.23, `_beam_search`), which many
-published numbers come from. At each step, of all ways to go on by one token, the 2·beams most
-probable are considered. Of the first `beams` of these, those that end are finished, and compete for
-`beams` places by log-probability / length**penalty, where the length counts the new tokens, the
-stop token included (Wu et al., 2016, eq. 14, has a kindred penalty). The best `beams` of those that
-don't end go on.
+published numbers come from. At each step, the 2·beams most probable extensions by one token are
+considered. Of the first `beams` of these, those that end are finished, and compete for `beams`
+places by log-probability / length**penalty, where the length counts the new tokens, including the
+stop token (Wu et al., 2016, eq. 14, has a similar penalty). The best `beams` that don't end are
+extended at the next step.
 """
 
 from collections.abc import Sequence
@@ -22,43 +22,43 @@ from regard.errors import NonFiniteError, UserError
 from regard.runs.run import Run
 
 EarlyStopping: TypeAlias = bool | Literal["never"]
-"""When a prompt with `beams` finished continuations needs no more.
+"""When the search for a prompt with `beams` finished continuations stops.
 
-True: at once. False: when the best that goes on, scored at the length it has, isn't better than the
-worst finished one. "never": when it couldn't become better; with a positive penalty, scored at the
-greatest length.
+True: at once. False: when the best unfinished continuation, scored at its current length, isn't
+better than the worst finished one. "never": when it can't become better; with a positive penalty,
+it is scored at the greatest length.
 """
 
 
-# Hypotheses: continuations of many prompts side by side, as tensors
+# Hypotheses: continuations of many prompts, as tensors
 
 
 class Hypotheses(NamedTuple):
-    """n continuations of each row's prompt. A score of minus infinity says that there is none."""
+    """n continuations of each row's prompt. Places without one have a score of −∞."""
 
     ids: Int[Tensor, "rows n steps"]
-    """−1 behind the last token."""
+    """−1 after the last token."""
     log_probabilities: Float[Tensor, "rows n"]
-    """Float64, in which a thousand tokens add up without harm."""
+    """In float64, in which sums over a thousand tokens lose no accuracy that matters."""
     scores: Float[Tensor, "rows n"]
     """Scores for the ranking."""
 
     @staticmethod
     def none(rows: int, n: int, steps: int, device: torch.device) -> "Hypotheses":
-        """No continuation."""
+        """Return n places without continuations."""
         ids = torch.full((rows, n, steps), -1, device=device)
         scores = torch.full((rows, n), float("-inf"), dtype=torch.float64, device=device)
         return Hypotheses(ids, scores, scores)
 
     @staticmethod
     def empty(rows: int, n: int, steps: int, device: torch.device) -> "Hypotheses":
-        """One continuation of each row, without a token yet."""
+        """Return one empty continuation of each row."""
         none = Hypotheses.none(rows, n, steps, device)
         certain = none.scores.index_fill(1, none.ids.new_zeros(1), 0.0)
         return Hypotheses(none.ids, certain, certain)
 
     def take(self, places: Int[Tensor, "rows m"]) -> "Hypotheses":
-        """Those at the given places of each row, in that order."""
+        """Return the continuations at the given places of each row, in that order."""
         ids, log_probabilities, scores = self
         whole = places[:, :, None].expand(-1, -1, ids.shape[2])
         return Hypotheses(
@@ -66,28 +66,27 @@ class Hypotheses(NamedTuple):
         )
 
     def only(self, wanted: Bool[Tensor, "rows n"]) -> "Hypotheses":
-        """Keep the given ones at their places; the others get a score of -inf."""
+        """Keep the given continuations at their places; the others get a score of −∞."""
         return self._replace(scores=self.scores.masked_fill(~wanted, float("-inf")))
 
     def best(self, n: int) -> Int[Tensor, "rows n"]:
-        """The places of the best, the best first; of equal ones, the first."""
+        """Return the places of the n best, the best first; ties keep their order."""
         return self.scores.sort(dim=1, descending=True, stable=True).indices[:, :n]
 
     def beside(self, others: "Hypotheses") -> "Hypotheses":
-        """These, and then the others."""
+        """Concatenate with others of the same rows."""
         return Hypotheses(*(torch.cat(pair, 1) for pair in zip(self, others, strict=True)))
 
 
 def continuations(
     growing: Hypotheses, logits: Float[Tensor, "rows_n vocabulary"], step: int, most: int
 ) -> tuple[Hypotheses, Int[Tensor, "rows most"]]:
-    """The most probable ways to write token `step`, the best first.
+    """Return the most probable extensions by token `step`, the best first.
 
     Returns:
-        The continuations, fewer than `most` if there aren't so many, and the place of the
-        hypothesis that each one continues.
+        The continuations, at most `most`, and the place of the hypothesis that each one extends.
     """
-    # The best of all are among the best of each.
+    # The best of all hypotheses are among the best of each.
     top, tokens = logits.topk(min(most, logits.shape[-1]), -1)
     at_least_float = torch.promote_types(logits.dtype, torch.float32)
     total = logits.to(at_least_float).logsumexp(-1, keepdim=True)
@@ -102,10 +101,10 @@ def continuations(
 
 
 def stay(parents: Int[Tensor, "rows n"]) -> Int[Tensor, "rows n"]:
-    """An order of the hypotheses in which as many as can stand in the places of their parents.
+    """Return an order in which as many hypotheses as possible have the places of their parents.
 
-    Then least has to be moved of what is known about the parents. The first child of a parent gets
-    its place; the others share the places of those that have no child.
+    It moves the fewest decoding states. The first child of a parent gets its place; other children
+    get the places of parents without children.
     """
     n = parents.shape[1]
     place = torch.arange(n, device=parents.device)
@@ -129,9 +128,9 @@ class Beam:
     """
 
     ids: list[int]
-    """Without the token that ended it."""
+    """New tokens, without the stop token."""
     log_probability: float
-    """Of all new tokens together, that of the token that ended it included; in nats."""
+    """Sum over all new tokens, including the stop token, in nats."""
     score: float
     """The log-probability / length**penalty."""
     stopped: bool
@@ -153,12 +152,12 @@ def search_ids(
 ) -> list[list[Beam]]:
     """Return the `n_best` continuations of each prompt, the best first; fewer if there are fewer.
 
-    Prompts may differ in length, and none may be empty; what is found for one doesn't depend on
-    the others. A higher `length_penalty` favors longer continuations.
+    Prompts may differ in length, and none may be empty; the results of one don't depend on the
+    others. A higher `length_penalty` favors longer continuations.
 
     Raises:
         UserError: `beams`, `n_best`, `max_new_tokens`, `length_penalty` or `early_stopping` is
-            impossible.
+            out of range.
         NonFiniteError: a logit is NaN or infinite.
 
     >>> [beams] = search_ids(run.model, [[5, 6, 7]], beams=4, max_new_tokens=3, n_best=2)
@@ -188,7 +187,7 @@ def search_ids(
         order = (first + parents).flatten()
         # Synchronize once.
         done, moved = torch.stack([closed.all() | ~finite, (order != place).any()]).tolist()
-        if done:  # at the last step nothing goes on
+        if done:  # always at the last step
             break
         if moved:
             decoding.states = decoding.states.reorder(order)
@@ -201,7 +200,7 @@ def search_ids(
 def _grow(
     candidates: Hypotheses, parents: Int[Tensor, "rows n"], beams: int
 ) -> tuple[Hypotheses, Int[Tensor, "rows beams"]]:
-    """The best candidates, and their parents, in an order that moves few states."""
+    """Return the best candidates and their parents, in an order that moves few states."""
     chosen = candidates.best(beams)
     chosen = chosen.gather(1, stay(parents.gather(1, chosen)))
     return candidates.take(chosen), parents.gather(1, chosen)
@@ -222,7 +221,7 @@ class _Rules:
             raise UserError(f"beams must be ≥ 1, not {self.beams}")
         if self.max_new_tokens < 1:
             raise UserError(f"the number of new tokens must be ≥ 1, not {self.max_new_tokens}")
-        # Beyond, powers of lengths leave what a float64 can hold.
+        # Beyond, powers of lengths overflow float64.
         if not -20 <= self.length_penalty <= 20:
             raise UserError(f"length penalty must lie in [-20, 20], not {self.length_penalty}")
         if self.early_stopping not in (True, False, "never"):
@@ -235,14 +234,14 @@ class _Rules:
         return torch.isin(tokens, stops) | (step + 1 == self.max_new_tokens)
 
     def finish(self, finished: Hypotheses, ended: Hypotheses, step: int) -> Hypotheses:
-        """The best of what was finished before and of the first candidates that have ended."""
+        """Return the best of the finished continuations and of newly ended candidates."""
         ids, log_probabilities, scores = (x[:, : self.beams] for x in ended)
         new = Hypotheses(ids, log_probabilities, self._score(scores, step + 1))
         both = finished.beside(new)
         return both.take(both.best(self.beams))
 
     def close(self, growing: Hypotheses, finished: Hypotheses, step: int) -> Bool[Tensor, " rows"]:
-        """Rows whose finished continuations won't be bettered, or needn't be."""
+        """Return the rows whose search stops, by the rule `early_stopping`."""
         worst = finished.scores.amin(1)
         longest = self.early_stopping == "never" and self.length_penalty > 0
         best = self._score(growing.scores.amax(1), self.max_new_tokens if longest else step + 1)
@@ -255,7 +254,7 @@ class _Rules:
 
 
 def _listed(finished: Hypotheses, n_best: int, stop_ids: Sequence[int]) -> list[list[Beam]]:
-    """The best of each row, off the device."""
+    """Return the best of each row, as Python numbers."""
     return [
         [
             _beam(ids, log_probability, score, stop_ids)
@@ -281,7 +280,7 @@ class Continuation:
 
     text: str
     log_probability: float
-    """Of the continuation, what follows `stop_string` included."""
+    """Log-probability of the continuation, including the text after `stop_string`, in nats."""
     score: float
     """The log-probability, over the number of new tokens to the power of the length penalty."""
 
@@ -302,10 +301,10 @@ def beam_search(
     """Return the `num_return_sequences` most probable texts of each prompt, the best first.
 
     They are answers or continuations, as in `generate`. `stop_string` truncates the text, not the
-    search. `max_new_tokens` defaults to what fits the context.
+    search. By default, `max_new_tokens` fills the context.
 
     Raises:
-        UserError: a prompt is empty, too long, or can't be encoded; or a setting is impossible.
+        UserError: a prompt is empty, too long, or can't be encoded; or a setting is out of range.
 
     >>> [found] = regard.beam_search(
     ...     run, ["Where was Ada born?"], num_beams=3, num_return_sequences=2, max_new_tokens=4

@@ -50,9 +50,9 @@ class Prompts:
     starts: list[list[int]]
     """The ids to continue, a row per prompt."""
     shown: list[list[int]]
-    """The part of them that belongs to the text: the prompt if it is continued, or nothing."""
+    """The part of them that the returned text includes: the prompt if it is continued, or none."""
     max_new_tokens: int
-    """Number of new tokens per row. Default: fill the context."""
+    """Number of new tokens per row."""
     stop_ids: Sequence[int]
     decode: Callable[[Sequence[int]], str]
     """Returns the text of ids."""
@@ -74,9 +74,9 @@ def encode_prompts(
     max_new_tokens: int | None = None,
     raw: bool = False,
 ) -> Prompts:
-    """Encode prompts: questions in a run that answers, unless `raw`, or else texts to continue.
+    """Encode prompts: as questions if the run answers questions, unless `raw`; or to be continued.
 
-    `max_new_tokens` defaults to what fits the context.
+    By default, `max_new_tokens` fills the context.
 
     Raises:
         UserError: the model doesn't generate; or a prompt is empty, too long, or can't be encoded.
@@ -111,7 +111,7 @@ def encode_prompts(
 def begin_answers(
     run: Run, rows: Sequence[list[int]], device: torch.device
 ) -> tuple[Generator, list[list[int]]]:
-    """Return what generates the answers to rows, prompts or sources, and the ids it continues.
+    """Return the model that answers rows (prompts or sources), and the ids that it continues.
 
     Raises:
         UserError: the model doesn't generate.
@@ -148,9 +148,9 @@ class Generated:
     """
 
     ids: list[int]
-    """Without the token that ended it."""
+    """New tokens, without the stop token."""
     log_probabilities: list[float]
-    """Of each new token under the model, that of the token that ended it last; in nats."""
+    """Log-probability of each new token under the model, the stop token's last, in nats."""
     stopped: bool
     """Whether one of the stop ids was reached."""
 
@@ -161,7 +161,7 @@ class Decoding:
 
     model: Generator
     logits: Float[Tensor, "rows vocabulary"]
-    """Of each row's next token."""
+    """Logits of each row's next token."""
     states: Any
 
     @staticmethod
@@ -342,10 +342,10 @@ def generate(
 ) -> list[str]:
     """Answer each prompt if the run was trained to answer, or else continue it.
 
-    An answer stands alone, a continuation behind its prompt. With `raw`, a prompt is always
-    continued, as it stands. A sample depends only on the seed, its row and its prompt.
-    `stop_string` ends a text and is not part of it. `max_new_tokens` defaults to what fits the
-    context. `edit` applies to all tokens; its words and positions are those of each prompt.
+    Answers are returned without their prompts, continuations with them. With `raw`, prompts are
+    always continued, without a question template. A sample depends only on the seed, its row and
+    its prompt. `stop_string` ends a text and is not part of it. By default, `max_new_tokens` fills
+    the context. `edit` applies to all tokens; its words and positions refer to each prompt.
 
     Raises:
         UserError: a prompt is empty, too long, or can't be encoded, or the edit doesn't fit it.
@@ -374,12 +374,12 @@ def generate_answers(
 ) -> list[Generated]:
     """Answer prompts or sources, as rows of ids, greedily; no answer depends on the other rows.
 
-    Each goes on until it ends, fills its own context, or has `max_new_tokens`.
+    Each is generated until a stop token, the end of its own context, or `max_new_tokens`.
 
     Raises:
         UserError: the model doesn't generate.
     """
-    # With hooks, continued rows would be new prompts, where edits find positions again.
+    # With hooks, continued rows would be new prompts, in which edits would look up positions again.
     lengths = {len(row) for row in rows} if has_hooks(run.model) else set[int]()
     if len(lengths) > 1:
         found: dict[int, Generated] = {}

@@ -54,11 +54,11 @@ class Target(msgspec.Struct, frozen=True):
     machine: str
     """Processor and instructions, for which the code is compiled."""
     threads: int
-    """Each of the compiled loops is divided among so many, or is too short for that."""
+    """Number of threads among which compiled loops are divided."""
 
     @property
     def folder(self) -> Path:
-        """Where the package lies."""
+        """Folder of the package."""
         key = fingerprint_of(msgspec.json.encode(self))
         return cache_folder("packages") / f"package-{key}"
 
@@ -70,7 +70,7 @@ class Description(msgspec.Struct, frozen=True):
     """The run's folder, by which packages of older weights are found."""
     target: Target
     replaced: list[int]
-    """Places of the state's tensors that a step replaces; it writes into the others."""
+    """Indices of the state's tensors that a step replaces; it writes into the others."""
 
 
 REPLACEABLE = ("weights", "device", "torch", "regard")
@@ -103,7 +103,7 @@ def _machine(device: torch.device) -> str:
 
 @lru_cache(maxsize=64)
 def _sha256(path: Path, *_status: int) -> str:
-    """The sha256 of a file, read again when its status changes."""
+    """Return the sha256 of a file, read again when its status changes."""
     return sha256_of(path)
 
 
@@ -140,7 +140,7 @@ def compile(
 
 
 def _store(run: Run, target: Target) -> None:
-    """Compile in the precision that products have here."""
+    """Compile a package, in the current precision of products, and store it."""
     folder = target.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".package-") as temporary:
@@ -187,7 +187,7 @@ def _compile(exported: ExportedProgram, path: Path) -> None:
 
 
 def _remove_older(new: Description) -> None:
-    """Remove the packages of a run that a new one takes the place of, on this machine."""
+    """Remove the packages of a run that a new one replaces, on this machine."""
     for folder, old in _packages():
         if old.run == new.run and not _differences(old.target, new.target, REPLACEABLE):
             shutil.rmtree(folder)
@@ -212,12 +212,12 @@ def _read(folder: Path, _changed: int) -> list[tuple[Path, Description]]:
 
 
 def with_package(run: Run) -> Any:
-    """Return the run's language model, with its compiled packages if there are any for it here.
+    """Return the run's language model, with its compiled packages for this machine, if any.
 
     A package of this run that can't be used is named in a warning.
 
     Raises:
-        UserError: the run is of another family.
+        UserError: the run isn't a causal language model.
     """
     model = run.language_model
     if model.training or has_hooks(model):
@@ -237,7 +237,7 @@ def with_package(run: Run) -> Any:
 
 
 def _usable(run: Run) -> list[tuple[Path, Description]]:
-    """The packages for a run, on this machine."""
+    """Return the packages for a run, on this machine."""
     packages = _packages()
     if not packages or not (run.path / WEIGHTS).is_file():
         return []
@@ -252,7 +252,7 @@ def _usable(run: Run) -> list[tuple[Path, Description]]:
 
 
 def _differences(target: Target, here: Target, ignored: Collection[str] = ("batch",)) -> list[str]:
-    """What a package is for that isn't so here."""
+    """Return descriptions of the fields in which a package's target differs from this one."""
     names = [name for name in Target.__struct_fields__ if name not in ignored]
     values = {name: getattr(target, name) for name in names}
     return [

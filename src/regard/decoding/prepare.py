@@ -108,7 +108,7 @@ class DirectFeedForward(FeedForward):
 
 
 class SmallGELU(nn.GELU):
-    """GELU, of few numbers by torch's own kernel: on a CPU, oneDNN's takes contiguous tensors."""
+    """GELU by torch's own kernel for few numbers: on a CPU, contiguous tensors go to oneDNN."""
 
     def forward(self, x: Tensor) -> Tensor:
         half, rest = divmod(x.numel(), 2)
@@ -129,4 +129,4 @@ DIRECT: dict[type[nn.Module], type[nn.Module]] = {
     FeedForward: DirectFeedForward,
     nn.GELU: SmallGELU,
 }
-"""Modules that each token calls, with a subclass that only computes."""
+"""Modules that are called for each token, with a subclass that skips hooks."""

@@ -43,7 +43,7 @@ class Sampling:
     def choose(
         self, logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
     ) -> Int[Tensor, " rows"]:
-        """The next token of each row; any token where a logit is NaN or infinite."""
+        """Return the next token of each row, undefined where a logit is NaN or infinite."""
         if self.temperature == 0:
             return logits.argmax(-1)
         return draw(self.probabilities(logits), uniforms)
@@ -51,7 +51,7 @@ class Sampling:
     def probabilities(
         self, logits: Float[Tensor, "rows vocabulary"]
     ) -> Float[Tensor, "rows vocabulary"]:
-        """The distribution that tokens are drawn from: temperature, then top-k, then top-p."""
+        """Return the distribution to draw from: temperature, then top-k, then top-p."""
         if self.temperature == 0:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, best, 1.0)
@@ -65,7 +65,7 @@ class Sampling:
         return probabilities
 
     def uniforms(self, rows: int, steps: int) -> Float[Tensor, "rows steps"]:
-        """A random number for each row and step; a row's depend on the seed and the row alone."""
+        """Return a random number for each row and step, by the seed and the row alone."""
         drawn = [np.random.default_rng([self.seed, row]).random(steps) for row in range(rows)]
         return torch.from_numpy(np.stack(drawn))
 
@@ -77,7 +77,7 @@ GREEDY = Sampling()
 def draw(
     probabilities: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"]
 ) -> Int[Tensor, " rows"]:
-    """Tokens by the inverse of the distribution function; never one of probability zero."""
+    """Draw tokens by inverse transform sampling; never one of probability zero."""
     total = probabilities.cumsum(-1)
     point = uniforms.to(total)[:, None] * total[:, -1:]
     return torch.searchsorted(total, point, right=True).squeeze(-1).clamp(max=total.shape[-1] - 1)

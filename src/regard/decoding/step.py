@@ -1,8 +1,8 @@
-"""The step of one token: exported from a model, and run in its place.
+"""The step of one token: exported from a model, and run instead of it.
 
 A step takes the token of each row, slots of a cache, and the tensors of the model's states. It
-writes into the caches, as the model does, and returns the logits and what it puts in the place of
-other tensors. The model itself runs all that isn't one token a row: the prompts.
+writes into the caches, as the model does, and returns the logits and the tensors that replace
+others. The model itself runs inputs of more than one token per row, such as prompts.
 """
 
 import warnings
@@ -35,14 +35,14 @@ class Step(nn.Module):
     """The logits after one token of each row, and the tensors of the state that were replaced."""
 
     def __init__(self, model: LanguageModel, states: Any, replaced: Sequence[int]) -> None:
-        """For states like the given ones, of whose tensors a step replaces some."""
+        """For states of the given structure; `replaced` are indices of tensors that change."""
         super().__init__()
         self.model, self.states, self.replaced = model, states, replaced
 
     def forward(
         self, input_ids: Int[Tensor, "b 1"], slots: Int[Tensor, " used"], tensors: list[Tensor]
     ) -> list[Tensor]:
-        """`slots` are those of a cache that are used with this token; only their number counts."""
+        """`slots` are the used slots of a cache, with this token's; only their number counts."""
         before = _filled(self.states, iter(tensors), slots.shape[0] - 1)
         logits, after = self.model.extend(input_ids, before)
         new = _tensors(after)
@@ -57,7 +57,7 @@ class _CompiledLinear(nn.Linear):
 
 
 def _for_compiler(model: LanguageModel) -> LanguageModel:
-    """Return a copy that computes without autocast what the model computes with it."""
+    """Return a copy that gives without autocast the results of the model with autocast."""
     tensors = named_tensors(model)
     model = deepcopy(model).requires_grad_(requires_grad=False)
     for path, module in model.named_modules():
@@ -76,14 +76,14 @@ def _parts(state: Any) -> Sequence[Any]:
 
 
 def _tensors(state: Any) -> list[Tensor]:
-    """The tensors of a state, in an order that `_filled` repeats."""
+    """Return the tensors of a state, in the order of `_filled`."""
     if isinstance(state, Tensor):
         return [state]
     return [tensor for part in _parts(state) for tensor in _tensors(part)]
 
 
 def _filled(state: Any, tensors: Iterator[Tensor], longest: int) -> Any:
-    """A state of the same form with other tensors, whose longest row has so many tokens."""
+    """Return a state of the same structure with other tensors and another longest row."""
     if isinstance(state, Tensor):
         return next(tensors)
     if isinstance(state, Sequence):
@@ -103,9 +103,9 @@ def _caches(state: Any) -> list[KeyValueCache]:
 
 
 def _example(model: LanguageModel, batch: int) -> tuple[Tensor, Any]:
-    """A token of each row, and states like those that precede it.
+    """Return a token of each row, and example states before it.
 
-    Rows of several are of unequal length; a single one stands alone in its cache.
+    If there are several rows, their lengths are unequal.
     """
     device = next(model.parameters()).device
     length = min(4, model.body.context_length - 1)
@@ -133,10 +133,10 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
     """Return the exported step of one token, and the places of the tensors that it replaces.
 
     Raises:
-        UnsupportedError: torch.export can't follow the model, or follows it wrongly.
+        UnsupportedError: torch.export fails, or the exported step computes other logits.
     """
     if isinstance(model.body, PerceiverDecoder):
-        raise unsupported("the cache of its latents ends before that of its tokens")
+        raise unsupported("its cache of latents has fewer slots than the context has tokens")
     ids, states = _example(prepare(model), batch)
     tensors = [tensor.contiguous() for tensor in _tensors(states)]
     with torch.no_grad():
@@ -171,7 +171,7 @@ def export_step(model: LanguageModel, batch: int) -> tuple[ExportedProgram, list
 
 
 def unsupported(reason: str) -> UnsupportedError:
-    """The error for a model whose decoding can't be compiled."""
+    """Return the error for a model whose decoding can't be compiled."""
     return UnsupportedError(
         f"compile: this model's decoding can't be compiled ({reason}); decode without a package"
     )
@@ -182,7 +182,7 @@ def _longest(states: Any) -> int:
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by all their names; those of linear layers as autocast has them."""
+    """Return parameters and buffers by all their names; linear layers' in autocast's dtype."""
     tensors: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     for path, module in model.named_modules(remove_duplicate=False):
         if type(module) is nn.Linear:
@@ -205,7 +205,7 @@ class FlatStates:
 
     @staticmethod
     def of(states: Any) -> "FlatStates":
-        """The tensors of a model's states."""
+        """Flatten a model's states."""
         sizes = [cache.keys.shape[2] - 1 for cache in _caches(states)]
         # Compiled code requires this layout.
         tensors = [tensor.contiguous() for tensor in _tensors(states)]
@@ -214,24 +214,24 @@ class FlatStates:
         return FlatStates(states, tensors, longest, slots)
 
     def unflatten(self) -> Any:
-        """The model's states."""
+        """Return the model's states."""
         return _filled(self.states, iter(self.tensors), self.longest)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> Any:
-        """The model's states of the given rows, in that order."""
+        """Return the model's states of the given rows, in that order."""
         return self.unflatten().reorder(rows)
 
 
 @dataclass(frozen=True, eq=False)
 class PackagedModel:
-    """A model whose steps of one token are run by packages, where one has the batch size."""
+    """A model whose steps of one token are run by a package for the batch size, if there is one."""
 
     model: Any
     steps: dict[int, tuple[CompiledStep, Sequence[int]]]
-    """By batch size; the tensors that a step replaces."""
+    """The step and the indices of the tensors that it replaces, by batch size."""
 
     def init_state(self, batch: int, capacity: int) -> Any:
-        """The states before the first of at most `capacity` tokens."""
+        """Return empty decoding states for at most `capacity` tokens."""
         return self.model.init_state(batch, capacity)
 
     def extend(
@@ -240,7 +240,7 @@ class PackagedModel:
         states: Any,
         attention_mask: Bool[Tensor, "b n"] | None = None,
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
-        """Logits of the token after each row's last real one."""
+        """Return the logits of the token after each row's last real one, and the new states."""
         if attention_mask is None and input_ids.shape[1] == 1:
             flat = states if isinstance(states, FlatStates) else FlatStates.of(states)
             if 0 < flat.longest < len(flat.slots) and (found := self._run(input_ids, flat)):
@@ -252,11 +252,11 @@ class PackagedModel:
     def _run(self, input_ids: Tensor, flat: FlatStates) -> tuple[Tensor, FlatStates] | None:
         batch = len(input_ids)
         if batch not in self.steps:
-            if self.steps:  # or else the line about the failed one has been told
+            if self.steps:  # otherwise, a warning has named the failed package
                 sizes = ", ".join(map(str, sorted(self.steps)))
                 warn_of_package(f"is for batch size {sizes}; others are decoded without it")
             return None
-        # A step that fails has written nothing but the token's slots, which the model's overwrites.
+        # A failed step has written only to the token's slots, which the model overwrites.
         try:
             return run_step(*self.steps[batch], input_ids, flat)
         except RuntimeError as error:
@@ -268,10 +268,10 @@ class PackagedModel:
 def run_step(
     run: CompiledStep, replaced: Sequence[int], input_ids: Int[Tensor, "b 1"], flat: FlatStates
 ) -> tuple[Float[Tensor, "b vocabulary"], FlatStates]:
-    """Logits of the token after the given ones, and the states, whose tensors are used up.
+    """Return the logits of the next token and the new states; the given states become invalid.
 
     Raises:
-        RuntimeError: the compiled code stops.
+        RuntimeError: the compiled code fails.
     """
     used, tensors = flat.longest + 1, flat.tensors
     logits, *new = run([input_ids.contiguous(), flat.slots[:used], *tensors])
@@ -289,11 +289,11 @@ def check_step(
 ) -> None:
     """Raise unless a step gives the model's logits, within the bound.
 
-    Compared are lengths up to 40, and the last 3: compiled code may hold for short caches alone.
+    Lengths up to 40 and the last 3 are compared: compiled code may be right for short caches alone.
     Keys between the prompt and those lengths are zero.
 
     Raises:
-        RuntimeError: it gives others, or stops.
+        RuntimeError: the step gives other logits, or fails.
     """
     longest, model = model.body.context_length, prepare(model)
     prompt = min(3, longest - 1)

@@ -35,7 +35,7 @@ Attend: TypeAlias = Callable[..., tuple[Heads, State]]
 
 
 def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
-    """Return the sizes of a layer for its mechanism; torch's seed decides draws."""
+    """Return the sizes of a layer for its mechanism, which draws random numbers by torch's seed."""
     return LayerShape(
         n_heads=config.n_heads,
         n_kv_heads=config.kv_heads,
@@ -48,28 +48,28 @@ def shape_of(config: TransformerConfig, layer: int) -> LayerShape:
     )
 
 
-# Values that layers take from elsewhere: from the first layer, and from tables
+# Additional values: residuals from the first layer, and embeddings of tokens
 
 
 class SharedValues:
-    """What one pass of tokens through a stack adds to the values of its layers.
+    """Value embeddings and the first layer's values, shared by the layers of a forward pass.
 
-    No dataclass: FSDP passes copies of those to each layer, and `first` would be lost.
+    Not a dataclass: FSDP passes copies of dataclasses to each layer, and `first` would be lost.
     """
 
     first: Float[Tensor, "b value_heads n e"]
     """Values of the first layer, which sets them."""
 
     def __init__(self, added: Sequence[Float[Tensor, "b n value_heads*e"] | None]) -> None:
-        """With the embeddings of the tokens in the table of each layer that has one."""
+        """`added` has the value embeddings of each layer; None for layers without a table."""
         self.added = added
 
 
 class ValueMixture(nn.Module):
-    """v_l ← λ_1 v_1 + λ_2 v_l + E_l[t], of which a layer has one part or both.
+    """v_l ← λ_1 v_1 + λ_2 v_l + E_l[t]: a value residual, a value embedding, or both.
 
-    The first is the value residual of ResFormer (Zhou et al., 2024, arXiv:2410.17897, with learned
-    λ, ½ at first), the second a value embedding. Layer 0 only sets v_1, before its own embedding.
+    λ_1 v_1 + λ_2 v_l is the value residual of ResFormer (Zhou et al., 2024, arXiv:2410.17897, with
+    learned λ, initialized to ½), E_l[t] the value embedding. Layer 0 sets v_1, without embedding.
     """
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
@@ -82,7 +82,7 @@ class ValueMixture(nn.Module):
     def forward(
         self, value: Float[Tensor, "b value_heads n e"], shared: SharedValues
     ) -> Float[Tensor, "b value_heads n e"]:
-        """Return the values of a layer with what is added to them."""
+        """Return the values of a layer with residual and embedding."""
         if self.layer == 0:
             shared.first = value
         if self.weights is not None:
@@ -95,7 +95,7 @@ class ValueMixture(nn.Module):
 
 
 class ValueEmbeddings(nn.ModuleDict):
-    """A table of values for each layer that has one, by the number of the layer.
+    """Tables of values by token, by the index of the layer, for layers that have one.
 
     As in Jordan et al., 2024, "modded-nanogpt".
     """
@@ -108,7 +108,7 @@ class ValueEmbeddings(nn.ModuleDict):
         self.layers = list(widths)
 
     def forward(self, input_ids: TokenIds) -> SharedValues:
-        """Return what a pass of these tokens adds to the values of each layer."""
+        """Return the value embeddings of the tokens for each layer."""
         return SharedValues([self[i](input_ids) if i in self else None for i in self.layers])
 
 
@@ -161,7 +161,7 @@ class SelfAttention(nn.Module):
         return self.finish(x, out)
 
     def init_state(self, batch: int, capacity: int) -> State:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         weight, d = self.qkv_proj.weight, self.d_head
         return self.attention.init_state(
             batch,
@@ -275,7 +275,7 @@ class ConvolvedSelfAttention(SelfAttention):
         return projected
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         before = self.short_conv.first_inputs(batch, product_dtype(self.qkv_proj.weight))
         return ConvolvedState(super().init_state(batch, capacity), [before])
 

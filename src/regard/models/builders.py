@@ -83,9 +83,9 @@ class LanguageModel(nn.Module):
     def target_logits(
         self, input_ids: TokenIds, labels: Int[Tensor, "b n"]
     ) -> Iterator[tuple[Int[Tensor, " part"], Float[Tensor, "part vocabulary"]]]:
-        """Yield the targets of rows in their order, with their float32 logits.
+        """Yield the targets of rows, in order, and their float32 logits.
 
-        They come in parts of at most LOGIT_BYTES of logits, or of one target.
+        Each part has at most LOGIT_BYTES of logits, or one target.
         """
         hidden, labels = self.body(input_ids).flatten(0, 1), labels.flatten()
         at_once = max(LOGIT_BYTES // (4 * self.head.out_features), 1)
@@ -103,13 +103,13 @@ class LanguageModel(nn.Module):
         return token_loss(self.head, body(batch.input_ids, lengths, **packed), batch)
 
     def init_state(self, batch: int, capacity: int) -> Any:
-        """The states before the first of at most `capacity` tokens."""
+        """Return empty decoding states for at most `capacity` tokens."""
         return self.body.init_state(batch, capacity)
 
     def extend(
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
-        """Logits of the token after each row's last real one."""
+        """Return the logits of the token after each row's last real one, and the new states."""
         return _extend(self, input_ids, states, attention_mask)
 
 
@@ -135,7 +135,7 @@ class SequenceToSequence(nn.Module):
     def forward(
         self, source: SourceIds, lengths: Lengths, input_ids: TokenIds
     ) -> Float[Tensor, "b n vocabulary"]:
-        """Logits of the token of the target after each position."""
+        """Logits of the next token of the target at each position."""
         logits: Tensor = self.head(self.body(source, lengths, input_ids))
         return logits
 
@@ -147,7 +147,7 @@ class SequenceToSequence(nn.Module):
         return token_loss(self.head, hidden, batch)
 
     def condition(self, source: SourceIds, lengths: Lengths) -> "ConditionedModel":
-        """Return a generator of these sources' targets, with a language model's interface."""
+        """Return the model conditioned on sources, with the interface of a language model."""
         whole = bool((lengths == source.shape[1]).all())
         return ConditionedModel(self, self.body.encode(source, None if whole else lengths))
 
@@ -160,18 +160,18 @@ class ConditionedModel:
     memory: Any
 
     def init_state(self, batch: int, capacity: int) -> Any:
-        """The states before the first of at most `capacity` tokens; a row for each source."""
+        """Return empty decoding states for at most `capacity` tokens; a row for each source."""
         return self.model.body.init_state(batch, capacity, self.memory)
 
     def extend(
         self, input_ids: TokenIds, states: Any, attention_mask: TokenMask | None = None
     ) -> tuple[Float[Tensor, "b vocabulary"], Any]:
-        """Logits of the token after each row's last real one."""
+        """Return the logits of the token after each row's last real one, and the new states."""
         return _extend(self.model, input_ids, states, attention_mask)
 
 
 class MaskedLanguageModel(nn.Module):
-    """An encoder with a head that scores the tokens behind the masks."""
+    """An encoder with a head that predicts masked tokens."""
 
     def __init__(self, config: EncoderConfig, vocabulary: int) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class Embedder(nn.Module):
         document_ids: TokenIds,
         labels: Int[Tensor, " b"],
     ) -> Tensor:
-        """Return the loss of vectors, whose documents are compared by their ids."""
+        """Return the contrastive loss of vectors; equal documents are not negatives."""
         same = (document_ids[:, None] == document_ids[None]).all(-1)
         others = same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
         scores = questions @ documents.mT / self.head.temperature
@@ -339,7 +339,7 @@ def _hidden(body: CompiledBody, batch: Batch) -> Hidden:
 
 
 def make_model(config: ModelConfig, head: HeadConfig, vocabulary: int) -> Model:
-    """Build a model, with weights by torch's seed.
+    """Build a model, with weights drawn by torch's seed.
 
     Raises:
         UserError: the head doesn't fit the family, or has fewer than two labels.

@@ -22,15 +22,15 @@ from regard.models.short_convolution import CanonLayer, ConvolvedState
 from regard.models.tensors import Hidden, Rope, TokenIds, TokenMask
 
 Convolve: TypeAlias = Callable[[CanonLayer | None, Tensor], Tensor]
-"""Applies the convolution of a place, if there is one."""
+"""Applies a Canon layer, if there is one."""
 
 
 class LayerWithCanon(Layer):
-    """A layer with Canon layers in some of four places.
+    """A layer with Canon layers in some of four places (Allen-Zhu, 2025, arXiv:2512.17351).
 
-    A and C are of the normalized inputs of attention and of the feed-forward layer; B, of queries,
-    keys and values, belongs to the attention; D is of the inputs of the activation, those of the
-    gate included (Allen-Zhu, 2025, arXiv:2512.17351).
+    A and C convolve the normalized inputs of attention and of the feed-forward layer; D convolves
+    the inputs of the activation, including those of the gate; B convolves queries, keys and values,
+    and is part of the attention.
     """
 
     def __init__(self, config: TransformerConfig, layer: int, d_source: int | None = None) -> None:
@@ -43,7 +43,7 @@ class LayerWithCanon(Layer):
         )
 
     def init_state(self, batch: int, capacity: int) -> ConvolvedState:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         normalized = (self.canon_a, self.canon_c)
         before = [canon.first_inputs(batch) for canon in normalized if canon is not None]
         if self.canon_d is not None:
@@ -111,14 +111,14 @@ class LayerWithCanon(Layer):
 
 
 def _over_rows(document_ids: TokenIds | None, canon: CanonLayer | None, x: Hidden) -> Hidden:
-    """Return the convolution of whole rows, which stops at the borders of documents."""
+    """Return the convolution of whole rows, within documents."""
     convolved: Tensor = x if canon is None else canon(x, document_ids)
     return convolved
 
 
 @dataclass
 class _OverNewTokens:
-    """Convolutions of new tokens: each takes the next of the inputs before, and keeps the last."""
+    """Convolutions of new tokens: each takes its previous inputs, and stores its last ones."""
 
     before: Iterator[Tensor]
     attention_mask: TokenMask | None

@@ -1,4 +1,4 @@
-"""Bodies of models as data. Imports no torch."""
+"""Configuration of the bodies of models. Imports no torch."""
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -73,8 +73,8 @@ class TransformerConfig(Config, frozen=True):
     norm: Literal["pre", "post", "sandwich"] = "pre"
     """Norm before each branch, after each residual sum, or before and after each branch (Gemma)."""
     norm_type: Literal["layer-norm", "rms-norm", "zero-centered-rms-norm"] = "layer-norm"
-    """Layer norm, RMS norm (no mean, no bias), or RMS norm times 1 + weight (Gemma), qk_norm's
-    too."""
+    """Layer norm, RMS norm (no mean, no bias), or RMS norm times 1 + weight (Gemma), which also
+    applies to qk_norm."""
     norm_eps: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     """Added to the variance in norms."""
     parallel_residual: bool = False
@@ -90,8 +90,8 @@ class TransformerConfig(Config, frozen=True):
     positions: PositionsConfig = LearnedConfig()
     """The position encoding."""
     window: Count = 0
-    """Tokens that a query attends to, itself included; 0: all. An encoder's window has as many on
-    the other side."""
+    """Tokens that a query attends to, itself included; 0: all. In an encoder, the window extends
+    equally to the other side."""
     short_conv: Width = 0
     """Width of a causal convolution of queries, keys and values, in tokens; 0: none; 4 is usual."""
     canon: str = "off"
@@ -196,7 +196,7 @@ class TransformerConfig(Config, frozen=True):
         return structs.replace(self, pattern=(), **entry.own)
 
     def layer(self, index: int) -> Self:
-        """Return the configuration of a layer: this one, with what the pattern sets for it."""
+        """Return the configuration of a layer: this one with the fields that the pattern sets."""
         return self._with(entry_of(self.pattern, index)) if self.pattern else self
 
     @property
@@ -206,14 +206,14 @@ class TransformerConfig(Config, frozen=True):
 
     @classmethod
     def list_of(cls, field: str, values: dict[str, Any]) -> tuple[type[Config], list[Any]] | None:
-        """The entries of `pattern`, or those of all `layers`, which then are its entries."""
+        """Return the entries of `pattern`; for `layers`, expand them to one per layer."""
         if field == "layers":
             values["pattern"] = expand(values["pattern"], int(values["n_layers"]))
         return (LayerConfig, values["pattern"]) if field in ("layers", "pattern") else None
 
     @classmethod
     def from_text(cls, field: str, text: str) -> Any:
-        """The entries of a pattern such as gated-deltanet*3+softmax."""
+        """Return the entries of a pattern such as gated-deltanet*3+softmax."""
         return from_text(text) if field == "pattern" else text
 
     @property
@@ -226,7 +226,7 @@ class TransformerConfig(Config, frozen=True):
 
     @property
     def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
+        """Lower bound of the number of weights."""
         hashed = 0 if self.ngrams is None else self.ngrams.n_parameters(self.d_model)
         layer = self.d_model * 2 * (self.d_model + (self.d_ff or 4 * self.d_model))
         return self.n_layers * layer + hashed
@@ -255,17 +255,17 @@ class TransformerConfig(Config, frozen=True):
 
     @property
     def window_size(self) -> int | None:
-        """The farthest token that a query attends to, in positions, if limited."""
+        """Largest distance between a query and its keys, in positions; None: no limit."""
         return self.window - 1 if self.window else None
 
     @property
     def convolves_qkv(self) -> bool:
-        """Whether queries, keys and values pass a short convolution."""
+        """Whether queries, keys and values pass through a short convolution."""
         return self.short_conv > 0 or "B" in self.canon
 
     @property
     def d_positions(self) -> int:
-        """Width of the part of the embeddings that is positions; 0 if they are added."""
+        """Width of positions that are concatenated with embeddings; 0 if they are added."""
         match self.positions:
             case OneHotConfig(combine="concatenate"):
                 return self.context_length
@@ -312,7 +312,7 @@ class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"
     """A causal Transformer whose inner layers read latents: one for each of the first tokens."""
 
     n_latents: Positive = 64
-    """Number of latents. The tokens behind as many are read by no later one."""
+    """Number of latents, one per token. No other token depends on the tokens after these."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -341,7 +341,7 @@ class PerceiverConfig(TiedConfig, frozen=True, tag_field="kind", tag="perceiver"
 
     @property
     def layers(self) -> list[Self]:
-        """The configuration of each inner layer, which read latents alone."""
+        """The configuration of each inner layer, which attends to latents alone."""
         return [self] * (self.n_layers - 2)
 
     @property
@@ -370,7 +370,7 @@ class TargetConfig(TransformerConfig, frozen=True):
     """A decoder with cross-attention to a source."""
 
     cross_attention: AttentionConfig | None = None
-    """The mechanism of cross-attention. Default: that of the layer, or softmax where that can't."""
+    """Mechanism of cross-attention. Default: that of the layer if supported, else softmax."""
 
     @property
     def cross(self) -> AttentionConfig:
@@ -389,7 +389,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
     decoder: TargetConfig = TargetConfig()
     """The decoder."""
     share_embeddings: bool = False
-    """Whether encoder and decoder have one embedding matrix."""
+    """Whether encoder and decoder share one embedding matrix."""
     tie_head: bool = False
     """Whether the output head uses the decoder's embedding matrix."""
     scale_head: bool = False
@@ -420,7 +420,7 @@ class EncoderDecoderConfig(Config, frozen=True, tag_field="kind", tag="encoder-d
 
     @property
     def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
+        """Lower bound of the number of weights."""
         return self.encoder.least_weights + self.decoder.least_weights
 
     @property

@@ -1,4 +1,4 @@
-"""The neural language model of a fixed window (Bengio et al., 2003).
+"""Neural language model with a fixed window (Bengio et al., 2003).
 
 Shapes: b rows, n tokens, d = d_model, s = size of the window.
 """
@@ -18,7 +18,7 @@ from regard.models.tensors import Hidden, Lengths, TokenIds, TokenMask
 
 @dataclass(frozen=True, eq=False)
 class FixedWindowStates(RowState):
-    """The tokens that the next window shares with the last one; token 0 before the first."""
+    """The last s − 1 tokens, which the next window includes; token 0 before the first."""
 
     input_ids: Int[Tensor, "b s_less_1"]
     length: Lengths
@@ -43,7 +43,7 @@ class FixedWindowDecoder(nn.Module):
         self.dropout_hidden = Dropout(config.dropout)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token attends to their padding.
+        """Hidden states of whole rows; lengths are ignored: no token depends on later padding.
 
         Raises:
             ValueError: the rows are longer than the context.
@@ -52,10 +52,10 @@ class FixedWindowDecoder(nn.Module):
         return hidden
 
     def init_state(self, batch: int, capacity: int) -> FixedWindowStates:
-        """The states before the first of at most `capacity` tokens.
+        """Return empty decoding states for at most `capacity` tokens.
 
         Raises:
-            ValueError: that is more than the context length.
+            ValueError: `capacity` exceeds the context length.
         """
         require_fit(capacity, self.context_length)
         device = self.embedding.weight.device

@@ -1,4 +1,4 @@
-"""Heads of models as data. Imports no torch."""
+"""Configuration of the heads of models. Imports no torch."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from regard.config import Config, Count
 
 Pool = Literal["first", "mean", "last"]
-"""Which hidden states stand for a whole text: the first, the mean of all, or the last."""
+"""Pooling of the hidden states of a text: the first, the mean of all, or the last."""
 
 
 class LMHeadConfig(Config, frozen=True, tag_field="kind", tag="lm"):
@@ -38,7 +38,7 @@ class TokenClassificationHeadConfig(
 
 
 class EmbeddingHeadConfig(Config, frozen=True, tag_field="kind", tag="embedding"):
-    """A vector of length 1 per text, close to those of matching texts."""
+    """A vector of length 1 per text, close to the vectors of matching texts."""
 
     pool: Pool = "mean"
     """Pooling of hidden states."""
@@ -63,7 +63,7 @@ HeadConfig: TypeAlias = (
 
 
 def with_labels(head: HeadConfig, labels: tuple[str, ...]) -> HeadConfig:
-    """Return a head with other labels, if it is one that has some."""
+    """Return a head with other labels, if it is a head with labels."""
     if isinstance(head, ClassificationHeadConfig | TokenClassificationHeadConfig):
         return replace(head, labels=labels)
     return head

@@ -1,7 +1,7 @@
 """Removal of attention heads: the configuration and the tensors of a model with fewer heads.
 
-Heads are removed by group: a key/value head, with the query and value heads that share it. Each
-tensor of a layer has as many consecutive channels for one group as for another.
+Heads are removed by group: a key/value head, with the query and value heads that share it. In each
+tensor of a layer, every group has equally many consecutive channels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def pruned_config(config: ModelConfig, kept: Kept) -> ModelConfig:
 
 
 def _pruned(config: Stack, kept: Kept, stack: str) -> Stack:
-    """Return the configuration of a stack, with sizes of each layer unless they are equal."""
+    """Return the configuration of a stack, with sizes by layer where they differ."""
     _require_separate_heads(config)
     layers = config.layers
     sizes = [
@@ -91,7 +91,7 @@ def _sizes(layer: TransformerConfig, groups: int) -> dict[str, Any]:
 
 
 def _require_separate_heads(config: TransformerConfig) -> None:
-    """Raise where layers share something that belongs to single heads."""
+    """Raise if layers share parameters or values by head, or a head depends on its index."""
     if isinstance(config.positions, BIASES):
         raise UnsupportedError(
             f"positions.kind={config.positions.__struct_config__.tag}: all layers share the "
@@ -101,8 +101,8 @@ def _require_separate_heads(config: TransformerConfig) -> None:
     for layer in config.layers:
         if isinstance(layer.attention, BigBirdConfig) and layer.attention.random:
             raise UnsupportedError(
-                "attention.kind=bigbird: random blocks are those of a head's number, which changes "
-                "as others are removed; set heads to zero by an edit instead"
+                "attention.kind=bigbird: random blocks depend on the index of a head, which "
+                "changes if heads are removed; set heads to zero by an edit instead"
             )
     if any(layer.value_residual for layer in config.layers):
         raise UnsupportedError(
@@ -113,7 +113,7 @@ def _require_separate_heads(config: TransformerConfig) -> None:
 
 @torch.no_grad()
 def copy_kept(old: Model, new: Model, kept: Kept) -> None:
-    """Give a model of the pruned configuration the weights of the groups that are kept.
+    """Copy the weights of the kept groups to a model of the pruned configuration.
 
     Raises:
         UnsupportedError: a tensor isn't divided among heads.
@@ -130,7 +130,7 @@ def copy_kept(old: Model, new: Model, kept: Kept) -> None:
 
 
 def _owner(name: str) -> str:
-    """Return the attention layer that a tensor belongs to; a table of values is a layer's too."""
+    """Return the attention layer of a tensor; tables of values belong to one, too."""
     if ".value_embeddings." in name:
         stack, _, rest = name.partition("value_embeddings.")
         return f"{stack}layers.{rest.partition('.')[0]}.self_attention"

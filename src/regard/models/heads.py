@@ -135,7 +135,7 @@ def token_loss(head: nn.Module, hidden: Hidden, batch: Batch) -> Float[Tensor, "
 
 
 def scored_places(labels: Int[Tensor, " positions"], n_targets: int) -> Int[Tensor, " places"]:
-    """Return the places of all targets, padded by other places to few distinct sizes."""
+    """Return the places of all targets, padded with other places to few distinct sizes."""
     return (labels == IGNORE).argsort(stable=True)[: padded_size(n_targets)]
 
 

@@ -23,12 +23,12 @@ from regard.positions import rotate
 class LatentSelfAttention(SelfAttention):
     """Queries [q_r; q], keys [k_r; W_UK c] and values W_UV c of a token's latent c.
 
-    q_r and k_r, of which there is one for all heads, have rotary positions. A step attends to the
-    latents themselves, with queries W_UKᵀ q, and projects the weighted sum by W_UV.
+    q_r and k_r have rotary positions; all heads share k_r. A step attends to the latents
+    themselves, with queries W_UKᵀ q, and projects the weighted sum by W_UV.
     """
 
     def make_projections(self, config: TransformerConfig) -> None:
-        """Create the projections to the latents, and from them."""
+        """Create the projections to and from the latents."""
         attention = config.attention
         assert isinstance(attention, LatentConfig)
         self.heads, self.rotary_parts = [config.n_heads] * 3, 1
@@ -49,7 +49,7 @@ class LatentSelfAttention(SelfAttention):
         mask: Mask | None,
         values: SharedValues | None = None,
     ) -> Hidden:
-        """Return self-attention of whole rows; no other values are added to its own."""
+        """Return self-attention of whole rows; `values` is unused, since none can be added."""
         if self.window_size is not None:
             mask = (mask or Mask()).within(self.window_size)
         key, value = self._up(self._latents(x, rope))
@@ -57,7 +57,7 @@ class LatentSelfAttention(SelfAttention):
         return self.finish(x, out)
 
     def init_state(self, batch: int, capacity: int) -> State:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         weight = self.kv_down_proj.weight
         return self.attention.init_state(
             batch,
@@ -81,7 +81,7 @@ class LatentSelfAttention(SelfAttention):
     ) -> tuple[Heads, State]:
         """Return causal attention of new tokens to themselves and to all earlier ones, by head.
 
-        A prompt has keys and values of each head, which are narrower than the latents.
+        A prompt is computed with keys and values by head, which are narrower than the latents.
         """
         if not isinstance(state, LatentCache) or not state.is_empty or x.shape[1] == 1:
             return super().extend(x, rope, bias, state, attention_mask, values)
@@ -102,7 +102,7 @@ class LatentSelfAttention(SelfAttention):
     ) -> tuple[Tensor, State]:
         latents, query = self._latents(x, rope), self._queries(x, rope)
         options: dict[str, Any] = {"attention_mask": attention_mask, "bias": bias}
-        if not isinstance(state, LatentCache):  # of keys and values, as interception keeps them
+        if not isinstance(state, LatentCache):  # keys and values, which interception requires
             return attend(query, *self._up(latents), state, **options)
         of_keys, of_values = self._up_weights()
         rotated, query = query.split_with_sizes([self.d_rope, self.d_head], -1)
@@ -142,7 +142,7 @@ class LatentSelfAttention(SelfAttention):
 def _by_head(
     x: Float[Tensor, "b h n i"], weight: Float[Tensor, "h i o"]
 ) -> Float[Tensor, "b h n o"]:
-    """Multiply the vectors of each head by its matrix, of which no row has a copy."""
+    """Multiply the vectors of each head by its matrix, without a copy of it for each row."""
     b, h, n, _ = x.shape
     products = x.transpose(0, 1).flatten(1, 2) @ weight
     return products.view(h, b, n, -1).transpose(0, 1)

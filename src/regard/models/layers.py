@@ -27,7 +27,7 @@ class CheckpointedModule(nn.Module):
 
     gradient_checkpointing = False
     sets_values = False
-    """Whether a call sets more than its output, so that it isn't repeated."""
+    """Whether a call has side effects, so that it isn't repeated."""
 
     def __call__(self, *args: Any) -> Any:
         """Call `forward`; in training, keep only its inputs if `gradient_checkpointing` is set."""
@@ -63,7 +63,7 @@ class Layer(CheckpointedModule):
         self.feed_forward = FeedForward(config)
 
     def init_state(self, batch: int, capacity: int) -> State:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         return self.self_attention.init_state(batch, capacity)
 
     def forward(
@@ -198,7 +198,7 @@ class FeedForward(nn.Module):
         return self.finish(*self.project(x))
 
     def project(self, x: Hidden) -> list[Inner]:
-        """Return what the activation takes: W₁ x, and W_g x if there is a gate."""
+        """Return the projected inputs: W₁ x, and W_g x if there is a gate."""
         return [self.up_proj(x)] if self.gate_proj is None else [self.up_proj(x), self.gate_proj(x)]
 
     def finish(self, up: Inner, gate: Inner | None = None) -> Hidden:
@@ -209,7 +209,7 @@ class FeedForward(nn.Module):
 
 
 class SquaredReLU(nn.Module):
-    """So et al., 2021, "Primer"."""
+    """max(x, 0)² (So et al., 2021, "Primer")."""
 
     def forward(self, x: Hidden) -> Hidden:
         return F.relu(x).square()

@@ -1,4 +1,4 @@
-"""Hashed embeddings of n-grams as data. Imports no torch."""
+"""Configuration of hashed embeddings of n-grams. Imports no torch."""
 
 from math import gcd
 from typing import Annotated
@@ -8,16 +8,16 @@ from msgspec import Meta
 from regard.config import Config, Positive
 
 GOLDEN = 0.6180339887498949
-"""(√5 - 1) / 2, of which multiples are far apart modulo 1."""
+"""(√5 - 1) / 2, whose multiples are far apart modulo 1."""
 
 
 class NgramConfig(Config, frozen=True):
-    """Embeddings of the last tokens, looked up by hashes in tables and added to the token's."""
+    """Embeddings of n-grams, looked up by hash in tables and added to those of tokens."""
 
     longest: Annotated[int, Meta(ge=2, le=8)] = 3
     """Longest n-gram, in tokens: 3 has tables of bigrams and of trigrams."""
     slots: Positive = 65_536
-    """Rows of a table."""
+    """Rows per table."""
     hashes: Annotated[int, Meta(ge=1, le=16)] = 2
     """Hash functions of an n-gram, each with a table of a part of the width; two n-grams have equal
     embeddings only if all hashes are equal."""
@@ -34,10 +34,10 @@ class NgramConfig(Config, frozen=True):
         return [next(a % self.slots for a in some if gcd(a, self.slots) == 1) for some in every]
 
     def require_width(self, width: int) -> None:
-        """Raise unless embeddings of this width divide into the tables of each n-gram.
+        """Raise unless embeddings of this width can be divided among the tables of an n-gram.
 
         Raises:
-            ValueError: they don't.
+            ValueError: `hashes` doesn't divide the width.
         """
         if width % self.hashes:
             raise ValueError(

@@ -1,6 +1,6 @@
-"""Embeddings of n-grams: of a token with the few before it.
+"""Embeddings of n-grams: a token and the few before it.
 
-Shapes: b rows, n tokens, d the width of token embeddings, `reach` the tokens before that count.
+Shapes: b rows, n tokens, d the width of token embeddings, `reach` earlier tokens of an n-gram.
 """
 
 import torch
@@ -12,7 +12,7 @@ from regard.models.ngram_config import NgramConfig
 from regard.models.tensors import TokenIds, TokenMask
 
 NONE = -1
-"""In the place of a token before the first of a row or document."""
+"""Id in the place of a token before the first of a row or document."""
 
 
 class NgramEmbedding(nn.Module):
@@ -27,7 +27,7 @@ class NgramEmbedding(nn.Module):
     first_rows: Int[Tensor, "longest-1 hashes"]
 
     def __init__(self, config: NgramConfig, width: int) -> None:
-        """Build all tables, one below the other."""
+        """Build all tables, as one matrix."""
         super().__init__()
         self.reach, self.slots = config.longest - 1, config.slots
         tables = self.reach * config.hashes
@@ -49,7 +49,7 @@ class NgramEmbedding(nn.Module):
         return self._look_up(windows)
 
     def first_ids(self, batch: int) -> Int[Tensor, "b reach"]:
-        """The ids before the first token: none."""
+        """Return the ids before the first token: NONE."""
         return self.powers.new_full((batch, self.reach), NONE)
 
     def extend(
@@ -69,7 +69,7 @@ class NgramEmbedding(nn.Module):
         return known.unfold(1, self.reach + 1, 1).flip(-1)
 
     def _look_up(self, windows: Int[Tensor, "b n longest"]) -> Float[Tensor, "b n d"]:
-        """Return the sum of the embeddings of all n-grams that end in the first token of each."""
+        """Return the sum of the embeddings of all n-grams of each window."""
         sums = (windows[..., None] * self.powers).cumsum(-2)[..., 1:, :]
         parts = self.tables(sums % self.slots + self.first_rows).flatten(-2)
         whole = windows[..., 1:, None] != NONE

@@ -1,4 +1,4 @@
-"""Layers of different kinds in one stack: entries, repeated over its layers.
+"""Layers of different kinds in one stack: a pattern of entries, repeated over its layers.
 
 In an assignment, `gated-deltanet*3+softmax` stands for two entries, the first of three layers;
 `deltanet{output_gate=true}` sets options of a mechanism.
@@ -26,7 +26,7 @@ Width: TypeAlias = Annotated[int, Meta(ge=0, le=16)]
 
 
 MOST = 10_000
-"""Layers of which each can have an entry of its own."""
+"""Largest number of layers that can have separate entries."""
 
 
 class LayerConfig(Config, frozen=True):
@@ -73,7 +73,7 @@ class LayerConfig(Config, frozen=True):
 
 
 def period(pattern: Sequence[LayerConfig]) -> int:
-    """Return the number of layers after which a pattern begins again."""
+    """Return the number of layers after which a pattern repeats."""
     return sum(entry.repeat for entry in pattern)
 
 
@@ -89,10 +89,11 @@ def require_fit(
 ) -> None:
     """Raise unless a pattern fits a stack.
 
-    `rotary`: its positions are rotary or none. `biased`: they are added to the scores of heads.
+    `rotary`: positions of the stack are rotary or none. `biased`: they are added to scores.
 
     Raises:
-        ValueError: it is longer than the stack, or sets positions or heads that all layers share.
+        ValueError: the pattern is longer than the stack, or sets positions or heads that all
+            layers share.
     """
     if (length := period(pattern)) > n_layers:
         raise ValueError(
@@ -102,8 +103,8 @@ def require_fit(
     for i, entry in enumerate(pattern):
         if entry.positions is not None and not rotary:
             raise ValueError(
-                f"pattern[{i}].positions: layers have positions of their own only where "
-                "positions.kind is rotary or none"
+                f"pattern[{i}].positions: layers can differ in positions only if positions.kind "
+                "is rotary or none"
             )
         if biased and (entry.n_heads, entry.head_dim) != (None, None):
             field = "head_dim" if entry.n_heads is None else "n_heads"
@@ -114,7 +115,7 @@ def require_fit(
 
 
 def require_value_heads(n_heads: int, kv_heads: int, value_heads: int) -> None:
-    """Raise unless heads of a layer can share those of keys and values.
+    """Raise unless heads of a layer can share key and value heads.
 
     Raises:
         ValueError: there is no whole number of value heads for each key head or head.
@@ -133,7 +134,7 @@ def require_value_heads(n_heads: int, kv_heads: int, value_heads: int) -> None:
 
 
 def require_canon(places: str, short_conv: int) -> None:
-    """Raise unless places are those of Canon layers, and B isn't a second convolution.
+    """Raise unless `places` are places of Canon layers, and B isn't a second convolution.
 
     Raises:
         ValueError: a letter is unknown or out of order, or there are two convolutions in one place.
@@ -148,10 +149,10 @@ def require_canon(places: str, short_conv: int) -> None:
 
 
 def expand(entries: Sequence[Mapping[str, Any]], n_layers: int) -> list[dict[str, Any]]:
-    """Return an entry for each layer, as plain values, from those of a pattern.
+    """Expand the entries of a pattern, as plain values, to one for each layer.
 
     Raises:
-        UserError: there are very many layers, or the pattern is longer than the stack.
+        UserError: there are more than MOST layers, or the pattern is longer than the stack.
     """
     if n_layers > MOST:
         raise UserError(f"n_layers = {n_layers}: at most {MOST:,} layers can be set one by one")
@@ -175,7 +176,7 @@ def fold(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shortest_period(layers: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of layers after which they begin again, or that of all."""
+    """Return the number of layers after which they repeat, or of all layers."""
     lengths = range(1, len(layers))
     return next((n for n in lengths if layers[n:] == layers[: len(layers) - n]), len(layers))
 

@@ -37,7 +37,7 @@ class PerceiverStates(RowState):
 
 
 class LatentLayer(CheckpointedModule):
-    """Attention between latents and tokens, and feed-forward; the norm before is of latents."""
+    """Attention between latents and tokens, and feed-forward; the pre-norm is of latents."""
 
     def __init__(self, config: PerceiverConfig, layer: int) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ class LatentLayer(CheckpointedModule):
         return self._add(self.norm_feed_forward, x, self.dropout_feed_forward, fed)
 
     def _add(self, norm: nn.Module, x: Tensor, dropout: Dropout, branch: Tensor) -> Tensor:
-        """Return the stream plus the output of the branch that a norm belongs to, as `Layer`."""
+        """Return the stream plus the output of a branch; edits identify branches by their norms."""
         del norm
         summed: Tensor = x + dropout(branch)
         return summed
 
     def empty(self, batch: int, capacity: int) -> StateShape:
-        """The shape of a state of at most m positions."""
+        """Return the shape of a state of at most m positions."""
         attention, weight = self.cross_attention, self.cross_attention.q_proj.weight
         d, slots = attention.d_head, min(capacity, self.n_latents)
         dtype = product_dtype(weight)
@@ -90,7 +90,7 @@ class DownLayer(LatentLayer):
         return self.rest(basis, attention.finish(normed, out))
 
     def init_state(self, batch: int, capacity: int) -> State:
-        """The state before the first token."""
+        """Return the empty decoding state."""
         shape = self.empty(batch, capacity)
         return self.cross_attention.attention.init_state(
             batch,
@@ -175,7 +175,7 @@ class PerceiverDecoder(Transformer):
         self.down, self.up = DownLayer(config, 0), UpLayer(config, config.n_layers - 1)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token reads their padding."""
+        """Hidden states of whole rows; lengths are ignored: no token depends on later padding."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         x, _ = self._embed(input_ids, positions)
         latents = self.down(x)
@@ -184,10 +184,10 @@ class PerceiverDecoder(Transformer):
         return self._finish(self.up(x, latents))
 
     def init_state(self, batch: int, capacity: int) -> PerceiverStates:
-        """The states before the first of at most `capacity` tokens.
+        """Return empty decoding states for at most `capacity` tokens.
 
         Raises:
-            ValueError: that is more than the context length.
+            ValueError: `capacity` exceeds the context length.
         """
         require_fit(capacity, self.context_length)
         shape = self.up.empty(batch, capacity)

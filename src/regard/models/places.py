@@ -1,4 +1,4 @@
-"""What each place in a model requires of an attention mechanism. Imports no torch."""
+"""Features that each place in a model requires of an attention mechanism. Imports no torch."""
 
 from collections.abc import Sequence
 
@@ -53,7 +53,7 @@ def require_places(config: ModelConfig) -> None:
 def require_layers(
     config: TransformerConfig, features: Sequence[str], called: str = "layer"
 ) -> None:
-    """Raise unless the mechanism of each layer has features, and those that its layer needs.
+    """Raise unless the mechanism of each layer supports `features` and those of its options.
 
     Raises:
         UnsupportedError: names the mechanism and the feature, and the layer of a pattern.
@@ -81,7 +81,7 @@ def _require_queries(layer: TransformerConfig) -> None:
 
 
 def _needed(layer: TransformerConfig, shares_values: bool) -> list[str]:
-    """The features that the options of a layer require, which may share its values."""
+    """Return the features that the options of a layer require."""
     biases = RelativeBiasConfig | T5BiasConfig | AlibiConfig
     needed = {
         "bias": isinstance(layer.positions, biases),

@@ -2,7 +2,7 @@
 
 Shapes: b rows, n tokens, d = d_model; d_out is d, or 2d where tokens are read both ways. A layer's
 state has one part, its last output h, or two where it is an LSTM: h and the cells c. Rows may be
-shorter than n: padding follows, whose outputs are undefined and which changes no state.
+shorter than n: outputs of the padding after them are undefined, and it changes no state.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ LayerStates: TypeAlias = Sequence[Float[Tensor, "parts b d_out"]]
 class LinearRNN(nn.Module):
     """h_t = W_ih x_t + b_ih + W_hh h_{t-1} + b_hh: a `torch.nn.RNN` without its tanh.
 
-    Its parameters have the names, shapes and first values of torch's, and states are as there.
+    Parameters have the names, shapes and initialization of torch's, states the same shape.
     """
 
     def __init__(self, d_in: int, d: int) -> None:
@@ -45,7 +45,7 @@ class LinearRNN(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n d_in"], state: Float[Tensor, "1 b d"]
     ) -> tuple[Hidden, Float[Tensor, "1 b d"]]:
-        """All states, and the last."""
+        """Return all states, and the last."""
         inputs = F.linear(x, self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
         h, states = state[0], []
         for step in inputs.unbind(1):
@@ -115,7 +115,7 @@ class CellLayer(nn.Module):
 
 
 class BothDirections(nn.Module):
-    """Two layers, one of which reads each row from its last real token.
+    """Two layers, one forward and one backward from each row's last real token.
 
     Schuster & Paliwal, 1997. Outputs and states of both are concatenated.
     """
@@ -163,7 +163,7 @@ class Recurrence(nn.Module):
         self.dropouts = nn.ModuleList(map(Dropout, rates))
 
     def init_state(self, batch: int) -> LayerStates:
-        """The states before the first token: zero."""
+        """Return the states before the first token: zeros."""
         weight = next(self.parameters())
         return [weight.new_zeros(self.parts, batch, self.d_out) for _ in self.layers]
 
@@ -224,7 +224,7 @@ class RecurrentDecoder(nn.Module):
     """Token ids → hidden states, each a function of its token and those before."""
 
     def __init__(self, config: RecurrentLayersConfig, vocabulary: int) -> None:
-        """A decoder in one direction.
+        """Build a decoder, which reads in one direction.
 
         Raises:
             UserError: the configuration is bidirectional.
@@ -240,7 +240,7 @@ class RecurrentDecoder(nn.Module):
         self.recurrence = Recurrence(config)
 
     def forward(self, input_ids: TokenIds, lengths: Lengths | None = None) -> Hidden:
-        """Hidden states of whole rows; lengths change nothing: no token reads their padding.
+        """Hidden states of whole rows; lengths are ignored: no token depends on later padding.
 
         Raises:
             ValueError: the rows are longer than the context.
@@ -249,10 +249,10 @@ class RecurrentDecoder(nn.Module):
         return hidden
 
     def init_state(self, batch: int, capacity: int) -> RecurrentStates:
-        """The states before the first of at most `capacity` tokens.
+        """Return empty decoding states for at most `capacity` tokens.
 
         Raises:
-            ValueError: that is more than the context length.
+            ValueError: `capacity` exceeds the context length.
         """
         require_fit(capacity, self.context_length)
         layers = self.recurrence.init_state(batch)
@@ -275,7 +275,7 @@ class RecurrentDecoder(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Token ids → hidden states, each a function of all tokens where it reads both ways."""
+    """Token ids → hidden states, each a function of all tokens of its row if bidirectional."""
 
     def __init__(self, config: RecurrentLayersConfig, vocabulary: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Recurrent networks and the fixed window as data. Imports no torch."""
+"""Configuration of recurrent networks and of the fixed-window model. Imports no torch."""
 
 from typing import Annotated, Literal
 
@@ -37,7 +37,7 @@ class RecurrentLayersConfig(Config, frozen=True):
 
     @property
     def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
+        """Lower bound of the number of weights."""
         return 2 * self.n_layers * self.d_model**2
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class RecurrentEncoderDecoderConfig(
 ):
     """A recurrent encoder, and a recurrent decoder that continues from its last states.
 
-    `bidirectional` is of the encoder; a decoder is causal.
+    `bidirectional` applies to the encoder; the decoder is causal.
     """
 
     attention: AttentionConfig | None = None
@@ -68,7 +68,7 @@ class RecurrentEncoderDecoderConfig(
 
 
 class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window"):
-    """A language model of the last tokens (Bengio et al., 2003)."""
+    """A feed-forward language model with a window of the last tokens (Bengio et al., 2003)."""
 
     context_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
     """Longest sequence, in tokens."""
@@ -90,5 +90,5 @@ class FixedWindowConfig(Config, frozen=True, tag_field="kind", tag="fixed-window
 
     @property
     def least_weights(self) -> int:
-        """Number of weights that its layers have at least."""
+        """Lower bound of the number of weights."""
         return (self.size + 1) * self.d_model * self.d_hidden

@@ -50,7 +50,7 @@ class EncoderDecoder(nn.Module):
         input_ids: TokenIds,
         target_lengths: Lengths | None = None,
     ) -> Hidden:
-        """Hidden states of whole targets. Their padding belongs at the end."""
+        """Hidden states of whole targets, whose padding must be at the end."""
         memories = self.encode(source, lengths)
         hidden: Tensor = self.decoder(input_ids, target_lengths, memories=memories)
         return hidden
@@ -60,7 +60,7 @@ class EncoderDecoder(nn.Module):
         return self.decoder.encode_memory(self.encoder(source, lengths), lengths)
 
     def init_state(self, batch: int, capacity: int, memories: Memories) -> DecoderStates:
-        """The states before the first of at most `capacity` tokens of a target."""
+        """Return empty decoding states for at most `capacity` tokens of a target."""
         return self.decoder.init_state(batch, capacity, memories)
 
     def extend(
@@ -73,7 +73,7 @@ class EncoderDecoder(nn.Module):
 class GlobalAttention(nn.Module):
     """tanh(W [c_t; h_t]), with c_t the attention of the decoder state h_t to all encoder states.
 
-    Luong et al., 2015, eq. 5; the score is "general" (eq. 8), with a product of two matrices. The
+    Luong et al., 2015, eq. 5; the score is "general" (eq. 8), its matrix a product of two. The
     output isn't an input of the next step, so that all steps attend at once.
     """
 
@@ -108,7 +108,7 @@ class GlobalAttention(nn.Module):
     def encode_memory(
         self, source: Float[Tensor, "b m d_source"], lengths: Lengths | None
     ) -> State:
-        """Encode the encoder states for many queries."""
+        """Project the encoder states to keys and values, once for all queries."""
         key, value = self.k_proj(source)[:, None], self.v_proj(source)[:, None]
         return self.mechanism.encode_memory(key, value, mask=length_mask(lengths))
 
@@ -171,9 +171,9 @@ class RecurrentEncoderDecoder(nn.Module):
         input_ids: TokenIds,
         target_lengths: Lengths | None = None,
     ) -> Hidden:
-        """Hidden states of whole targets; their lengths change nothing.
+        """Hidden states of whole targets; their lengths are ignored.
 
-        Padding belongs at the end of both.
+        Padding must be at the ends of sources and targets.
 
         Raises:
             ValueError: sources or targets are longer than the context.
@@ -198,10 +198,10 @@ class RecurrentEncoderDecoder(nn.Module):
     def init_state(
         self, batch: int, capacity: int, memory: EncoderDecoderStates
     ) -> EncoderDecoderStates:
-        """The states before the first of at most `capacity` tokens of the target.
+        """Return empty decoding states for at most `capacity` tokens of the target.
 
         Raises:
-            ValueError: that is more than the context length, or the memory's rows differ.
+            ValueError: `capacity` exceeds the context length, or `memory` isn't of `batch` rows.
         """
         require_fit(capacity, self.decoder.context_length)
         if len(memory.length) != batch:

@@ -1,4 +1,4 @@
-"""Short causal convolutions, by which a vector depends on the tokens before.
+"""Short causal convolutions, which mix a vector with those of the tokens before.
 
 Shapes: b rows, n tokens, c channels of a convolution over a token and the `reach` before it.
 """
@@ -32,7 +32,7 @@ class ShortConvolution(nn.Conv1d):
     def first_inputs(
         self, batch: int, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "b reach c"]:
-        """The inputs before the first token: zeros. Default: in the precision of the weights."""
+        """Return the inputs before the first token: zeros, by default in the weights' dtype."""
         return self.weight.new_zeros(batch, self.reach, self.in_channels, dtype=dtype)
 
     def forward(
@@ -77,7 +77,7 @@ class CanonLayer(ShortConvolution):
     def forward(
         self, x: Float[Tensor, "b n c"], document_ids: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b n c"]:
-        """Return the sum for whole rows."""
+        """Return x + conv(x) for whole rows."""
         return x + super().forward(x, document_ids)
 
     def extend(
@@ -86,7 +86,7 @@ class CanonLayer(ShortConvolution):
         before: Float[Tensor, "b reach c"],
         attention_mask: TokenMask | None,
     ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b reach c"]]:
-        """Return the sum for new tokens, and the inputs before the next ones."""
+        """Return x + conv(x) for new tokens, and the inputs before the next ones."""
         convolved, last = super().extend(x, before, attention_mask)
         return x + convolved, last
 
@@ -100,7 +100,7 @@ def make_qkv_convolution(channels: int, config: TransformerConfig) -> ShortConvo
 
 @dataclass(frozen=True, eq=False)
 class ConvolvedState(RowState):
-    """The state of what is convolved, and the last inputs of each convolution."""
+    """State of the attention, and the last inputs of each convolution."""
 
     attention: State
     before: Sequence[Float[Tensor, "b reach c"]]

@@ -1,4 +1,4 @@
-"""Tensors of models: their shapes by name, vectors of heads, and which are saved.
+"""Tensors of models: named shapes, splitting into heads, and the saved tensors.
 
 b rows, n tokens, m tokens of a source, d the width of hidden states or of all heads.
 """
@@ -33,7 +33,7 @@ def heads_of(x: Hidden, d_head: int) -> Heads:
 
 
 def split_heads(x: Hidden, sizes: list[int], d_head: int) -> tuple[Heads, ...]:
-    """Split the width into groups of heads; gradients of two operators would be copied twice."""
+    """Split the width into groups of heads, so that their gradients are copied only once."""
     if x.size(1) == 1:
         return heads_of(x, d_head).split_with_sizes(sizes, 1)
     # Gradients of parts of the width are concatenated in the order of the projection.

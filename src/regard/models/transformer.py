@@ -63,7 +63,7 @@ class DecoderStates(RowState):
     layers: Sequence[State]
     memories: Memories | None = None
     last_ids: Int[Tensor, "b reach"] | None = None
-    """The last token ids, of which n-grams go on."""
+    """The last token ids, which the next n-grams include."""
 
     @property
     def length(self) -> Lengths:
@@ -72,13 +72,13 @@ class DecoderStates(RowState):
 
 
 class Transformer(nn.Module):
-    """Embeddings with positions, and layers. With norms first, a last norm follows the layers.
+    """Embeddings with positions, and layers. With pre-norm, a last norm follows the layers.
 
-    With norms after the sums, it follows the embeddings instead (Devlin et al., 2019).
+    With post-norm, it follows the embeddings instead (Devlin et al., 2019).
     """
 
     first_layer = 0
-    """Number of the first of the layers."""
+    """Index of the first of `layers`."""
 
     def __init__(
         self, config: TransformerConfig, vocabulary: int, d_source: int | None = None
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         return None if self.ngrams is None else self.ngrams(input_ids, document_ids)
 
     def _shared_values(self, input_ids: Tensor) -> SharedValues | None:
-        """Return what layers add to their values, if anything."""
+        """Return the values that layers share, if any."""
         return None if self.value_embeddings is None else self.value_embeddings(input_ids)
 
     def _checked(self, x: Tensor) -> AbstractContextManager[None]:
@@ -193,9 +193,9 @@ class Decoder(Transformer):
         memories: Memories | None = None,
         document_ids: TokenIds | None = None,
     ) -> Hidden:
-        """Hidden states of whole rows; lengths change only auxiliary losses: padding has none.
+        """Hidden states of whole rows; lengths only exclude padding from auxiliary losses.
 
-        No token attends to the padding behind it. With `document_ids`, a token attends only to its
+        No token attends to the padding after it. With `document_ids`, a token attends only to its
         own document, where positions begin at 0.
         """
         mask = Mask.causal()
@@ -223,7 +223,7 @@ class Decoder(Transformer):
     def init_state(
         self, batch: int, capacity: int, memories: Memories | None = None
     ) -> DecoderStates:
-        """The states before the first of at most `capacity` tokens."""
+        """Return empty decoding states for at most `capacity` tokens."""
         require_fit(capacity, self.context_length)
         layers = [layer.init_state(batch, capacity) for layer in self._layers()]
         last_ids = None if self.ngrams is None else self.ngrams.first_ids(batch)
@@ -303,7 +303,7 @@ class Encoder(Transformer):
     ) -> Hidden:
         """Hidden states of rows of these lengths; those of padding are undefined.
 
-        Without token types, all tokens are of the first.
+        Without token types, all tokens have type 0.
 
         Raises:
             ValueError: token types are given, and the model has no embeddings of them.
@@ -350,7 +350,7 @@ def _make_absolute(config: TransformerConfig) -> Learned | Sinusoidal | OneHot |
 
 
 def _make_rotary(layers: Sequence[TransformerConfig]) -> tuple[nn.ModuleList, list[int | None]]:
-    """Return the different rotary positions of layers, and which of them each layer has, if any."""
+    """Return the distinct rotary positions of layers, and the index of each layer's, if any."""
     rotary = [(one.positions, one.rotary_width) for one in layers]
     kinds = {kind: one for kind, one in zip(rotary, layers, strict=True) if _is_rotary(one)}
     made = nn.ModuleList(map(_rotary_of, kinds.values()))
@@ -381,7 +381,7 @@ def _rotary_of(config: TransformerConfig) -> Rotary | DynamicRotary:
                     )
                     return Rotary(scaled, length=length)
             return Rotary(frequencies(d, base), length=length)
-    raise TypeError(f"{config.positions} are no rotary positions")
+    raise TypeError(f"{config.positions} aren't rotary positions")
 
 
 def _make_bias(config: TransformerConfig) -> Bias | RelativeVectors | None:

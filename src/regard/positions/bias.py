@@ -36,7 +36,7 @@ class DistanceBias(nn.Module, ABC):
         return self.at(head, distance[..., None, :, :])
 
     def score_mod(self) -> ScoreMod:
-        """The same for FlexAttention, where query and key i stand at position i."""
+        """Return the bias as a `score_mod` of FlexAttention, whose indices are positions."""
 
         def add(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
             return score + self.at(head, key - query)
@@ -74,10 +74,10 @@ class RelativeBias(_BucketBias):
     """
 
     def __init__(self, *, heads: int, length: int | None = None, clip: int | None = None) -> None:
-        """For distances below `length`, or for any: those beyond ±`clip` share its numbers.
+        """For distances below `length`, or for any: those beyond ±`clip` share a number.
 
         Raises:
-            ValueError: not exactly one of `length` and `clip` is given, or it leaves no distance.
+            ValueError: not exactly one of `length` and `clip` is given, or it is out of range.
         """
         reach = _reach(length, clip)
         super().__init__(heads=heads, buckets=2 * reach + 1)
@@ -115,7 +115,7 @@ def _reach(length: int | None, clip: int | None) -> int:
         if clip < 0:
             raise ValueError(f"a clip can't be negative: {clip}")
         return clip
-    raise ValueError("a relative bias takes a length or a clip, one of the two")
+    raise ValueError("a relative bias takes either a length or a clip")
 
 
 class T5Bias(_BucketBias):
@@ -138,8 +138,8 @@ class T5Bias(_BucketBias):
     ) -> None:
         """`buckets` in all; distances from `max_distance` on share the last one.
 
-        With `bidirectional`, half of them are for keys that follow the query; else those count as
-        distance 0.
+        With `bidirectional`, half of them are for keys after the query; otherwise such keys count
+        as distance 0.
 
         Raises:
             ValueError: there are too few buckets, or an odd number for two directions.

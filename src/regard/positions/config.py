@@ -25,7 +25,7 @@ class LearnedConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="learned"
     """One learned vector per position."""
 
     offset: Count = 0
-    """Unused vectors before that of the first position: 2 in BART, pad + 1 in RoBERTa."""
+    """Number of unused vectors before the first position: 2 in BART, pad + 1 in RoBERTa."""
 
 
 class SinusoidalConfig(AbsoluteConfig, frozen=True, tag_field="kind", tag="sinusoidal"):
@@ -92,12 +92,12 @@ class LinearScalingConfig(Config, frozen=True, tag_field="kind", tag="linear"):
 
 
 class DynamicScalingConfig(Config, frozen=True, tag_field="kind", tag="dynamic"):
-    """A base that grows with the text, once that is longer than the original context."""
+    """A base that grows with the length of texts longer than the original context length."""
 
     factor: ScalingFactor = 2.0
     """Growth of the base with the length of the text."""
     original_context_length: Positive = 2048
-    """Context length of the training; shorter texts are not scaled."""
+    """Context length in training; positions of shorter texts are not scaled."""
 
 
 class Llama3ScalingConfig(Config, frozen=True, tag_field="kind", tag="llama3"):
@@ -131,7 +131,7 @@ class RotaryConfig(Config, frozen=True, tag_field="kind", tag="rotary"):
     dim: Positive | None = None
     """Number of rotated dimensions of each head, the first ones. Default: all."""
     scaling: RotaryScalingConfig | None = None
-    """Change of the frequencies for texts longer than those of the training. Default: none."""
+    """Change of the frequencies for texts longer than in training. Default: none."""
 
 
 class NoPositionsConfig(Config, frozen=True, tag_field="kind", tag="none"):
@@ -152,6 +152,3 @@ PositionsConfig: TypeAlias = (
     | RotaryConfig
     | NoPositionsConfig
 )
-
-
-# Transformers

@@ -48,8 +48,8 @@ class DynamicRotary(nn.Module):
     """Rotary positions whose base increases with the longest text of a call ("dynamic NTK").
 
     Beyond the original length L, base · (factor · n / L - (factor - 1))^(d / (d - 2)) for n tokens,
-    as in transformers 5.23, `modeling_rope_utils.py`. Keys in a decoding state keep their
-    rotation, as there.
+    as in transformers 5.23, `modeling_rope_utils.py`. As there, keys in a decoding state keep their
+    rotation.
 
     >>> rotary = DynamicRotary(d=8, base=10_000.0, factor=2.0, original_length=4)
     >>> turn = rotary(torch.arange(6)[None], torch.float32)

@@ -1,8 +1,8 @@
 """The code of a run's custom mechanisms: copied into its folder, and run only where it is trusted.
 
-`RUN/code/` holds the files, `origin.json` their sha256. A file is trusted if its sha256 is listed
-in a file of the user's: it is written there when the user trains with the file, or passes
-`--trust-code`. So is code that a recipe or grid names, unless the command line names it too.
+`RUN/code/` holds the files, `origin.json` their sha256. A file is trusted if its sha256 is in the
+user's list, to which it is added when the user trains with the file or passes `--trust-code`. Code
+that a recipe or grid names must be trusted, too, unless the command line also names it.
 """
 
 import os
@@ -19,14 +19,14 @@ from regard.files import read_text, sha256_of, write_file
 
 FOLDER = "code"
 LONGEST_PATH = 4096
-"""Characters of the longest path of a file."""
+"""Longest path of a file, in characters."""
 
 
 def code_files(config: Config) -> dict[str, Path]:
     """Return the files of code that a configuration names, by their names.
 
     Raises:
-        UserError: two of them have one name.
+        UserError: two different files have the same name.
     """
     files: dict[str, Path] = {}
     for path in code_paths(msgspec.to_builtins(config)):
@@ -74,9 +74,9 @@ def check_code(values: Any, hashes: dict[str, str]) -> None:
 
 
 def require_trusted(values: Any, *, where: str, named: Any = ()) -> None:
-    """Raise for code that a file of the user's names, but neither the user nor a run of theirs.
+    """Raise for untrusted code that a recipe or grid names, but not the command line.
 
-    `values` are those of a recipe or grid, `named` what the command line says.
+    `values` are those of the recipe or grid, `named` those of the command line.
 
     Raises:
         UserError: names the file.
@@ -110,7 +110,7 @@ def trust_named(path: Path) -> None:
 def _named_files(values: Any) -> set[Path]:
     """Return the files of code in plain values, wherever a text may name FILE.py:CLASS.
 
-    A name may hold any character, so some of these are no files.
+    A name may hold any character, so some of these may not be files.
     """
     if isinstance(values, Mapping):
         return _named_files([*values.values()])
@@ -130,7 +130,7 @@ def trust_code(run: Path) -> None:
 
 
 def _list() -> Path:
-    """The user's list of trusted files, a sha256 a line."""
+    """Return the path of the user's list of trusted files, one sha256 per line."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(os.environ.get("REGARD_TRUSTED_CODE") or Path(home) / "regard" / "trusted_code")
 

@@ -53,9 +53,9 @@ class DataConfig(Config, frozen=True):
     """A document: a line of a file, a whole file, a paragraph (blank lines separate them), or a
     record of a JSONL or Parquet file; auto: detected. Whole files are read in windows."""
     blank_lines: bool = False
-    """Whether a blank line is a document too, as is what follows the last line end."""
+    """Whether blank lines are documents, too, and the text after the last line end, even empty."""
     ascii_questions: bool = False
-    """Whether questions to train on lose all letters that aren't ASCII."""
+    """Whether all letters that aren't ASCII are removed from the questions to train on."""
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.02
     """Share of the documents (or questions) that is held out to measure the validation loss."""
     packing: bool = True
@@ -83,8 +83,8 @@ class ObjectiveConfig(Config, frozen=True):
     cloze_words: tuple[Words, Words] = (0, 4)
     """Fewest and most words before the phrase in a cloze, drawn each time."""
     cloze_relevance: Annotated[float, Meta(ge=0, le=100)] = 0.0
-    """How many more times an epoch has a cloze whose phrase surely answers a question; for others,
-    times the probability that it does, which is estimated from the questions."""
+    """Additional occurrences in an epoch of a cloze whose phrase surely answers a question; for
+    others, times the probability that it does, estimated from the questions."""
     questions: Fraction = 0.0
     """Share of questions with answers; requires --questions."""
     question_batch: Annotated[int, Meta(ge=1)] | None = None
@@ -108,12 +108,12 @@ class ObjectiveConfig(Config, frozen=True):
 
     @property
     def from_the_left(self) -> float:
-        """Shares of what predicts each token from those before."""
+        """Sum of the shares of causal objectives."""
         return self.next_token + self.span_corruption + self.clozes + self.questions
 
     @property
     def from_both_sides(self) -> float:
-        """Shares of what an encoder predicts."""
+        """Sum of the shares of objectives for encoders."""
         return self.masked_tokens + self.masked_autoencoding
 
 
@@ -218,7 +218,7 @@ class TrainingConfig(Config, frozen=True):
 
     @property
     def changes_model(self) -> bool:
-        """Whether the model has another form in training than before and after."""
+        """Whether training freezes, adapts, checkpoints or converts parts of the model."""
         return bool(
             self.freeze or self.lora or self.gradient_checkpointing or self.param_dtype != "float32"
         )
@@ -267,12 +267,12 @@ class Recipe(Config, frozen=True):
 
     @property
     def has_source(self) -> bool:
-        """Whether the model writes a target while it attends to a source."""
+        """Whether the model is sequence-to-sequence."""
         return isinstance(self.model, EncoderDecoderConfig | RecurrentEncoderDecoderConfig)
 
     @property
     def max_source_tokens(self) -> int:
-        """The longest row that the model reads, in tokens; not that of a target."""
+        """Longest input in tokens; of a sequence-to-sequence model, the longest source."""
         reader = self.model.encoder if isinstance(self.model, EncoderDecoderConfig) else self.model
         return reader.context_length
 
@@ -282,22 +282,22 @@ class Recipe(Config, frozen=True):
         return isinstance(self.model, EncoderConfig) and self.model.n_token_types > 1
 
     def vocabulary_size(self, tokenizer: Tokenizer) -> int:
-        """Return the number of embeddings of the model, of which some may belong to no token."""
+        """Return the number of embeddings of the model; some may belong to no token."""
         size: int | None = getattr(self.tokenizer, "vocab_size", None)
         return size or tokenizer.size
 
 
 def answers_questions(recipe: Recipe, origin: Mapping[str, Any]) -> bool:
-    """Return whether a training teaches answers: on questions, or for a task of texts."""
+    """Return whether a run is trained to answer: on questions, or for a task with texts."""
     if recipe.task is None:
         return bool(origin.get("questions"))
     return not isinstance(recipe.task, ProbeConfig)
 
 
 def text_affixes(recipe: Recipe, template: Template) -> Affixes:
-    """Return the ids around a text that a model reads alone.
+    """Return the ids around a single text in a model's input.
 
-    Nothing ends a text that a model may continue.
+    A text that a model may continue has no suffix.
     """
     if recipe.has_source:
         return template.source
@@ -314,7 +314,7 @@ def read_recipe(path: Path, named: Sequence[str] = ()) -> Recipe:
     Code that it names is trusted if the settings `named` name it too.
 
     Raises:
-        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible; or its
+        UserError: the file can't be read, isn't TOML, or a field is unknown or invalid; or its
             code isn't trusted.
     """
     values = {"format": FORMAT} | parse_toml(read_text(path), where=str(path))

@@ -1,4 +1,4 @@
-"""The recipes that come with Regard."""
+"""The built-in recipes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,7 +86,7 @@ def _course_training(*, epochs: int, batch: int, lr: float) -> TrainingConfig:
 
 
 COURSE_TOKENS = SpecialTokensConfig(pad="□", bos="⁇", eos="⁇", sep="⁇", mask="⁇")
-"""A character each, so that a row and its labels stand one below the other."""
+"""One character each, so that printed rows and labels are aligned."""
 
 _COURSE = Recipe(
     data=DataConfig(blank_lines=True, ascii_questions=True, validation=0.0),
@@ -220,7 +220,7 @@ TASKS = {
     "casing": _for_task(
         CasingConfig(),
         tokenizer=CharactersConfig(),
-        # Cross-attention selects a position, which rotary positions don't encode across two sides.
+        # Cross-attention selects by position, which rotary positions don't encode there.
         model=_pair(positions=SinusoidalConfig()),
         training=_steps(600, lr=3e-3),
     ),
@@ -234,7 +234,7 @@ TASKS = {
     ),
     "tagging": _for_task(
         TaggingConfig(),
-        # Few pairs, so that new names are made of pieces that are known.
+        # A small vocabulary, so that new names consist of known subwords.
         tokenizer=BytePairsConfig(size=512),
         model=_small(EncoderConfig),
         head=TokenClassificationHeadConfig(),
@@ -244,7 +244,7 @@ TASKS = {
         EntailmentConfig(training=24_000),
         model=_small(EncoderConfig, n_token_types=2),
         head=ClassificationHeadConfig(),
-        # Many small steps: it takes hundreds of them until the two texts are compared at all.
+        # Many small steps: the model compares the two texts only after hundreds of them.
         training=_steps(2000, lr=2e-3, batch=32),
     ),
     "retrieval": _for_task(
@@ -256,7 +256,7 @@ TASKS = {
         objective=ObjectiveConfig(next_token=0.7, questions=0.3, question_batch=128),
         training=_steps(1600, lr=1e-3),
     ),
-    # Keys must know what they follow; a short convolution spares the layer that finds out.
+    # Keys must depend on the preceding token: a short convolution replaces a layer for it.
     "mqar": _for_probe(MqarConfig(), short_conv=4),
     "copy": _for_probe(CopyConfig()),
     "selective-copy": _for_probe(SelectiveCopyConfig()),
@@ -277,7 +277,7 @@ TASKS = {
     "indirect-object": _for_probe(IndirectObjectConfig()),
     "bigram-backcopy": _for_probe(BigramBackcopyConfig()),
 }
-"""By the kind of their task."""
+"""Recipes of the tasks, by kind."""
 
 
 def _with_training(recipe: Recipe, training: TrainingConfig) -> Recipe:

@@ -1,4 +1,4 @@
-"""A run: a folder with a model, its configuration and its tokenizer; and where a model runs.
+"""A run: a folder with a model, its configuration and its tokenizer.
 
 config.toml        the recipe, complete
 origin.json        how it was made: stage, inputs and their fingerprint, parent
@@ -96,10 +96,10 @@ class Run:
 
     @property
     def language_model(self) -> LanguageModel:
-        """The model, which continues texts.
+        """The model, as a causal language model.
 
         Raises:
-            UserError: it is of another family.
+            UserError: it isn't one.
         """
         if isinstance(self.model, LanguageModel):
             return self.model
@@ -139,11 +139,11 @@ class Run:
 
     @cached_property
     def text_affixes(self) -> Affixes:
-        """The ids around a text that the model reads alone."""
+        """The ids around a single text in the model's input."""
         return text_affixes(self.recipe, self.template)
 
     def encode(self, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
-        """Return the row that the model reads for one text or two, and the segment of each id.
+        """Return the row that the model reads for one text or two, and the token type of each id.
 
         Raises:
             UserError: a text can't be encoded.
@@ -155,22 +155,22 @@ class Run:
 
     @property
     def row_format(self) -> RowFormat:
-        """How texts that stand alone become rows of the model's input."""
+        """Format of rows with a single text each."""
         padding, affixes = self.tokenizer.special.padding, self.text_affixes
         return RowFormat(self.recipe.model.context_length, padding, affixes.prefix, affixes.suffix)
 
     @property
     def max_text_tokens(self) -> int:
-        """The longest text that the model reads, in tokens, without those around it."""
+        """Longest text that the model reads, in tokens, without the ids around it."""
         return self.recipe.max_source_tokens - len(self.text_affixes)
 
     @property
     def answers_questions(self) -> bool:
-        """Whether the model was trained to answer: on questions, or for a task of texts."""
+        """Whether the model was trained to answer: on questions, or for a task with texts."""
         return answers_questions(self.recipe, self.origin)
 
     def save_description(self) -> None:
-        """Write all but the weights."""
+        """Write everything except the weights."""
         self.path.mkdir(parents=True, exist_ok=True)
         if "code" in self.origin:
             copy_code(self.recipe, self.path)
@@ -191,17 +191,17 @@ class Run:
         return next(self.model.parameters()).device
 
     def environment(self, precision: Precision = "float32") -> ExecutionEnvironment:
-        """Return the device of the model, with a precision."""
+        """Return the execution environment of the model's device, with a precision."""
         return ExecutionEnvironment.choose(str(self.device), precision)
 
     @property
     def n_parameters(self) -> int:
-        """Number of trained numbers."""
+        """Number of parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def n_hashed_parameters(self) -> int:
-        """Number of those in the hashed tables of n-grams."""
+        """Number of parameters in hashed tables of n-grams."""
         found = (m for m in self.model.modules() if isinstance(m, NgramEmbedding))
         return sum(one.tables.weight.numel() for one in found)
 
@@ -209,8 +209,8 @@ class Run:
 def ancestors(path: Path, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the provenance of a run's ancestors, the nearest first.
 
-    The folder of one that is missing is looked for at the same place relative to the run's: both
-    may have been moved together.
+    If the folder of an ancestor is missing, it is searched at the same place relative to the run's:
+    both may have been moved together.
     """
     now = path.absolute()
     before = origin.get("run_folder", str(now))
@@ -292,7 +292,7 @@ def load_weights(path: Path, run: Run) -> None:
 def describe_origin(
     stage: str, corpus: Sequence[Document], questions: Sequence[Example]
 ) -> dict[str, Any]:
-    """Return how a run is made, for its origin.json."""
+    """Return the origin of a run: its stage, and inputs, fingerprint and sizes of its data."""
     places = [document.where for document in corpus] + [question.where for question in questions]
     files = dict.fromkeys(re.sub(r":\d+$", "", place) for place in places)
     pairs = [[*q.asked, *([] if q.second is None else [q.second]), q.answer] for q in questions]
@@ -325,7 +325,7 @@ def _plain(value: Any) -> Any:
 
 
 def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
-    """Options that are set: weights from before there was one lack the others."""
+    """Return the options that are set: older weights lack options that were added later."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -347,7 +347,7 @@ def shown_shape(shape: torch.Size | None) -> str:
 
 
 def require_free(path: Path) -> None:
-    """Raise unless a new run can be written to a folder, which may hold the first files of one.
+    """Raise unless a new run can be written to a folder, which may hold the first files of a run.
 
     Raises:
         UserError: it holds something else.

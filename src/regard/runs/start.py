@@ -26,7 +26,7 @@ from regard.text.packed import link_corpus
 
 
 def begin_with(start: Run, run: Run) -> None:
-    """Give an untrained run the weights of `start`; its origin then names start and weights.
+    """Copy the weights of `start` to an untrained run, and record them in its origin.
 
     Tensors that `start` lacks stay as they are drawn by the recipe's seed.
 
@@ -40,7 +40,7 @@ def begin_with(start: Run, run: Run) -> None:
 
 
 def parent_origin(start: Run, path: Path) -> dict[str, Any]:
-    """Return what the origin of a run in a folder says of the run that it starts from."""
+    """Return the facts about the parent `start`, for the origin of a run in a folder."""
     return {
         "parent": str(start.path),
         "parent_weights": fingerprint_of(pack_weights(start)),
@@ -111,7 +111,7 @@ def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
             field, value, theirs = _difference(here, there, part)
             *others, last = (f"{name}.*" for name in parts)
             raise UserError(
-                f"{field} = {value}: {start.path} has {theirs}, and is made and can't be changed; "
+                f"{field} = {value}: {start.path} has {theirs}, which can't be changed any more; "
                 f"leave {', '.join(others)} and {last} as they are"
             )
 
@@ -119,8 +119,8 @@ def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
 def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
     """Save the weights of a run as a run with other settings, and return it in evaluation mode.
 
-    `settings` such as "model.attention.kind=elu" change the mechanism, the positions, or what else
-    leaves the shapes of tensors alone. The tensors of another mechanism are drawn by the seed.
+    `settings` such as "model.attention.kind=elu" change the mechanism, the positions, or other
+    options that keep the shapes of tensors. The tensors of another mechanism are drawn by the seed.
 
     Raises:
         UserError: a setting changes the shape of a tensor, or isn't one of the model; `out` exists.
@@ -155,13 +155,13 @@ def convert(start: Run, out: Path, settings: Sequence[str]) -> Run:
 
 
 def derived_origin(start: Run, stage: str) -> dict[str, Any]:
-    """Return the origin of a run that is `start`, changed without training; without its parent."""
+    """Return the origin of a run derived from `start` without training; without its parent."""
     kept = {name: value for name, value in start.origin.items() if name not in _OWN}
     return kept | {"stage": stage}
 
 
 def save_derived(start: Run, run: Run) -> None:
-    """Write a run that is `start`, changed without training, with the data held out of both."""
+    """Write a run derived from `start` without training, with its held-out rows and tokens."""
     out = run.path
     out.mkdir(parents=True)
     if (rows := start.path / HELD_OUT).is_file():
@@ -177,12 +177,12 @@ _OWN = ("code", "steps", "new_tensors", "dropped_tensors")
 
 
 def shown_names(names: Iterable[str]) -> str:
-    """Return names of tensors, those of all layers in one."""
+    """Return names of tensors as text, those of all layers merged."""
     return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 
 
 def _copy_weights(start: Run, run: Run) -> tuple[list[str], list[str]]:
-    """Copy what both models have; return the names of new and of dropped tensors.
+    """Copy tensors that both models have; return the names of new and of dropped tensors.
 
     Raises:
         UserError: a tensor has another shape.
@@ -205,7 +205,7 @@ def _copy_weights(start: Run, run: Run) -> tuple[list[str], list[str]]:
 
 
 def _replaced(start: Run, run: Run) -> tuple[str, ...]:
-    """Return prefixes of tensors that mean something else in another configuration."""
+    """Return prefixes of tensors whose meaning differs between the configurations."""
     before, prefixes = _stacks(start.recipe.model), list[str]()
     for stack, config in _stacks(run.recipe.model).items():
         old = before.get(stack)
@@ -227,7 +227,7 @@ def _replaced(start: Run, run: Run) -> tuple[str, ...]:
 def _changed_layers(config: object, old: object) -> dict[str, bool]:
     """Return where mechanisms differ, and whether they are of the same kinds as before.
 
-    A place is the beginning of names, after that of the stack.
+    A place is a prefix of tensor names, after that of the stack.
     """
     pairs = {"": (config, old)}
     if isinstance(config, TransformerConfig) and isinstance(old, TransformerConfig):
@@ -269,7 +269,7 @@ def _stacks(config: ModelConfig) -> dict[str, ModelConfig | TransformerConfig]:
 
 
 def _same_head(start: Run, run: Run) -> bool:
-    """Whether the heads are of one kind and one shape, for the same labels."""
+    """Whether the heads have the same kind, shape and labels."""
     theirs, ours = start.recipe.head, run.recipe.head
     if type(theirs) is not type(ours):
         return False

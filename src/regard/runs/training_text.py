@@ -36,13 +36,13 @@ class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     answers: tuple[str, ...] = ()
     relation: Relation | None = None
-    """Which mentions of answers state what questions ask for; None without an index."""
+    """Model of the mentions that state an answer to a question; None without an index."""
 
     @staticmethod
     def learn(
         questions: Iterable[Example], index: CorpusIndex | None, more: Iterable[str] = ()
     ) -> "KnownAnswers":
-        """Learn them from answered questions and the text; `more` answers are known besides."""
+        """Learn them from answered questions and the text; `more` are additional answers."""
         asked = [(subject_of(one.text), one.answer) for one in questions if one.answer]
         names = AnswerNames.of([*more, *(answer for _, answer in asked)])
         return KnownAnswers(
@@ -56,7 +56,7 @@ class KnownAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_known_answers(run: Run) -> KnownAnswers:
-    """Return the answers that the training of a run or its nearest ancestor taught, if any.
+    """Return the known answers of a run, or of its nearest ancestor with any.
 
     Raises:
         UserError: the file is damaged.
@@ -154,7 +154,7 @@ def training_files(run: Run) -> list[Path]:
 def count_trained(run: Run, examples: Sequence[Example]) -> int | None:
     """Return how many examples have a text that the run or an ancestor was trained on.
 
-    None where the origin names no files of examples, or one of them is missing or unreadable.
+    None if the origin names no files of examples, or one of them is missing or unreadable.
     """
     is_rows = isinstance(run.recipe.task, TextTaskConfig)
     files = list(map(Path, run.origin.get("inputs", ()))) if is_rows else training_files(run)
@@ -178,7 +178,7 @@ def _training_rows(run: Run, files: Sequence[Path]) -> list[Example]:
 def is_training_text(run: Run, path: Path) -> bool:
     """Return whether a run or an ancestor was trained on a file, or on all files of a folder.
 
-    Of a run with packed text, the content counts; of others, the names of files.
+    For a run with packed text, files are compared by content; for others, by name.
     """
     files = find_files([path])
     if is_packed(run.path / TOKENS):

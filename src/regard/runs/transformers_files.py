@@ -55,7 +55,7 @@ def auto_class(recipe: Recipe) -> str | None:
 
 
 def auto_map(recipe: Recipe) -> dict[str, str]:
-    """The class of modeling_regard.py for each Auto class of transformers."""
+    """Return the class of modeling_regard.py for each Auto class of transformers."""
     classes = {"AutoConfig": "RegardConfig"}
     if (auto := auto_class(recipe)) is not None:
         classes[auto] = auto.replace("AutoModel", "Regard")
@@ -63,7 +63,7 @@ def auto_map(recipe: Recipe) -> dict[str, str]:
 
 
 def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of config.json: model type, sizes, special ids and labels."""
+    """Return the content of config.json: model type, sizes, special ids and labels."""
     model = recipe.model
     stack = model.decoder if isinstance(model, EncoderDecoderConfig) else model
     heads = {"num_attention_heads": stack.n_heads} if isinstance(stack, TransformerConfig) else {}
@@ -87,14 +87,14 @@ def transformers_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def generation_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of generation_config.json: special ids, and all ids that end a text."""
+    """Return the content of generation_config.json: special ids, and all ids that end a text."""
     ids = special_ids(recipe, tokenizer) | forced_ids(recipe, tokenizer)
     ends = {"eos_token_id": list(tokenizer.special.stop_ids) or None}
     return ids | ends
 
 
 def special_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The special ids by transformers' names; null where there is none, as defaults differ."""
+    """Return special ids by transformers' names; null if there is none, as its defaults differ."""
     special = tokenizer.special
     ids = {f"{role}_token_id": getattr(special, role) for role in ("pad", "bos", "eos")}
     if len(special.stop_ids) > 1:
@@ -105,7 +105,7 @@ def special_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def forced_ids(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The token that begins each target, as the template has it."""
+    """Return the token with which the template begins each target, if it is a single one."""
     if not recipe.has_source:
         return {}
     prefix = Template(recipe.template, tokenizer).target.prefix

@@ -1,1 +1,1 @@
-"""Text on its way to the model and back: corpora, tokenizers, objectives, batches."""
+"""Text: files, corpora, tokenizers, templates, packed corpora and clozes."""

@@ -1,8 +1,8 @@
-"""Clozes: what a document says, asked piece by piece in its own words.
+"""Clozes: phrases of a document, to be predicted from its title and the words before them.
 
 Of «Ada Finch. Ada Finch was born in Leeds in 1901 .» the cloze of Leeds is «Ada Finch. was born in»
-with the answer «Leeds»; or «Ada Finch. born in», or «Ada Finch.» alone. A model that only ever
-reads a document from its beginning can complete it, but seldom tell a fact out of its order
+with the answer «Leeds»; or «Ada Finch. born in», or «Ada Finch.» alone. A model trained only on
+whole documents can complete them, but rarely recalls a fact without the text before it
 (Allen-Zhu & Li, 2023, "Physics of language models 3.1").
 """
 
@@ -10,30 +10,31 @@ import re
 from typing import NamedTuple
 
 _TITLE = re.compile(r"(.+?(?<!\b\w))\. ")
-"""All before the first full stop that doesn't follow an initial."""
+"""Everything before the first full stop that doesn't follow an initial."""
 _CAPITALS = "".join(filter(str.isupper, map(chr, range(0x2000))))
-"""Of all alphabets that have them, nearly."""
+"""Capital letters of nearly all alphabets that have them."""
 _WORD = rf"[{_CAPITALS}]\w*(?:['’-]\w+)*"
 _PHRASE = re.compile(rf"(?<!\w)(?<!\w['’-]){_WORD}(?:(?: of| the| de| von| van| la)* {_WORD})*")
 """Capitalised words, and the small ones between them."""
 
 
 class Cloze(NamedTuple):
-    """A phrase of a document, the words before it, and whom or what the document is about."""
+    """A phrase of a document, the words before it, and the title of the document."""
 
     title: str
     left: tuple[str, ...]
     answer: str
 
     def question(self, words: int) -> str:
-        """The title, and so many of the words on the left of the phrase, if there are so many."""
+        """Return the title and up to `words` words before the phrase."""
         return " ".join([f"{self.title}.", *self.left[max(len(self.left) - words, 0) :]])
 
 
 def clozes(text: str, most: int) -> list[Cloze]:
-    """The clozes of a document that begins with its title and a full stop; none of another.
+    """Return the clozes of a document that begins with its title and a full stop; else none.
 
-    `most` words on the left are kept. Phrases that the title tells aren't asked for.
+    Up to `most` words before a phrase are kept. Phrases that are part of the title, or contain it,
+    are left out.
     """
     found = _TITLE.match(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Tokenizers, as data."""
+"""Configuration of tokenizers."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -7,7 +7,7 @@ from msgspec import Meta
 from regard.config import Config
 
 MOST_TOKENS = 2**24
-"""Tokens of the largest vocabulary."""
+"""Largest size of a vocabulary, in tokens."""
 
 Unknown = Literal["error", "unk"]
 ByteFallback = Literal["error", "unk", "bytes"]
@@ -16,13 +16,13 @@ ByteFallback = Literal["error", "unk", "bytes"]
 class SpecialTokensConfig(Config, frozen=True):
     """Names of the special tokens by role; roles may share a token, and "" leaves a role out.
 
-    By default, one token begins, ends and separates texts, and stands for what is hidden.
+    By default, one token begins, ends and separates texts, and is also the mask.
 
-    A name that the corpus needs for ordinary text is put in angle brackets.
+    A name that occurs in the corpus as ordinary text is put in angle brackets.
     """
 
     pad: Annotated[str, Meta(min_length=1)] = "<pad>"
-    """Fills up rows."""
+    """Pads rows."""
     bos: str = "<sep>"
     """Begins a text."""
     eos: str = "<sep>"
@@ -32,9 +32,9 @@ class SpecialTokensConfig(Config, frozen=True):
     cls: str = ""
     """Begins a text that is classified."""
     mask: str = "<sep>"
-    """Stands for a hidden token."""
+    """Replaces a masked token."""
     unk: str = ""
-    """Stands for unknown text; <unknown> where a tokenizer needs one and this is empty."""
+    """Replaces unknown text; <unknown> where a tokenizer needs one and this is empty."""
 
 
 class TrainedConfig(Config, frozen=True):
@@ -48,16 +48,16 @@ class CharactersConfig(TrainedConfig, frozen=True, tag_field="kind", tag="charac
     """Every character is a token."""
 
     unknown: ByteFallback = "error"
-    """Fate of unknown characters: an error, the unk token, or their UTF-8 bytes, a token each."""
+    """Treatment of unknown characters: an error, the unk token, or a token per UTF-8 byte."""
     newline: bool = False
-    """Whether the line end is one too, though documents that are lines have none."""
+    """Whether the line end is a token even if no document contains it, as when they are lines."""
 
 
 class WordsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="words"):
     """Every word and punctuation mark is a token."""
 
     unknown: Unknown = "error"
-    """Fate of unknown words: an error, or the unk token."""
+    """Treatment of unknown words: an error, or the unk token."""
 
 
 class BytePairsConfig(TrainedConfig, frozen=True, tag_field="kind", tag="byte-pairs"):
@@ -71,7 +71,7 @@ class HuggingFaceConfig(Config, frozen=True, tag_field="kind", tag="hugging-face
     """The tokenizer of an imported model; not trained on a text."""
 
     unknown: Unknown = "unk"
-    """Fate of unknown text: the unk token, where the tokenizer has one, or an error."""
+    """Treatment of unknown text: the unk token, where the tokenizer has one, or an error."""
     vocab_size: Annotated[int, Meta(ge=1, le=MOST_TOKENS)] | None = None
     """Rows of the model's embedding. Default: the number of tokens."""
 

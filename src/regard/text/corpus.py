@@ -1,4 +1,4 @@
-"""Documents of text files: where each begins, in pieces of bounded size, or whole."""
+"""Documents of text files, whole or in pieces of bounded size."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,9 +21,9 @@ from regard.text.files import (
 )
 
 PIECE = 2**16
-"""Characters of a piece, at least, unless its document is shorter."""
+"""Smallest number of characters of a piece, unless its document is shorter."""
 BATCH = 2**21
-"""Characters that are encoded together, at least, unless the text is shorter."""
+"""Smallest number of characters that are encoded together, unless the text is shorter."""
 
 
 class Piece(NamedTuple):
@@ -49,11 +49,11 @@ Corpus: TypeAlias = str | Path | Sequence[Path] | Sequence[str] | Sequence[Docum
 
 
 def detect_documents(files: Sequence[TextFile]) -> str:
-    """Return what a document is in these files, by a sample of them.
+    """Return the kind of documents in these files, detected from a sample of them.
 
-    Records of JSONL and Parquet, whatever stands beside them. Of other files: lines where no line
-    is blank, paragraphs where blank lines separate single lines, and whole files elsewhere, as line
-    ends are a part of the text there.
+    JSONL and Parquet files always hold records. Other files: lines if no line is blank, paragraphs
+    if blank lines separate single lines, and otherwise whole files, in which line ends are part of
+    the text.
     """
     plain = [file for file in files if not has_records(file.path)]
     if not plain:
@@ -77,7 +77,7 @@ def read_pieces(
 ) -> Iterator[Piece]:
     """Return the documents of files, long ones in pieces that begin with a word.
 
-    `documents` is lines, files, paragraphs or records, whose text stands in `field`; JSONL and
+    `documents` is lines, files, paragraphs or records, whose text is in `field`; JSONL and
     Parquet always hold records.
 
     Raises:
@@ -120,7 +120,7 @@ _WORD_START = re.compile(r"(?<=\S)[ \n](?=\S)")
 
 
 def batch_pieces(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Yield pieces in lists of some BATCH characters."""
+    """Yield lists of pieces with about BATCH characters."""
     batch: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -215,10 +215,10 @@ def _parquet(file: TextFile, field: str) -> Iterator[Piece]:
 
 
 def read_lines(path: Path, *, blank: bool = False) -> list[Document]:
-    """Return the lines of a file that hold anything; or all, and what follows the last line end.
+    """Return the nonblank lines of a file; with `blank`, all, and the text after the last line end.
 
     Raises:
-        UserError: the file can't be read, is empty, or is no text.
+        UserError: the file can't be read, is empty, or isn't text.
     """
     with open_text(inspect_file(path)) as opened:
         lines = opened.read().split("\n")
@@ -238,8 +238,8 @@ def read_corpus(
 ) -> list[Document]:
     """Return the documents of files, and of the text files of folders.
 
-    `documents` is lines (with `blank_lines` blank ones too), files, paragraphs or records, whose
-    text stands in `field`; JSONL and Parquet always hold records.
+    `documents` is lines (with `blank_lines`, including blank ones), files, paragraphs or records,
+    whose text is in `field`; JSONL and Parquet always hold records.
 
     Raises:
         UserError: a file can't be read, or holds no text.

@@ -1,4 +1,4 @@
-"""Text files of users: which there are, how they are compressed and encoded."""
+"""Text files of users: search, compression and encoding."""
 
 import bz2
 import codecs
@@ -30,7 +30,7 @@ PACKED = "packed.json"
 """The file that makes a folder a packed corpus."""
 BLOCK = 2**20
 _NAMED = 20
-"""Bad files that a message names."""
+"""Largest number of bad files that a message names."""
 
 
 class TextFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _visible(folder: Path) -> Iterator[Path]:
-    """The text files of a folder and the folders in it, without hidden ones."""
+    """Yield the text files of a folder and of the folders in it, without hidden ones."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if content_suffix(path) in SUFFIXES and not hidden and path.is_file():
@@ -146,10 +146,10 @@ class _Blocks(RawIOBase):
 
 
 def inspect_file(path: Path) -> TextFile:
-    """Hash a file and detect its encoding: UTF-8, UTF-16 by its mark, Windows-1252, Latin-1.
+    """Hash a file and detect its encoding: UTF-8, UTF-16 with a mark, Windows-1252, or Latin-1.
 
     Raises:
-        UserError: the file can't be read, is empty, or is no text.
+        UserError: the file can't be read, is empty, or isn't text.
     """
     if path.is_fifo():
         raise UserError(f"{path}: is a pipe, and a text is read twice; save it to a file")
@@ -208,13 +208,13 @@ def inspect_all(
 
 
 def _names(paths: Sequence[Path]) -> str:
-    """Return the names of files, of many the first."""
+    """Return the names of files; of many, the first ones and the number of others."""
     end = f", and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return ", ".join(map(str, paths[:_NAMED])) + end
 
 
 class _EncodingDetector:
-    """Reads a file block by block and decides what its encoding is."""
+    """Reads a file block by block and detects its encoding."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._first, self._lines = path, b"", 0
@@ -223,7 +223,7 @@ class _EncodingDetector:
         }
         self._binary, self._blank, self._bad = False, True, ""
         self._beyond_ascii = False
-        """Whether UTF-8 has been read that is more than ASCII."""
+        """Whether valid UTF-8 beyond ASCII has been read."""
 
     def read(self, block: bytes) -> None:
         self._first = self._first or block[:4]
@@ -235,7 +235,7 @@ class _EncodingDetector:
         """Return the encoding.
 
         Raises:
-            UserError: the file is empty or no text, or UTF-8 with a damaged part.
+            UserError: the file is empty or isn't text, or is UTF-8 with a damaged part.
         """
         if self._blank:
             raise UserError(f"{self._path}: is empty; give a file with text")
@@ -284,7 +284,7 @@ def open_parquet(path: Path) -> Any:
     """Open a Parquet file.
 
     Raises:
-        UserError: pyarrow isn't installed, or the file is no Parquet.
+        UserError: pyarrow isn't installed, or the file isn't Parquet.
     """
     try:
         from pyarrow import ArrowInvalid, parquet

@@ -1,8 +1,8 @@
 """Writing of packed corpora: documents are encoded in batches and written in their order.
 
-What is written so far is in a hidden folder beside the packed one, with progress.json. A killed
-command continues from there: files are truncated to the sizes that were recorded last, and the
-pieces of text that they hold are skipped.
+Unfinished files are in a hidden folder beside the packed one, with progress.json. A killed command
+continues from there: files are truncated to the sizes that were recorded last, and the pieces of
+text that they hold are skipped.
 """
 
 import errno
@@ -45,16 +45,16 @@ from regard.text.tokenizer import Tokenizer, locate_unknown, train_tokenizer
 
 PROGRESS = "progress.json"
 DOCUMENTS = ("auto", "files", "paragraphs", "lines", "records")
-"""What a document may be."""
+"""Kinds of documents."""
 RECORDED = 16
-"""Batches of text between records of the progress."""
+"""Number of batches of text between records of the progress."""
 
 
 class PackProgress(msgspec.Struct, kw_only=True):
-    """How far a corpus has been packed."""
+    """Progress of packing a corpus."""
 
     fingerprint: str
-    """Of the text and its settings."""
+    """Fingerprint of the text and its settings."""
     batches: int = 0
     characters: int = 0
     documents: int = 0
@@ -86,7 +86,7 @@ class EncodedBatch(NamedTuple):
 
     @property
     def starts(self) -> Integer[np.ndarray, " documents"]:
-        """The place among the ids of the first id of each document that begins here."""
+        """The index of the first id of each document that begins in this batch."""
         ends = np.cumsum(self.lengths)
         return np.asarray((ends - self.lengths)[self.begins])
 
@@ -100,14 +100,14 @@ def pack_files(
     tokenizer: Tokenizer | None = None,
     jobs: int | None = None,
 ) -> Header:
-    """Pack files and folders as a spec says, whose files are found here.
+    """Pack files and folders by a spec, whose `files` are found here.
 
-    `track` takes the size of the text in bytes, and reports the progress; `tokenizer` is one that
-    isn't trained on the text; `jobs` is one per core by default.
+    `track` takes the size of the text in bytes, and reports the progress; by default, `tokenizer`
+    is trained on the text, and `jobs` is one per core.
 
     Raises:
-        UserError: as `pack_corpus`; a file can't be read, an option is impossible, or another
-            process packs to `out`.
+        UserError: as `pack_corpus`; a file can't be read, an option is invalid, or another process
+            packs to `out`.
     """
     _require_possible(spec, jobs)
     with _held_alone(out):
@@ -131,10 +131,10 @@ def _require_possible(spec: TextSpec, jobs: int | None) -> None:
 
 @contextmanager
 def _held_alone(out: Path) -> Iterator[None]:
-    """Hold the place of a packed corpus; the lock file is removed before it is released.
+    """Lock the folder of a packed corpus; the lock file is removed before it is released.
 
     Raises:
-        UserError: it holds something else, or another process packs to it.
+        UserError: the folder holds something else, or another process packs to it.
     """
     if not is_packed(out):
         _require_free(out)
@@ -165,9 +165,9 @@ def pack_corpus(
     jobs: int = 1,
     tokenizer: Tokenizer | None = None,
 ) -> Header:
-    """Write a packed corpus, continue one that was interrupted, or return that which is there.
+    """Write a packed corpus, continue an interrupted one, or return the header of a complete one.
 
-    `jobs` processes encode; `tokenizer` is one that isn't trained on the text.
+    `jobs` processes encode; by default, `tokenizer` is trained on the text.
 
     Raises:
         UserError: `out` holds something else, a document is malformed or can't be encoded, or the
@@ -224,7 +224,7 @@ def _discarding(folder: Path, out: Path) -> Iterator[None]:
 
 
 def _begin(spec: TextSpec, folder: Path) -> PackProgress:
-    """Return the progress of an interrupted packing of this text, or that of a new one."""
+    """Return the progress of an interrupted packing of this text, or of a new one."""
     try:
         saved = decode_json((folder / PROGRESS).read_bytes(), PackProgress)
     except (OSError, ValueError):
@@ -298,7 +298,7 @@ def _write(
 
 
 class _SplitFiles:
-    """The files of a split, which grow by batches; `size` is what they hold."""
+    """The files of a split, which grow by batches; `size` counts their tokens and documents."""
 
     def __init__(self, folder: Path, name: str, dtype: str, size: Size) -> None:
         self.size = size
@@ -314,7 +314,7 @@ class _SplitFiles:
         self.size.documents += len(starts)
 
     def flush(self) -> None:
-        """Make what is written durable."""
+        """Write to the disk, so that a power failure loses nothing."""
         for file in (self._ids, self._starts):
             file.flush()
             os.fsync(file.fileno())
@@ -353,7 +353,7 @@ def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> En
     """Encode pieces in parallel.
 
     Raises:
-        UserError: names the place of what the vocabulary lacks.
+        UserError: names the place of text that the vocabulary lacks.
     """
     rows: list[list[int]] = [[]] * len(batch)
     for begins in (True, False):
@@ -369,7 +369,7 @@ def encode_batch(tokenizer: Tokenizer, batch: Sequence[Piece], dtype: str) -> En
 
 
 def _rows(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> list[list[int]]:
-    """The ids of pieces that all begin documents, or all continue them."""
+    """Return the ids of pieces that all begin documents, or all continue them."""
     if not pieces:
         return []
     texts = [piece.text for piece in pieces]

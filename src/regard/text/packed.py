@@ -6,8 +6,8 @@ NAME.bin      the ids of all documents, one after another, little-endian, 16 or 
 NAME.starts   the place of the first id of each document, little-endian, 64 bits each
 packed.json   what was packed and how, sizes and checksums of these files; written last
 
-`TextSpec` is what the tokens depend on; `DocumentTokens.rows` and `Splits.streams` make datasets of
-them, which import torch.
+`TextSpec` holds everything that the tokens depend on; `DocumentTokens.rows` and `Splits.streams`
+make datasets of them, which import torch.
 """
 
 import os
@@ -40,12 +40,12 @@ PACKED_FORMAT = 2
 Split: TypeAlias = Literal["training", "validation"]
 SPLITS: tuple[Split, Split] = ("training", "validation")
 CHECKED = 2**24
-"""Ids of a split that are checked at most when it is opened, evenly spaced."""
+"""Largest number of ids of a split that are checked when it is opened, evenly spaced."""
 SAMPLE_BYTES = 100_000_000
 """Largest size of the text on which a tokenizer is trained."""
 
 Advance: TypeAlias = Callable[[str, int], None]
-"""Reports progress: what is done, and how many more characters of the text it has read."""
+"""Reports progress: a stage, and the number of characters that it has read since its last call."""
 
 
 class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     files: tuple[TextFile, ...] = ()
     documents: str
-    """What a document is; "auto" until the files are read."""
+    """Kind of documents; "auto" until the files are read."""
     text_field: str
     tokenizer: TokenizerConfig
     known: str | None = None
@@ -68,7 +68,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the contents and of how they are read; names of files don't matter."""
+        """A hash of the contents and of the settings to read them; names of files don't matter."""
         files = [msgspec.structs.replace(file, path="", modified=0) for file in self.files]
         content = msgspec.json.encode(msgspec.structs.replace(self, files=tuple(files)))
         return fingerprint_of(content)
@@ -78,7 +78,7 @@ class TextSpec(msgspec.Struct, frozen=True, kw_only=True):
         return read_pieces(self.files, self.documents, self.text_field)
 
     def sample(self, advance: Advance) -> Iterator[str]:
-        """Yield the text, or pieces of it, drawn by the seed, as a tokenizer is trained on."""
+        """Yield the text to train a tokenizer on: all of it, or pieces drawn by the seed."""
         draw, share = Random(f"{self.seed} tokenizer"), SAMPLE_BYTES / max(self.bytes, 1)
         for piece in self.pieces():
             advance("tokenizer", len(piece.text))
@@ -116,14 +116,15 @@ class Header(msgspec.Struct, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the contents, of how they were read, and of the tokenizer."""
+        """A hash of the contents, of the settings to read them, and of the tokenizer."""
         return msgspec.structs.replace(self.spec, known=self.tokenizer).fingerprint
 
 
 def held_out_documents(share: float, seed: int) -> Callable[[int], bool]:
-    """Return whether the document of an index is held out: one of each 1/share, by the seed.
+    """Return whether the document of an index is held out, as a function of the index.
 
-    Of the first ones it is the last, so that none is where there are fewer.
+    Of every 1/share documents one is held out, drawn by the seed; of the first 1/share it is the
+    last, so that shorter corpora have none.
     """
     size = max(round(1 / share), 2) if share else 0
 
@@ -218,7 +219,7 @@ def id_type(tokenizer: Tokenizer) -> Literal["<u2", "<u4"]:
 
 
 def packed_from(spec: TextSpec, folder: Path) -> Header | None:
-    """Return the header of a folder, if it holds all of this text."""
+    """Return the header of a folder, if it was packed by this spec."""
     header = read_header(folder) if is_packed(folder) else None
     return header if header and header.spec.fingerprint == spec.fingerprint else None
 
@@ -236,7 +237,7 @@ def read_spec(
     Files that are unchanged since they were packed to one of the folders aren't read.
 
     Raises:
-        UserError: a file can't be read or is no text, and isn't skipped.
+        UserError: a file can't be read or isn't text, and isn't skipped.
     """
     specs = [read_header(folder).spec for folder in folders if is_packed(folder)]
     known = {file.path: file for spec in specs for file in spec.files}
@@ -258,7 +259,7 @@ def _unchanged(known: TextFile | None, path: Path) -> TextFile | None:
 
 
 def link_corpus(source: Path, target: Path) -> None:
-    """Give a folder the files of a packed corpus, by hard links where the disk has them."""
+    """Copy a packed corpus to a folder, by hard links where the disk supports them."""
     unfinished = target.with_name(f".{target.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(source, unfinished, copy_function=_link)
@@ -358,7 +359,7 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
 
 
 def _spread_blocks(ids: np.ndarray) -> list[np.ndarray]:
-    """All ids if there are few, or else blocks of them, evenly spaced."""
+    """Return all ids if they are few, or else evenly spaced blocks of them."""
     if len(ids) <= CHECKED:
         return [ids]
     size = CHECKED // 64
@@ -366,7 +367,7 @@ def _spread_blocks(ids: np.ndarray) -> list[np.ndarray]:
 
 
 def require_vocabulary(ids: np.ndarray, vocabulary: int, path: Path) -> None:
-    """Raise for ids that a tokenizer of so many doesn't have.
+    """Raise for ids beyond the vocabulary of a tokenizer.
 
     Raises:
         UserError: names the file and the id.

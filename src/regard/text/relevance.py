@@ -1,8 +1,8 @@
-"""Relevance of clozes: how probably each phrase is what the questions ask for.
+"""Relevance of clozes: the probability that each phrase answers a question.
 
 Of «Ada Finch. Ada Finch was born in Leeds in May .» the question «Where was Ada Finch born?» asks
-for Leeds alone. What relevant phrases have in common is learned from questions with answers, and
-applied to all documents, also to those that no question is about.
+for Leeds alone. Common features of relevant phrases are learned from questions with answers, and
+applied to all documents, including those without questions.
 """
 
 from collections import Counter, defaultdict
@@ -15,9 +15,9 @@ Answers = Mapping[str, Collection[str]]
 """Answers of the questions about a title."""
 
 WORDS_BEFORE = 2
-"""Words before a phrase that tell how relevant it is."""
+"""Number of words before a phrase that are features of its relevance."""
 _ALL = "all"
-"""Counts the clozes themselves."""
+"""Key of the number of clozes."""
 
 
 def answers_by_title(titles: Collection[str], questions: Sequence[tuple[str, str]]) -> Answers:
@@ -42,8 +42,8 @@ def relevance(clozes: Sequence[Cloze], answers: Answers) -> list[float]:
     """Return the probability that each phrase answers a question about its title.
 
     Naive Bayes gives the odds o_i of a phrase, from the two words before it, from whether the last
-    of them is capitalized, and from whether the phrase answers a question about another title. No
-    cloze is counted for itself, so that clozes with a known answer are judged as all others are.
+    of them is capitalized, and from whether the phrase answers a question about another title. Each
+    cloze is left out of its own counts, so that a known answer doesn't bias its estimate.
     At most one phrase of a title is the answer: p_i = o_i / (1 + Σ_j o_j).
     """
     given = Counter(answer for some in answers.values() for answer in some)
@@ -71,7 +71,7 @@ def relevance(clozes: Sequence[Cloze], answers: Answers) -> list[float]:
 
 
 def _words_before(cloze: Cloze) -> Iterator[str]:
-    """Yield what the two words before a phrase are."""
+    """Yield features of the two words before a phrase."""
     for distance, word in enumerate(reversed(cloze.left[-WORDS_BEFORE:]), 1):
         yield f"{distance} before: {word.lower().strip('(),.;:-')}"
     yield f"capitalized: {bool(cloze.left) and cloze.left[-1][0].isupper()}"

@@ -21,9 +21,9 @@ class TemplateConfig(Config, frozen=True):
     prompt: str = "{bos}{question}"
     """A question, or a text that an encoder reads; in a conversation, that of each turn."""
     completion: str = "{sep}{answer}{eos}"
-    """Continuation of the prompt, which alone carries loss; generation begins at {answer}."""
+    """Continuation of the prompt, the only part with loss; generation begins at {answer}."""
     pair: tuple[str, str] = ("{first}", "{sep}{second}")
-    """Two texts in the place of one, as the first and second segment (token types 0 and 1)."""
+    """Two texts in the place of one, with token types 0 and 1."""
     source: str = "{source}"
     """Source of a sequence-to-sequence model."""
     target: str = "{target}{eos}"
@@ -44,7 +44,7 @@ class TemplateConfig(Config, frozen=True):
 
 @dataclass(frozen=True)
 class Affixes:
-    """The ids before and behind a field."""
+    """The ids before and after a field."""
 
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
@@ -58,12 +58,12 @@ class Affixes:
 
 
 def _around(field: str) -> "cached_property[Affixes]":
-    """The ids around a field, found when they are needed."""
+    """Return a property: the ids around a field, computed at first use."""
     return cached_property(lambda template: template.encode_affixes(field))
 
 
 class Template:
-    """A template in the ids of a tokenizer. Fields are encoded apart and never parsed."""
+    """A template in the ids of a tokenizer. Fields are encoded separately and never parsed."""
 
     document, prompt, completion = _around("document"), _around("question"), _around("answer")
     first, second = _around("first"), _around("second")
@@ -88,7 +88,7 @@ class Template:
         return [start, *self.target.prefix, *ids]
 
     def encode_turns(self, fields: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return prompts and completions in turn around questions and answers in turn."""
+        """Return alternating questions and answers, with the affixes of prompts and completions."""
         affixes = (self.prompt, self.completion)
         return [affixes[i % 2].around(ids) for i, ids in enumerate(fields)]
 
@@ -107,7 +107,7 @@ class Template:
     def join(
         self, outer: Affixes, first: Sequence[int], second: Sequence[int] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Return one text or two as a row of ids, and the segment of each id."""
+        """Return one text or two as a row of ids, and the token type of each id."""
         if second is None:
             row = outer.around(first)
             return row, [0] * len(row)

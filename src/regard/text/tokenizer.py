@@ -29,14 +29,14 @@ from regard.text.config import (
 from regard.text.corpus import Document
 
 ROLES = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
-"""As Hugging Face names them, in `pad_token` and `pad_token_id`."""
+"""Roles of special tokens, by Hugging Face's names, as in `pad_token` and `pad_token_id`."""
 
 
 class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
     """The id of each role, anywhere in the vocabulary; one id may have several roles."""
 
     pad: int | None = None
-    """Fills up rows."""
+    """Pads rows."""
     bos: int | None = None
     """Begins a text."""
     eos: int | None = None
@@ -46,9 +46,9 @@ class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
     cls: int | None = None
     """Begins a text that is classified."""
     mask: int | None = None
-    """Stands for a hidden token."""
+    """Replaces a masked token."""
     unk: int | None = None
-    """Stands for text that the vocabulary lacks."""
+    """Replaces text that the vocabulary lacks."""
     stop_ids: tuple[int, ...] = ()
     """Each ends a generated text. Default: eos, or else sep."""
     decoder_start_id: int | None = None
@@ -69,7 +69,7 @@ class SpecialTokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def padding(self) -> int:
-        """The id that fills up rows: pad, or else 0, as it is masked anyway."""
+        """The id that pads rows: pad, or else 0, since padding is masked anyway."""
         return 0 if self.pad is None else self.pad
 
     def require(self, role: str) -> int:
@@ -152,7 +152,7 @@ class Tokenizer:
         return self._without_special(encoding.ids, text, encoding)
 
     def encode_batch(self, texts: Sequence[str], *, continuing: bool = False) -> list[list[int]]:
-        """Return the ids of texts, encoded in parallel; `continuing` ones have words before them.
+        """Return the ids of texts, encoded in parallel; `continuing` ones don't begin a document.
 
         Raises:
             OutOfVocabularyError: as `encode`, which is several times slower.
@@ -167,7 +167,7 @@ class Tokenizer:
     def _without_special(
         self, ids: list[int], text: str, encoding: tokenizers.Encoding | None = None
     ) -> list[int]:
-        """Replace special ids, which stand for unknown text, by unk, where that is configured."""
+        """Replace special ids, which encode unknown text, by unk, if that is configured."""
         if self._reserved.isdisjoint(ids):
             return ids
         if self._unknown == "unk" and self.special.unk is not None:
@@ -193,7 +193,7 @@ class Tokenizer:
 
     @cached_property
     def _continuing(self) -> tokenizers.Tokenizer:
-        """The tokenizer of what doesn't begin a text, without the space before it."""
+        """The tokenizer of text that continues a document, which prepends no space."""
         if not isinstance(self.native.normalizer, normalizers.Prepend):
             return self.native
         native = tokenizers.Tokenizer.from_str(self.native.to_str())
@@ -262,7 +262,7 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash that is equal only where all ids mean the same."""
+        """A hash that is equal only if all ids have the same meaning."""
         made_of = self.native.to_str().encode() + msgspec.json.encode(self.special)
         return fingerprint_of(made_of)
 
@@ -277,7 +277,7 @@ class Tokenizer:
             ) from None
 
     def _describe(self, text: str, start: int, end: int) -> str:
-        """A part of a text that the vocabulary lacks, and whether a space makes the difference."""
+        """Describe a part of a text that the vocabulary lacks, perhaps only for a space."""
         word = text[start:end].strip() or text[start:end]
         spaced = start == 0 or text[start] == " "
         if self.native.token_to_id(word if spaced else f" {word}") in {None, *self._reserved}:
@@ -287,7 +287,7 @@ class Tokenizer:
 
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
-"""A saved tokenizer, in Hugging Face's formats."""
+"""Files of a saved tokenizer, in Hugging Face's formats."""
 
 
 # Training
@@ -297,7 +297,7 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     """Return a tokenizer for the given texts, which are read once.
 
     Raises:
-        UserError: its kind isn't trained.
+        UserError: its kind can't be trained.
     """
     match config:
         case CharactersConfig():
@@ -314,7 +314,7 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokenizer:
-    """All characters of the texts, sorted, as byte pairs without merges."""
+    """Return all characters of the texts, sorted, as byte pairs without merges."""
     found = set("\n" if config.newline else "")
     for text in texts:
         found.update(text)
@@ -336,7 +336,7 @@ def _train_characters(config: CharactersConfig, texts: Iterable[str]) -> Tokeniz
 
 
 def _train_words(config: WordsConfig, texts: Iterable[str]) -> Tokenizer:
-    """All words and punctuation marks of the texts, the commonest first."""
+    """Return all words and punctuation marks of the texts, the most frequent first."""
     splitter = _word_splitter()
     counts = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(" " + text))
     return word_tokenizer(sorted(counts, key=lambda word: (-counts[word], word)), config)
@@ -345,8 +345,8 @@ def _train_words(config: WordsConfig, texts: Iterable[str]) -> Tokenizer:
 def word_tokenizer(words: Sequence[str], config: WordsConfig = WordsConfig()) -> Tokenizer:  # noqa: B008 (frozen)
     """Return a tokenizer of words and punctuation marks, each with the space before it if any.
 
-    A space belongs to the word that follows it, and each text is read as if a space stood before
-    it, so that a word is the same token everywhere.
+    A space belongs to the word that follows it, and each text is read as if it began with a space,
+    so that a word is the same token everywhere.
     """
     names = _name_roles(config.special_tokens, {w.strip() for w in words}, with_unk=True)
     special = list(dict.fromkeys(names.values()))
@@ -365,7 +365,7 @@ def number_tokenizer(n: int) -> Tokenizer:
 
 
 def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenizer:
-    """Byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2).
+    """Return byte pairs learned from the texts (Sennrich et al., 2016; over bytes as in GPT-2).
 
     Texts begin with a space, as in `word_tokenizer`.
     """
@@ -390,7 +390,7 @@ def _train_byte_pairs(config: BytePairsConfig, texts: Iterable[str]) -> Tokenize
 def _name_roles(
     config: SpecialTokensConfig, taken: Collection[str], *, with_unk: bool = False
 ) -> dict[str, str]:
-    """The token of each role that has one, in angle brackets where the text needs its name."""
+    """Return the token of each role, in angle brackets where its name is ordinary text."""
     chosen = {role: name for role in ROLES if (name := getattr(config, role))}
     if with_unk:
         chosen.setdefault("unk", "<unknown>")
@@ -424,11 +424,11 @@ def encode_documents(tokenizer: Tokenizer, documents: Sequence[Document]) -> lis
 
 @contextmanager
 def locate_unknown(where: str, tokenizer: Tokenizer) -> Iterator[None]:
-    """Add the place of a text to what the vocabulary lacks, and what it has."""
+    """Add to errors of unknown text its place, and a summary of the vocabulary."""
     try:
         yield
     except OutOfVocabularyError as error:
         raise OutOfVocabularyError(
             f"{where}: {error}; it has {tokenizer.summary}; remove it, set tokenizer.unknown=unk, "
-            "or train with tokenizer.kind=byte-pairs, which knows all"
+            "or train with tokenizer.kind=byte-pairs, which encodes any text"
         ) from None

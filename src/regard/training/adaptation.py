@@ -36,7 +36,7 @@ class LowRankUpdate(nn.Module):
 
 
 def prepare_model(run: Run, config: TrainingConfig) -> None:
-    """Put a run's model into the form that a configuration trains.
+    """Prepare a run's model for training with a configuration.
 
     Raises:
         UserError: the model has no layers to checkpoint, or can't be adapted.

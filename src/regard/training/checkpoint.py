@@ -41,7 +41,7 @@ Publishing = Callable[[], AbstractContextManager[None]]
 """Returns a context in which this process may write to a run's folder; it may raise instead."""
 
 KEPT = 2
-"""Newest checkpoints that stay on disk by default."""
+"""Number of newest checkpoints that stay on disk by default."""
 _BEST = "best.safetensors"
 """In a checkpoint until it becomes the run's model.safetensors."""
 _SUMS = "sha256.json"
@@ -60,13 +60,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     """Time spent."""
     losses: tuple[float, ...] = ()
-    """Of the steps since the last line of metrics."""
+    """Losses of the steps since the last line of metrics."""
     best_loss: float | None = None
     """Lowest validation loss so far."""
     best_step: int = 0
-    """When it was reached; without validation, the last checkpoint."""
+    """Step of the lowest validation loss; without validation, of the last checkpoint."""
     checks_since_best: int = 0
-    """Validations since then."""
+    """Number of validations since the best step."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class CheckpointWriter:
         self._pending = self._thread.submit(self._write, progress.step, files)
 
     def finish(self) -> None:
-        """Wait for the write that is under way.
+        """Wait for the write in progress.
 
         Raises:
             OSError: it failed.
@@ -217,8 +217,8 @@ def _own_optimizer_file(
 ) -> dict[str, Callable[[], bytes]]:
     """Copy this process's part of the optimizers, and return how to pack its file, if any.
 
-    The format is that of torch.distributed.checkpoint.HuggingFaceStorageWriter, which itself can't
-    write the parts of a tensor without pickled messages between the processes.
+    The format is that of torch.distributed.checkpoint.HuggingFaceStorageWriter, which can't write
+    the parts of a tensor without pickled messages between the processes.
     """
     rank = replica.processes.rank
     own = {
@@ -245,7 +245,7 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def publish_best(checkpoint: Path, run: Path) -> None:
-    """Make the best weights of a checkpoint those of the run, unless that is done."""
+    """Move the best weights of a checkpoint to the run, unless they were moved before."""
     if (checkpoint / _BEST).exists():
         publish(checkpoint / _BEST, run / "model.safetensors")
 
@@ -257,7 +257,7 @@ def remove_unfinished(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Checkpoint | None:
-    """The last complete state of a run, if there is one; its other files aren't read.
+    """Return the newest complete checkpoint of a run, if any; only its state.json is read.
 
     Raises:
         UserError: it is damaged.
@@ -290,9 +290,9 @@ def require_intact(checkpoint: Checkpoint) -> None:
 
 
 def copy_checkpoint(start: Path, out: Path) -> None:
-    """Begin the folder of a run with the newest checkpoint of another, its metrics and weights.
+    """Start the folder of a run with the newest checkpoint, metrics and weights of another run.
 
-    Validations since the best one are counted again.
+    The count of validations since the best one restarts.
 
     Raises:
         UserError: `start` has no checkpoint.
@@ -315,7 +315,7 @@ def copy_checkpoint(start: Path, out: Path) -> None:
 
 
 def require_checkpoint(run: Path) -> Checkpoint:
-    """Return the last complete state of a run.
+    """Return the newest complete checkpoint of a run.
 
     Raises:
         UserError: there is none.
@@ -336,7 +336,7 @@ def checkpoint_weights(run: Path) -> dict[int, Path]:
 
 
 def load_optimizers(checkpoint: Checkpoint, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Put optimizers into the state of a checkpoint; each process reads its part.
+    """Load the state of optimizers from a checkpoint; each process reads its part.
 
     Raises:
         UserError: files are damaged or missing.
@@ -369,7 +369,7 @@ def load_optimizers(checkpoint: Checkpoint, optimizers: Sequence[torch.optim.Opt
 
 
 def _empty_like(saved: "TensorStorageMetadata", parameter: Tensor) -> Tensor | None:
-    """Return a tensor for a parameter's saved state, sharded as it; none if parts are missing."""
+    """Return a tensor for a parameter's saved state, sharded alike; None if parts are missing."""
     dtype = saved.properties.dtype
     if sum(part.sizes.numel() for part in saved.chunks) != saved.size.numel():
         return None
@@ -385,5 +385,5 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def _steps(folder: Path) -> list[int]:
-    """The steps of the complete checkpoints; unfinished ones begin with a dot."""
+    """Return the steps of complete checkpoints; names of unfinished ones begin with a dot."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())

@@ -19,8 +19,8 @@ TIMED = 2
 def estimate_training(plan: Plan, environment: ExecutionEnvironment) -> dict[str, float]:
     """Return seconds per step, hours without validation, and peak memory in MB, where it is known.
 
-    Timed are the gradients of one micro-batch and the update of the weights. On a GPU, the memory
-    is its own. The updates change the plan's model: don't execute it afterwards.
+    The gradients of one micro-batch and the update of the weights are timed. On a GPU, the memory
+    is that of the GPU. The updates change the plan's model: don't execute the plan afterwards.
     """
     model, config = plan.run.model.to(environment.device), plan.run.recipe.training
     optimizers = make_optimizers(model, config, environment.dtype)

@@ -25,7 +25,7 @@ CheckpointReport = Callable[[Record], Record]
 """Returns more values for the record of a checkpoint, given those of its validation."""
 
 LARGE = 10_000_000
-"""Bytes of a text whose tokenization takes long enough to be shown."""
+"""Size in bytes beyond which the tokenization of a text is reported without a terminal."""
 
 
 def no_report(_: Record) -> Record:
@@ -74,7 +74,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 class _Measures(msgspec.Struct):
-    """What readers of records rely on."""
+    """Values of a record that its readers require."""
 
     step: int
     loss: float
@@ -118,7 +118,7 @@ class Bar(Logger):
 
 
 class Lines(Logger):
-    """A plain line for about every tenth of the way, where there is no terminal."""
+    """A plain line for about every tenth of the steps, without a terminal."""
 
     def __init__(self, title: str, steps: int, step: int) -> None:
         self._title, self._steps, self._next = title, steps, step
@@ -189,7 +189,7 @@ def make_loggers(
 def track_text(size: int) -> Iterator[Callable[[str, int], None]]:
     """Show how much of a text of `size` bytes each stage has read: a bar, or lines if no terminal.
 
-    The yielded function takes a stage and the number of characters that it has read since.
+    The yielded function takes a stage and the number of characters read since its last call.
     """
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -224,7 +224,7 @@ class MetricsLog:
         self._loggers, self._throughput, self._publishing = loggers, throughput, publishing
 
     def write(self, record: Record, progress: "Progress", steps: int) -> "Progress":
-        """Write a record; its loss is the mean since the one before.
+        """Write a record, with the mean loss since the previous record.
 
         Returns:
             The progress without these losses.

@@ -54,20 +54,20 @@ class ExecutionOptions:
     environment: ExecutionEnvironment
     compile: bool = False
     parallel: ParallelKind = "ddp"
-    """How the processes of torchrun hold the model: each the whole, or a part of each weight."""
+    """Whether each process of torchrun holds the whole model (ddp) or a part of it (fsdp)."""
     quiet: bool = False
     kept_checkpoints: int = KEPT
-    """Newest checkpoints that stay on disk."""
+    """Number of newest checkpoints that stay on disk."""
     tensorboard: bool = True
     """Whether events are written for TensorBoard, where it is installed."""
     loggers: tuple[Logger, ...] = ()
-    """More loggers of the metrics."""
+    """Additional loggers of the metrics."""
     count_operations: bool = False
-    """Whether the floating-point operations of the steps are counted; a sixth slower."""
+    """Whether the floating-point operations of steps are counted, which is a sixth slower."""
     publishing: Publishing | None = None
-    """Entered before every write to the run's folder; may raise, so that nothing is written.
+    """Returns a context for each write to the run's folder; may raise, so that nothing is written.
 
-    Default: a claim to the folder, until another process trains there.
+    Default: a claim to the folder, valid until another process trains there.
     """
 
     @staticmethod
@@ -78,10 +78,10 @@ class ExecutionOptions:
         compile: bool = False,
         parallel: ParallelKind = "ddp",
     ) -> "ExecutionOptions":
-        """Return options with the execution environment that these choose.
+        """Return options with a chosen execution environment.
 
         Raises:
-            UserError: the device isn't there.
+            UserError: the device isn't available.
         """
         environment = ExecutionEnvironment.choose(device, precision, threads)
         return ExecutionOptions(environment=environment, compile=compile, parallel=parallel)
@@ -130,7 +130,7 @@ def train(
             if is_checkpoint or progress.step % config.log_every == 0:
                 progress = parts.log.write(record, progress, sampler.steps)
             if is_checkpoint:
-                parts.save(progress)  # last, for resuming cuts the metrics back to it
+                parts.save(progress)  # last, since resuming truncates the metrics to it
             stops = done.is_interrupted or (processes.size == 1 and interrupt.wanted)
             if stops and progress.step < sampler.steps:
                 parts.save(progress)
@@ -163,14 +163,14 @@ class _Parts:
     """Whether operations are counted."""
 
     def take_step(self, progress: Progress, interrupted: bool) -> StepResult:
-        """Take the next step; where it raises, the weights of the last one are saved first."""
+        """Take the next step; if it raises, the weights after the previous one are saved first."""
         counter = OperationCounter() if self.counts else None
         try:
             with counter or nullcontext():
                 done = self.step.take(progress.step, interrupted)
         except NonFiniteError as error:
             everywhere = self.processes.size == 1 or not isinstance(error, NormalizerError)
-            if progress.step and everywhere:  # for all processes save together
+            if progress.step and everywhere:  # all processes must save together
                 self.save(progress)
             raise
         self.throughput.add(done.batch, done.seconds)
@@ -247,10 +247,10 @@ def _make_replica(
 
 
 def check_options(config: TrainingConfig, options: ExecutionOptions, processes: Processes) -> None:
-    """Raise for options that exclude each other, before a file is written.
+    """Raise for options that exclude one another, before a file is written.
 
     Raises:
-        UserError: names both.
+        UserError: names the options.
     """
     changes = config.lora or config.freeze or config.param_dtype == "bfloat16"
     if processes.size > 1 and options.parallel == "fsdp" and changes:
@@ -291,7 +291,7 @@ def _resume(
             "bit-identical to those of an uninterrupted run",
             stacklevel=2,
         )
-    publish_best(checkpoint.path, run.path)  # the kill may have come between the two
+    publish_best(checkpoint.path, run.path)  # a kill may have prevented it
 
 
 def stops_early(progress: Progress, config: TrainingConfig) -> bool:

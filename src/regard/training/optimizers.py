@@ -1,4 +1,4 @@
-"""Optimizers, among them Muon; the learning rate of a step, and the norm of gradients."""
+"""Optimizers, including Muon; learning-rate schedules, and gradient clipping."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import cos, isfinite, pi, sqrt
@@ -65,18 +65,18 @@ class Schedule:
             case CosineConfig():
                 return _cosine(step, self._sampler.steps, self._config)
             case MinGPTConfig(positions=positions, final=final):
-                # A row has so many targets before the token that may follow it.
+                # Targets of a row, not counting the token that may follow it.
                 seen = self._sampler.rows_before(step) * (self._context_length - 1)
                 return mingpt_factor(seen, positions, final)
 
 
 def mingpt_factor(seen: int, positions: int, final: float = 0.1) -> float:
-    """Return minGPT's factor after so many positions; beyond `positions`, it rises again."""
+    """Return minGPT's factor after `seen` positions; beyond `positions`, it rises again."""
     return max(final, _half_cosine(seen / positions))
 
 
 def _cosine(step: int, steps: int, config: CosineConfig) -> float:
-    """Linear rise, then a cosine that ends with the last step; it never rises again."""
+    """Return the factor of a linear warmup, then of half a cosine until the last step."""
     warmup = max(1, round(config.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
@@ -89,7 +89,7 @@ def _half_cosine(progress: float) -> float:
 
 
 def set_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
-    """Scale each optimizer's learning rate from its highest."""
+    """Set each learning rate to `factor` times the highest of its optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group.setdefault("highest_lr", optimizer.defaults["lr"]) * factor
@@ -98,7 +98,7 @@ def set_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None
 def _parameter_groups(
     model: Model,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Trained matrices of the body, those of the head, everything else that is trained."""
+    """Return the trained matrices of the body, those of the head, and other trained parameters."""
     matrices = _matrices(model.body)
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     head = [matrix for matrix in _matrices(model.head) if id(matrix) not in embeddings]  # tied
@@ -107,7 +107,7 @@ def _parameter_groups(
 
 
 def _matrices(part: nn.Module) -> list[nn.Parameter]:
-    """Those that multiply hidden states."""
+    """Return the trained matrices that multiply hidden states."""
     return [
         parameter
         for module in part.modules()
@@ -157,8 +157,8 @@ ITERATIONS = 5
 class Muon(torch.optim.Optimizer):
     """Momentum whose matrices are orthogonalized (Jordan et al., 2024).
 
-    https://kellerjordan.github.io/posts/muon. As torch.optim.Muon, whose products are in bfloat16
-    on any hardware, but in a precision of choice.
+    https://kellerjordan.github.io/posts/muon. Unlike torch.optim.Muon, whose products are always
+    in bfloat16, it has a choice of their precision.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ def orthogonalized(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows
     """Return a matrix with the same singular vectors and singular values of about 1.
 
     Newton-Schulz: f is applied five times to the singular values of the matrix over its norm. It
-    takes those above 0.002 to between 0.68 and 1.21.
+    maps those above 0.002 to between 0.68 and 1.21.
     """
     wide = matrix.mT if matrix.size(0) > matrix.size(1) else matrix
     x = wide / wide.norm().clamp(min=1e-7)

@@ -40,7 +40,7 @@ from regard.training.sources.text import stored_text, window_datasets
 from regard.training.step import mean_loss
 
 EXAMPLE_CHARACTERS = 60
-"""Of the text that a run is tried with."""
+"""Largest number of characters of the example text of a run."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Plan:
 
     def loss_before(self) -> dict[str, float]:
         """Return the loss before training on the first micro-batch, in nats, on a CPU."""
-        parts = self.run.recipe.training.accumulation  # of which each fits the memory
+        parts = self.run.recipe.training.accumulation  # each fits the memory
         first, *_ = self.sampler.batch(0).split(parts)
         name = "loss_before" if "parent" in self.run.origin else "untrained_loss"
         return {name: mean_loss(self.run.model, [first], ExecutionEnvironment.choose("cpu"))}
 
     def _parent_facts(self) -> dict[str, Any]:
-        """Return the parent, and the tensors that it lacks and that it has alone."""
+        """Return the parent, and the names of new and dropped tensors."""
         origin = self.run.origin
         facts = {"parent": origin["parent"]} if "parent" in origin else {}
         lists = ("new_tensors", "dropped_tensors")
@@ -168,7 +168,8 @@ def plan_training(
     """Plan training on a source, from scratch or with the weights and tokenizer of `start`.
 
     `recipe` is a name, a TOML file or a `Recipe`, by default the usual one for source and start;
-    `settings` such as "model.n_layers=6" override it. `tokenizer` isn't trained on the source.
+    `settings` such as "model.n_layers=6" override it. By default, `tokenizer` is trained on the
+    source.
 
     Raises:
         UserError: source, recipe and start don't fit together, or the source can't be read.
@@ -191,7 +192,7 @@ def plan_run(run: Run, data: Datasets, title: str) -> Plan:
     """Plan training of a run on datasets.
 
     Raises:
-        UserError: training is to stop by a validation loss, and nothing is held out.
+        UserError: `patience` requires a validation loss, and nothing is held out.
     """
     config, seed = run.recipe.training, run.recipe.seed
     sampler = Sampler(
@@ -242,7 +243,7 @@ def plan_more_steps(
     """Plan more steps of a finished run, on the same source, in a new folder.
 
     Training continues from the newest checkpoint of `start`: its weights, the state of its
-    optimizers, and the next batch of its data. The learning-rate schedule is that of all steps.
+    optimizers, and the next batch of its data. The learning-rate schedule covers all steps.
 
     Raises:
         UserError: `start` isn't finished or has no checkpoint; source or a setting differs; or
@@ -271,7 +272,7 @@ def plan_more_steps(
 
 
 def plan_converted(run: Run, steps: int) -> Plan:
-    """Plan training of a converted run in its folder, on the text that came along.
+    """Plan training of a converted run in its folder, on the text stored there.
 
     Raises:
         UserError: there is none.

@@ -35,7 +35,7 @@ T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for other processes, such as for the tokenization of a large text."""
 CONNECTED = timedelta(minutes=1)
-"""Longest wait for the store of torchrun, which is there before its processes start."""
+"""Longest wait for the store of torchrun, which exists before its processes start."""
 NOTICED = 5.0
 """Seconds within which a dead process is found, or a failure reported."""
 
@@ -54,13 +54,13 @@ class LostProcessError(RegardError):
 
 @dataclass(frozen=True)
 class Processes:
-    """Number of this process, and number of all; one process, unless torchrun started it."""
+    """Rank of this process and number of processes: one, unless torchrun started several."""
 
     rank: int = 0
     size: int = 1
     store: "Store | None" = field(default=None, repr=False)
     name: str = field(default_factory=lambda: uuid4().hex)
-    """The same in all processes, and in no others."""
+    """Name that is equal in all processes, and unique to them."""
     _attempts: Iterator[int] = field(default_factory=count, repr=False)
 
     @property
@@ -92,7 +92,7 @@ class Processes:
         """Do work in the first process while the others wait.
 
         Raises:
-            StoppedElsewhere: it failed in the first process.
+            StoppedElsewhere: the work failed in the first process.
         """
         failure: Exception | None = None
         if self.is_first:
@@ -113,14 +113,14 @@ class Processes:
         return made[0] if made else work()
 
     def next_attempt(self) -> str:
-        """Return the name of a training, the same in all processes, and of no other training."""
+        """Return the name of a training, equal in all processes and unique to the training."""
         return f"{self.name}-{next(self._attempts)}"
 
     @contextmanager
     def in_step(self, name: str, abandoned: threading.Event) -> Iterator[None]:
         """Do work in each process, and wait until all have done theirs, unless it is `abandoned`.
 
-        By the store, so that a thread may wait while the main thread of each process trains.
+        Waits by the store, so that a thread may wait while the main thread of each process trains.
 
         Raises:
             StoppedElsewhere: the work failed in another process, or was abandoned.
@@ -234,7 +234,7 @@ class Processes:
             signal.signal(signal.SIGTERM, before)
 
     def _gone(self) -> list[str]:
-        """Wait for a process of this machine to end, and return those that have."""
+        """Wait for a process of this machine to end, and return those that have ended."""
         assert self.store is not None
         deadline = time.monotonic() + NOTICED
         while time.monotonic() < deadline:
@@ -284,8 +284,8 @@ def _connect() -> Processes:
 def agree_on_name(store: "Store", rank: int, size: int) -> str:
     """Return the same name in all processes, which no earlier attempt had.
 
-    torchrun keeps its store over restarts, so what the processes of an earlier attempt left there
-    is taken for this one's, and connecting hangs (pytorch/pytorch#135712). An earlier process may
+    torchrun keeps its store over restarts, so keys of an earlier attempt would be mistaken for
+    those of this one, and connecting would hang (pytorch/pytorch#135712). An earlier process may
     have left a question here, but it doesn't confirm the answer.
     """
     own = uuid4().hex

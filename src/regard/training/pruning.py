@@ -47,7 +47,7 @@ MEASURES: dict[str, Callable[[Model, Sequence[Batch]], Importance]] = {
     "gates": gate_importance,
 }
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)
-"""Shares of heads of the models that are scored, beside the pruned one."""
+"""Shares of heads in the models that are scored in addition to the pruned one."""
 ROWS = 32
 """Largest number of rows of a batch."""
 
@@ -59,12 +59,12 @@ Score: TypeAlias = Callable[[Run], Evaluation | TaskScore | TextScore]
 class Unit(NamedTuple):
     """Heads that are removed together.
 
-    They are a group of one layer, or a group of self- and one of cross-attention: a decoder layer
-    has as many of one as of the other, so those of equal rank are pairs.
+    They are a group of one layer, or a pair of groups of self- and cross-attention: a decoder layer
+    has equally many of both, which are paired by their ranks of importance.
     """
 
     groups: tuple[tuple[str, int], ...]
-    """The place of an attention layer, and the number of a group in it."""
+    """For each group, the place of its attention layer and its index there."""
     importance: float
     is_last: bool
     """Whether it is the most important one of its layer, which can't be removed."""
@@ -75,7 +75,7 @@ class Level:
     """Scores of a model with some of the heads."""
 
     kept: int
-    """Number of units."""
+    """Number of units that are kept."""
     parameters: int
     loss: float
     """Mean loss per target, in nats."""
@@ -88,11 +88,11 @@ class Pruning:
 
     run: Run
     layers: dict[str, GroupLayer]
-    """The attention layers of the run before."""
+    """Attention layers of the original run."""
     units: tuple[Unit, ...]
-    """Those of all heads, in the order in which they are removed."""
+    """Units of all heads, in the order in which they are removed."""
     kept: int
-    """How many of the last units the run keeps."""
+    """Number of units that the run keeps: the last ones."""
     levels: tuple[Level, ...]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def prune(
     shares of the heads are scored, too, all on the same data.
 
     Raises:
-        UserError: an option is impossible, `out` exists, or the data don't fit the run.
+        UserError: an option is invalid, `out` exists, or the data don't fit the run.
         UnsupportedError: the model's heads can't be removed one by one.
         NonFiniteError: the loss on the data is NaN or infinite.
 
@@ -185,7 +185,7 @@ def _prunable_layers(run: Run) -> dict[str, GroupLayer]:
     """
     require_finite(run.model, run.path)
     if isinstance(run.model, Embedder):
-        raise UnsupportedError(f"{run.path}: the loss of vectors isn't that of single rows")
+        raise UnsupportedError(f"{run.path}: the loss of an embedding isn't a sum over rows")
     layers = group_layers(run.model)
     pruned_config(run.recipe.model, {one.name: range(one.groups) for one in layers.values()})
     if max((one.groups for one in layers.values()), default=1) == 1:
@@ -279,10 +279,10 @@ def order_units(importance: Importance) -> list[Unit]:
 
 
 def _n_kept(layers: dict[str, GroupLayer], keep: float) -> int:
-    """Return the number of units to keep; cross-attention has those of its layer.
+    """Return the number of units to keep; groups of cross-attention belong to their layer's.
 
     Raises:
-        UserError: it is that of all, or a layer would have none.
+        UserError: all units would be kept, or a layer would have none.
     """
     groups = {place.removesuffix(".cross"): layer.groups for place, layer in layers.items()}
     total, least = sum(groups.values()), len(groups)
@@ -320,10 +320,10 @@ def _with_units(run: Run, out: Path, layers: dict[str, GroupLayer], units: Seque
 def _require_same(
     run: Run, pruned: Run, layers: dict[str, GroupLayer], units: Sequence[Unit], batch: Batch
 ) -> None:
-    """Raise unless a pruned model computes what the whole one does with the other heads at zero.
+    """Raise unless a pruned model has the loss of the whole one with the other heads at zero.
 
     Raises:
-        UnsupportedError: heads of a mechanism depend on their number.
+        UnsupportedError: heads of a mechanism depend on their index.
     """
     factors = {}
     for place, layer in layers.items():
@@ -332,7 +332,7 @@ def _require_same(
     expected = loss_of(_double(run.model), [batch], factors)
     if abs(loss_of(_double(pruned.model), [batch]) - expected) > 1e-5 * abs(expected):
         raise UnsupportedError(
-            f"{run.path}: attention heads of this model depend on their number, so none can be "
+            f"{run.path}: attention heads of this model depend on their index, so none can be "
             "removed; set heads to zero by an edit instead"
         )
 

@@ -25,17 +25,17 @@ ParallelKind = Literal["ddp", "fsdp"]
 
 
 class AuxiliaryLosses:
-    """The losses that mechanisms of a model have of their own, such as that of an indexer."""
+    """Auxiliary losses of the mechanisms of a model, such as that of an indexer."""
 
     def __init__(self, model: nn.Module) -> None:
         attentions = (m for m in model.modules() if isinstance(m, Attention))
         self._mechanisms = [m for m in attentions if m.has_auxiliary_loss]
 
     def added_to(self, loss: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        """Return the loss of a batch with the gradient of its auxiliary losses, too.
+        """Return the loss of a batch, whose gradient includes that of auxiliary losses.
 
-        Its value is that of the loss alone, so that it stays comparable. A batch without targets
-        only repeats rows of another process, and has no auxiliary losses.
+        Its value excludes them, so that it stays comparable. A batch without targets only repeats
+        rows of another process, and has no auxiliary losses.
         """
         losses: list[Tensor] = []
         for mechanism in self._mechanisms:
@@ -64,14 +64,14 @@ class Replica:
         return self._auxiliary.added_to(partial(self.model.loss, body=self.body), batch)
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
-        """Yield the parts of this process's share of a batch; run each before the next."""
+        """Yield the parts of this process's share; run each backward before taking the next."""
         yield from parts
 
     def collect(self) -> None:
         """Copy the trained weights to the run's model; all processes must call this."""
 
     def own_rows(self, tensor: Tensor) -> tuple[int, Tensor] | None:
-        """Return the rows of a tensor that this process saves, after the number of the first."""
+        """Return the rows of a tensor that this process saves, after the index of the first."""
         return (0, tensor) if self.processes.is_first else None
 
 
@@ -178,7 +178,7 @@ def share(batch: Batch, parts: int, processes: Processes) -> list[Batch]:
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """Return a tensor with the parts of all processes, which must all call this."""
+    """Return a whole tensor, gathered from all processes, which must all call this."""
     collect = getattr(tensor, "full_tensor", None)
     return tensor if collect is None else collect()
 

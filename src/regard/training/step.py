@@ -38,7 +38,7 @@ class StepBatch:
     """The batch of a step."""
 
     whole: Batch
-    """That of all processes, which stays on the CPU."""
+    """The batch of all processes, which stays on the CPU."""
     parts: Sequence[Batch]
     """This process's share."""
     row_keys: Sequence[Int[Tensor, "modules rows 2"]]
@@ -51,7 +51,7 @@ class StepBatch:
 
 
 class StepBatches:
-    """The batches of a training's steps, each made when it is asked for."""
+    """The batches of a training's steps, each made on request."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StepBatches:
         return StepBatch(batch, parts, keys)
 
     def prepare(self, step: int) -> None:
-        """Begin to make the batch of a step, if it is to be made ahead."""
+        """Begin to make the batch of a step, if batches are prefetched."""
 
     def close(self) -> None:
         """Stop making batches."""
@@ -117,7 +117,7 @@ class PrefetchedBatches(StepBatches):
 
 
 def batches_kind(environment: ExecutionEnvironment) -> type[StepBatches]:
-    """Return how batches are best made: beside a CPU's own work, a thread has nothing to gain."""
+    """Return the class of batches: prefetching gains nothing where the CPU trains the model."""
     return StepBatches if environment.device.type == "cpu" else PrefetchedBatches
 
 
@@ -144,14 +144,14 @@ class StepResult:
     """Result of a step."""
 
     step: int
-    """Its number, from 1."""
+    """Number of the step, from 1."""
     loss: float
     norm: float
-    """That of the gradient, before clipping."""
+    """Norm of the gradient, before clipping."""
     rate: float
     seconds: float
     batch: Batch
-    """That of all processes."""
+    """Batch of all processes."""
     is_interrupted: bool
     """Whether another process was interrupted, or this one before the gradients were summed."""
     operations: int | None = None
@@ -191,7 +191,7 @@ class OptimizerStep:
         self._environment, self._config = environment, config
 
     def take(self, done: int, interrupted: bool) -> StepResult:
-        """Take the step after `done` steps; `interrupted` is whether this process is to stop.
+        """Take the step after `done` steps; `interrupted` is whether this process must stop.
 
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; the weights are as before.
@@ -239,7 +239,7 @@ class OptimizerStep:
 def best_parts(
     batch: Batch, environment: ExecutionEnvironment, at_least: int = 1, processes: int = 1
 ) -> int:
-    """Return the number of parts in which each process is fastest through its share of a batch."""
+    """Return the number of parts with which a process computes its share of a batch fastest."""
     if environment.device.type != "cpu":
         return at_least
     tokens = device.PART_BYTES // environment.dtype.itemsize

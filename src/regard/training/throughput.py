@@ -1,7 +1,7 @@
-"""Speed and memory of a training: tokens a second, model FLOPs utilization, peak memory.
+"""Speed and memory of a training: tokens per second, model FLOPs utilization, peak memory.
 
 Model FLOPs utilization (MFU) is the number of operations that the model needs for the tokens of a
-second, over those that the GPU does at most. A token needs 6·N + 12·L·H·Q·T in training, for N
+second, over the peak of the GPU. A token needs 6·N + 12·L·H·Q·T operations in training, for N
 weights that multiply it, L layers, H heads of width Q and rows of T tokens (Chowdhery et al., 2022,
 app. B, arXiv:2204.02311). Scores that a causal mask hides count, recomputed activations do not. The
 head's weights count for the tokens that are scored.
@@ -37,11 +37,11 @@ PEAKS = {
     "GH200": 989e12,
     "B200": 2250e12,
 }
-"""Dense bfloat16 operations a second by NVIDIA's data sheets; of one name, the longer first."""
+"""Peak dense bfloat16 operations per second (NVIDIA's data sheets); longer names come first."""
 
 
 def peak_of(gpu: str) -> float | None:
-    """Return the peak of a GPU by its name, if it is known; parts of one (MIG) have none."""
+    """Return the peak of a GPU by its name, if it is known; MIG instances have none."""
     words = set(re.split(r"[ -]", gpu.lower()))
     if "mig" in words:
         return None
@@ -55,7 +55,7 @@ class TrainingCost:
     body: int
     """Weights of the matrices that each token is multiplied by."""
     head: int
-    """Those of each scored token."""
+    """Weights of the matrices that each scored token is multiplied by."""
     attention: int
     """L·H·Q."""
 
@@ -63,7 +63,7 @@ class TrainingCost:
     def of(model: Model, config: ModelConfig) -> "TrainingCost | None":
         """Return the cost for a decoder or encoder with exact attention to whole rows.
 
-        There is none for other models, nor where weights are frozen: the formula isn't about them.
+        None for other models, and if weights are frozen: the formula doesn't apply to them.
         """
         if not isinstance(config, DecoderConfig | EncoderConfig):
             return None
@@ -78,7 +78,7 @@ class TrainingCost:
         return TrainingCost(_weights(model.body), _weights(model.head), attention)
 
     def operations(self, batch: Batch) -> int:
-        """Return the floating-point operations of a step, two for a multiplication and addition."""
+        """Return the floating-point operations of a step, two per multiply-add."""
         products = self.body * batch.positions + self.head * batch.n_targets
         return 6 * products + 12 * self.attention * batch.pairs
 

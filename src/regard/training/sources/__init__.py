@@ -1,1 +1,1 @@
-"""Sources: what a run is trained on, a module each."""
+"""Sources of training data, one module each."""

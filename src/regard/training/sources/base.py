@@ -1,4 +1,4 @@
-"""The contract of sources; the split of examples and the requirements that several share."""
+"""The base class of sources, the split of held-out items, and requirements of recipes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -25,28 +25,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Datasets:
-    """What a model is trained on and validated with."""
+    """Datasets to train and validate a model."""
 
     training: Sequence[WeightedDataset]
     held_out: Sequence[Dataset] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    """Facts about the data, by their names."""
+    """Facts about the data, by name."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """More files of the run, by their names."""
+    """Additional files of the run, by name."""
     at_checkpoint: CheckpointReport = no_report
     """Returns more values for the record of a checkpoint."""
     indexed: Sequence[Document] = ()
     """Text to index in the run's folder after the training."""
     questions: Sequence[Example] = ()
-    """Answered questions among what is trained on."""
+    """Answered questions in the training data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A source that is read as far as a new run depends on it."""
+    """Recipe, tokenizer and data of a source that has been read, for a new run."""
 
     recipe: Recipe
-    """The recipe with what the data determine, such as labels."""
+    """The recipe with values determined by the data, such as labels."""
     tokenizer: Tokenizer
     origin: dict[str, Any]
     """How the run is made: stage, inputs and their fingerprint."""
@@ -54,7 +54,7 @@ class Prepared:
 
 
 class Source(ABC):
-    """What a run is trained on."""
+    """A source of training data."""
 
     stage: str
     """Name of the training, for origin.json and the progress bar."""
@@ -81,7 +81,7 @@ class Source(ABC):
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
     ) -> Prepared:
-        """Check the recipe and read the source; `tokenizer` is one that isn't trained on it.
+        """Check the recipe and read the source; without `tokenizer`, train one on it.
 
         Raises:
             UserError: recipe, source and start don't fit together.
@@ -103,7 +103,7 @@ def hold_out(items: Sequence[T], recipe: Recipe) -> tuple[list[T], list[T]]:
 
 
 def require_no_task(recipe: Recipe) -> None:
-    """Raise if the recipe is for a task, by which its run would be scored.
+    """Raise if the recipe has a task, by which its run would be scored.
 
     Raises:
         UserError: names the task.
@@ -111,12 +111,12 @@ def require_no_task(recipe: Recipe) -> None:
     if recipe.task is not None:
         kind = recipe.task.__struct_config__.tag
         raise UserError(
-            f"task.kind={kind}: is learned by `regard train {kind}`; here, take a recipe without"
+            f"task.kind={kind}: is learned by `regard train {kind}`; choose a recipe without a task"
         )
 
 
 def require_continuing(recipe: Recipe) -> None:
-    """Raise unless the model continues texts.
+    """Raise unless the model is a causal language model.
 
     Raises:
         UserError: names what to set instead.

@@ -1,4 +1,4 @@
-"""The source of a training, by the name of its task and what its paths hold."""
+"""Choice of the source of a training, by the name of its task and the content of its paths."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,7 +84,7 @@ def choose_text(
 
 
 def own_source(recipe: Recipe) -> Source:
-    """Return the examples that the task of a recipe generates.
+    """Return the source of the examples that the task of a recipe generates.
 
     Raises:
         UserError: the recipe has no task.
@@ -137,7 +137,7 @@ def _packed_among(paths: Sequence[object]) -> list[Path]:
 def choose_weights(corpora: Sequence[Path], mix: str | None) -> dict[Path, float]:
     """Return the corpora of a mixture such as web=0.7,code=0.3, with their weights.
 
-    Without one, weights are 0: rows are drawn from all corpora alike.
+    Without `mix`, weights are 0: all rows of all corpora are equally frequent.
 
     Raises:
         UserError: a name or weight is invalid, or a corpus has no weight.

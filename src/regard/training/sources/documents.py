@@ -99,7 +99,7 @@ def _check(recipe: Recipe, questions: Sequence[Example]) -> None:
 def corpus_tokenizer(
     corpus: Sequence[Document], recipe: Recipe, questions: Sequence[Example] = ()
 ) -> Tokenizer:
-    """Return the tokenizer that pretraining on a text, with questions mixed in, trains."""
+    """Train the tokenizer for pretraining on a text, with questions mixed in."""
     texts = [document.text for document in corpus]
     return train_tokenizer(recipe.tokenizer, texts + texts_of(questions) if questions else texts)
 
@@ -146,7 +146,7 @@ def objective_datasets(
 ) -> list[WeightedDataset]:
     """Return documents, their clozes and questions, with their shares of the objective.
 
-    `questions` are made of the examples.
+    `questions` is the dataset made of `examples`.
 
     Raises:
         UserError: the documents have no clozes.
@@ -162,7 +162,7 @@ def objective_datasets(
 
 
 def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
-    """Return what is made of documents alone, each objective with its share."""
+    """Return the datasets made of documents alone, each objective's with its share."""
     objective, format = run.recipe.objective, run.row_format
     n, share, special = format.max_tokens, objective.masking, run.tokenizer.special
     parts = [text[start : start + n] for text in ids for start in range(0, len(text), n)]
@@ -184,10 +184,10 @@ def text_datasets(run: Run, ids: Sequence[list[int]]) -> list[WeightedDataset]:
 
 
 def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Example]) -> Clozes:
-    """All prompts of each cloze, with its completion; relevant ones several times.
+    """Return all prompts of each cloze, with its completion; relevant clozes are repeated.
 
-    Left out is what doesn't fit the context, and what words as tokens can't write: «(Leeds» may be
-    one where «Leeds» is none.
+    Clozes are left out if they don't fit the context or contain unknown tokens: with words as
+    tokens, the vocabulary may have «(Leeds» without «Leeds».
 
     Raises:
         UserError: there are no clozes, or no question is about a document with a title.
@@ -219,7 +219,7 @@ def cloze_dataset(run: Run, corpus: Sequence[Document], questions: Sequence[Exam
 
 
 def repetitions(most: float, found: Sequence[Cloze], questions: Sequence[Example]) -> list[int]:
-    """Return how often an epoch has each cloze: `most` times more if it surely answers a question.
+    """Return the occurrences of each cloze in an epoch: 1 + `most` · P(it answers a question).
 
     Raises:
         UserError: no question is about a document with a title.

@@ -63,7 +63,7 @@ class TaskSource(Source):
         """Return the task of a recipe.
 
         Raises:
-            UserError: it isn't that of the source.
+            UserError: it isn't the task of the source.
         """
         kind = recipe.task and task_kind(recipe.task)
         if recipe.task is None or kind != self.stage:
@@ -79,7 +79,7 @@ class ExampleSource(TaskSource):
     """Examples of a task."""
 
     def __init__(self, task: str, examples: Sequence[Example] | None = None) -> None:
-        """Default: the task's own `examples`."""
+        """By default, `examples` are those that the task generates."""
         super().__init__(task)
         self._examples = examples
 
@@ -146,11 +146,11 @@ def _datasets(run: Run, examples: Sequence[Example], documents: Sequence[Documen
 
 
 def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
-    """Return examples as a run's model is trained on them.
+    """Return the dataset of examples to train a run's model on.
 
     Raises:
-        UserError: an example can't be encoded, or its answer is too long or no label of the model.
-        TypeError: the model doesn't answer.
+        UserError: an example can't be encoded, or its answer is too long or not a label.
+        TypeError: the model can't answer.
     """
     template, longest = run.template, run.recipe.max_source_tokens
     affixes, format = run.text_affixes, run.row_format.whole_rows
@@ -189,7 +189,7 @@ def task_dataset(run: Run, examples: Sequence[Example]) -> Dataset:
 
 
 def _check_head(task: TextTaskConfig, head: HeadConfig) -> None:
-    """Raise unless the head answers."""
+    """Raise unless the head can give the answers of the task."""
     kind = head.__struct_config__.tag
     if isinstance(task, TaggingConfig):
         if not isinstance(head, LMHeadConfig | TokenClassificationHeadConfig):
@@ -204,17 +204,17 @@ def _check_head(task: TextTaskConfig, head: HeadConfig) -> None:
 
 
 def _read_or_written(recipe: Recipe, examples: Sequence[Example]) -> list[str]:
-    """The texts that a tokenizer is for; tags that aren't written would only take up its ids."""
+    """Return the texts to train a tokenizer on; tags as classes would only take up ids."""
     if isinstance(recipe.head, TokenClassificationHeadConfig):
         return [example.text for example in examples]
     return texts_of(examples)
 
 
 def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
-    """The number of each example's label.
+    """Return the index of each example's label.
 
     Raises:
-        UserError: a label isn't among those that the model was made for.
+        UserError: a label isn't one of the model's.
     """
     assert isinstance(run.recipe.head, ClassificationHeadConfig)
     numbers = _numbers(run.recipe.head.labels)
@@ -222,10 +222,10 @@ def label_ids(run: Run, examples: Sequence[Example]) -> list[int]:
 
 
 def _tag_row(run: Run, example: Example, row: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """The number of each word's tag at its last token; nothing is asked at other tokens.
+    """Return the index of each word's tag at its last token, and IGNORE at other tokens.
 
     Raises:
-        UserError: a tag isn't among those that the model was made for.
+        UserError: a tag isn't one of the model's.
     """
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     numbers = _numbers(run.recipe.head.labels)
@@ -249,7 +249,7 @@ def _number(label: str, numbers: Mapping[str, int], where: str) -> int:
 
 
 def _with_found_labels(head: HeadConfig, examples: Sequence[Example]) -> HeadConfig:
-    """The head with the labels of the examples, where it has none yet."""
+    """Return the head with the labels of the examples, if it has none yet."""
     match head:
         case ClassificationHeadConfig(labels=()):
             labels = {example.answer for example in examples if example.answer is not None}

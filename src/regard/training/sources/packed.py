@@ -35,7 +35,7 @@ CHOSEN_BY_PACKING = (
     "data.validation",
     "data.table.",
 )
-"""Settings that a packed corpus has made already."""
+"""Settings that are fixed when a corpus is packed."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class PackedSource(Source):
 
     weights: Mapping[Path, float]
     stage: str
-    """That of other sources for the same command: pretraining, or training."""
+    """Stage of the command: pretraining, or training."""
     usual: Recipe | str
 
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
     ) -> Recipe:
-        """Return a recipe; settings that the packing has made already raise."""
+        """Return a recipe; settings that are fixed by packing raise."""
         for setting in settings:
             if setting.startswith(CHOSEN_BY_PACKING):
                 path = next(iter(self.weights))
@@ -60,7 +60,7 @@ class PackedSource(Source):
     def prepare(
         self, recipe: Recipe, tokenizer: Tokenizer | None, out: Path, start: Run | None
     ) -> Prepared:
-        """Open the corpora; `tokenizer` is one that must be theirs."""
+        """Open the corpora; `tokenizer`, if given, must be theirs."""
         require_no_task(recipe)
         if self.stage == "pretraining":
             require_objective(recipe)
@@ -80,7 +80,7 @@ class PackedSource(Source):
 
 
 def packed_tokenizer(corpora: Sequence[PackedCorpus], known: Tokenizer | None) -> Tokenizer:
-    """Return the tokenizer of packed corpora; `known` is one that must be the same.
+    """Return the tokenizer of packed corpora; `known`, if given, must be equal.
 
     Raises:
         UserError: tokenizers differ.
@@ -129,7 +129,7 @@ def _datasets(run: Run, corpora: Sequence[PackedCorpus], weights: Mapping[Path, 
 
 
 def _documents(corpus: PackedCorpus) -> Documents:
-    """Return what a document of another text is; windows that begin anywhere are of no corpus."""
+    """Return the kind of documents for the recipe; whole files, read in windows, are records."""
     kind = corpus.header.spec.documents
     return "records" if kind == "files" else cast("Documents", kind)
 

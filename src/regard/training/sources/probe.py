@@ -21,7 +21,7 @@ from regard.training.sources.examples import TaskSource
 Rows: TypeAlias = Int[np.ndarray, "rows length"]
 
 PROBE_ROWS = 100_000
-"""Rows that a probe trains on; each is drawn by itself."""
+"""Number of training rows of a probe, each drawn independently."""
 
 
 class ProbeSource(TaskSource):
@@ -47,8 +47,8 @@ class ProbeSource(TaskSource):
 def own_rows_only(task: str) -> UserError:
     """Return the error of a probe with data of other kinds."""
     return UserError(
-        f"task.kind={task}: is a probe, which makes its own rows of tokens of its own; leave "
-        "files, --tokenizer and --from out"
+        f"task.kind={task}: is a probe, which makes its own rows and tokens; leave out files, "
+        "--tokenizer and --from"
     )
 
 
@@ -62,11 +62,12 @@ def check_probe(recipe: Recipe, task: ProbeConfig) -> None:
     if isinstance(task, CompressionConfig):
         if not isinstance(recipe.head, ReconstructionHeadConfig):
             raise UserError(
-                "task.kind=compression: is for one hidden state: set head.kind=reconstruction"
+                "task.kind=compression: requires a reconstruction from one hidden state: set "
+                "head.kind=reconstruction"
             )
     elif not recipe.continues_texts:
         raise UserError(
-            f"task.kind={kind}: is for a model that can be asked at each position: set "
+            f"task.kind={kind}: requires a model with a prediction at each position: set "
             "model.kind=decoder, rnn or fixed-window, and head.kind=lm"
         )
     rows = draw_probe(task, recipe.seed, 1), draw_probe_test(task, recipe.seed, 1)
@@ -84,7 +85,7 @@ def _datasets(run: Run, task: ProbeConfig) -> Datasets:
 
 
 def labeled_rows(run: Run, ids: Rows, labels: Rows) -> Datasets:
-    """Return rows of one length that have a label at each position; none is held out."""
+    """Return a dataset of rows of equal length with a label at each position; none is held out."""
     format = RowFormat(ids.shape[1], run.tokenizer.special.padding)
     dataset = LabeledTokens(list(zip(ids, labels, strict=True)), format)
     return Datasets(training=[WeightedDataset(dataset)])

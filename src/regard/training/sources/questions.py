@@ -41,7 +41,7 @@ class QuestionSource(Source):
     def choose_recipe(
         self, recipe: Recipe | str | None, settings: Sequence[str], start: Run | None
     ) -> Recipe:
-        """Return a recipe; with `start`, by default that run's with its usual finetuning."""
+        """Return a recipe; with `start`, by default its recipe with its finetuning settings."""
         if start is None:
             return super().choose_recipe(recipe, settings, None)
         chosen = find_recipe(recipe or finetuning_recipe(start), settings)

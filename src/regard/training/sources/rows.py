@@ -74,7 +74,7 @@ class RowSource(TaskSource):
 def _label_facts(
     path: Path, training: Sequence[Example], held_out: Sequence[Example]
 ) -> dict[str, Any]:
-    """Return numbers of labels.
+    """Return counts of labels.
 
     Raises:
         UserError: all rows have one label.

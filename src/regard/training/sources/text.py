@@ -109,7 +109,7 @@ def _encode_documents(
 def _prepare_files(
     paths: Sequence[Path], recipe: Recipe, known: Tokenizer | None, out: Path, start: Run | None
 ) -> Prepared:
-    """Pack files to the folder of the run, unless they are packed there or in that of its start."""
+    """Pack files to the folder of the run, unless packed there or in the start's folder."""
     if not (out / "config.toml").exists():
         require_free(out)
     source = start.path / TOKENS if start else None
@@ -208,7 +208,7 @@ def _require_intact(corpus: PackedCorpus) -> None:
 
 @contextmanager
 def _damage_explained(folder: Path) -> Iterator[None]:
-    """Say of a packed text that is damaged how to repair it."""
+    """Add to errors of a damaged packed text how to repair it."""
     try:
         yield
     except UserError as error:
@@ -252,7 +252,7 @@ def window_datasets(run: Run, text: Splits, facts: dict[str, Any] | None = None)
         raise UserError(f"{text.training.path}: is too short to learn from")
     format = run.row_format.whole_rows  # windows begin anywhere
     n = run.recipe.model.context_length
-    if len(training) < n and "parent" not in run.origin:  # of whose model the context is a part
+    if len(training) < n and "parent" not in run.origin:  # a parent fixes the context length
         warnings.warn(
             f"the text has {len(training):,} training tokens, fewer than model.context_length={n}; "
             "give a longer text, or set a smaller context_length",
@@ -299,7 +299,7 @@ def stored_text(run: Run) -> Splits:
 def sample_text(run: Run, prompt: Integer[ndarray, " tokens"], max_new_tokens: int) -> str:
     """Return a prompt with its continuation, sampled at temperature 0.8.
 
-    Special tokens, such as those between documents, are line ends.
+    Special tokens, such as those between documents, become line ends.
     """
     training, ids = run.model.training, prompt.tolist()
     run.model.eval()
