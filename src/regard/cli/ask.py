@@ -35,7 +35,7 @@ class Share(click.ParamType[float]):
         except ValueError:
             share = 0.0
         if not 0 < share < 1:
-            raise UserError(f"{value}: is no share; give a percentage between 0% and 100%")
+            raise UserError(f"{value}: isn't a share; give a percentage between 0% and 100%")
         return share
 
 

@@ -248,7 +248,7 @@ def _print_estimates(planned: "PlannedComparison") -> float:
         sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
         table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
     options.print_wide(table)
-    click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")
+    click.echo(f"hours: {hours:.2f} for one cell at a time, without process startup")
     return hours
 
 

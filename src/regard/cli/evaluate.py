@@ -214,7 +214,7 @@ def _evaluate_classifier(
 
 def _require_unedited(report: Path | None, edit: Path | None) -> None:
     if report and edit:
-        raise UserError("--report: is of a run without edits; leave it or --edit out")
+        raise UserError("--report: isn't available for edits; leave it or --edit out")
 
 
 def _require_nothing(*given: object) -> None:

@@ -144,7 +144,7 @@ def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, where: str) -> tuple[
         same = tokenizer.decode([first])
         raise UserError(
             f"{where}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
-            "others, or end the texts with what the two share"
+            "others, or append their common start to the texts"
         )
     return first, second
 

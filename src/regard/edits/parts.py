@@ -82,8 +82,8 @@ def summed_stack(model: Model) -> tuple[str, Transformer]:
     name, stack = last_stack(model)
     if isinstance(stack, PerceiverDecoder):
         raise UnsupportedError(
-            "the hidden states of a perceiver are no sums of its layers: the last one reads what "
-            "the others make of latents; measure effects or paths"
+            "the hidden states of a perceiver are no sums of its layers: the last one attends to "
+            "latents of the others; measure effects or paths"
         )
     return name, stack
 

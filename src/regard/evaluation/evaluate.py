@@ -331,13 +331,12 @@ def _signals(
     unknown = (question.where for question in questions if not subject_of(question.text))
     if paraphrases and (where := next(unknown, None)):
         raise UserError(
-            f"{where}: names nobody in capitals, so that a paraphrase can't be about the same; "
-            "leave --paraphrase out"
+            f"{where}: has no capitalized name to put into a paraphrase; leave --paraphrase out"
         )
     if calibration is None:
         return quick_signals(paraphrases)
     if paraphrases and calibration.config.wordings:
-        raise UserError("--paraphrase: the run is calibrated with its own; leave it out")
+        raise UserError("--paraphrase: the calibration has its own paraphrases; leave it out")
     wordings = (*calibration.config.wordings, *paraphrases)
     return msgspec.structs.replace(calibration.config, wordings=wordings)
 

@@ -142,11 +142,11 @@ def score_task(
         split = task.make(run.recipe.seed)
         questions = split.test
     if not questions:
-        raise UserError(f"{run.path}: can't be scored without questions; give some")
+        raise UserError(f"{run.path}: can't be scored without questions; name a file of them")
     check_examples(task, questions)
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
-            raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
+            raise UserError(f"{questions[0].where}: has no document; add one after a tab")
         return score_ranks(run, questions, environment)
     return score_answers(run, task, questions, environment, split.training if split else ())
 
@@ -190,7 +190,7 @@ def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) 
     if found is not None:
         return found
     if task is None or isinstance(task, ProbeConfig):
-        raise UserError(f"{run.path}: was trained for no task of texts: name a file")
+        raise UserError(f"{run.path}: wasn't trained for a task of texts: name a file")
     return list(task.make(run.recipe.seed).test)
 
 
@@ -256,7 +256,7 @@ def label(
         check_examples(run.recipe.task, asked)
     for question in asked:
         if "" in (question.text.strip(), question.second and question.second.strip()):
-            raise UserError(f"{question.where}: is empty; a model needs something to read")
+            raise UserError(f"{question.where}: is empty; write a text")
     found, cut = predict(run, asked, run.environment(precision))
     if cut:
         raise UserError(

@@ -101,7 +101,7 @@ class Exercise:
             drawn = self.draw(generator)
             if self._separates(drawn, index):
                 return drawn
-        raise RuntimeError(f"{self.name}: no inputs tell the mistakes from the solution")
+        raise RuntimeError(f"{self.name}: no inputs distinguish the mistakes from the solution")
 
     def _separates(self, inputs: Inputs, index: int) -> bool:
         right = self.expected(inputs)

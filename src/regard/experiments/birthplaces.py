@@ -122,7 +122,7 @@ class Data(NamedTuple):
         if not 0 < n < len(people):
             raise UserError(
                 f"{self.qa_train[0].where}: can't hold out {n} people; the questions name "
-                f"{len(people)} people, of whom one at least must stay"
+                f"{len(people)} people, and at least one must remain for training"
             )
         chosen, asked = set(people[:n]), list(zip(self.qa_train, names, strict=True))
         return self._replace(
@@ -178,8 +178,8 @@ class Data(NamedTuple):
         left = [d for d in self.corpus if not any(_says(d.text, name) for name in self.names)]
         if not any(document.text.strip() for document in left):
             raise UserError(
-                f"{self.corpus[0].where}: every line names a person asked for, so that no text is "
-                f"left without them; add other lines, or leave out the arm {WITHOUT_THEM}"
+                f"{self.corpus[0].where}: every line names a person of the questions, so no text "
+                f"is left without them; add other lines, or leave out the arm {WITHOUT_THEM}"
             )
         return left
 

@@ -266,7 +266,7 @@ def _stepped(call: AttentionCall, handler: StateHandler) -> Tensor:
 
 
 def _older(name: str) -> UserError:
-    return UserError(f"{name}: the decoding state is older than the interception; make it inside")
+    return UserError(f"{name}: the decoding state is older than the interception; create it inside")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ def naive_bayes(training: Sequence[Example], texts: Sequence[str]) -> list[str]:
     """
     labeled = [(q.text, q.answer) for q in training if q.answer is not None]
     if not labeled:
-        raise UserError("naive Bayes needs texts with labels to learn from: give some")
+        raise UserError("naive Bayes needs texts with labels for training")
     labels = Counter(label for _, label in labeled)
     words: dict[str, Counter[str]] = {label: Counter() for label in sorted(labels)}
     for text, label in labeled:

@@ -48,8 +48,8 @@ class ClassificationConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="
         for field in ("training", "test"):
             if getattr(self, field) % 2:
                 raise ValueError(
-                    f"{field} = {getattr(self, field)} is odd, but each example stands beside one "
-                    "of the same words and the other label: choose an even number"
+                    f"{field} = {getattr(self, field)} is odd, but examples come in pairs with "
+                    "the same words and different labels: choose an even number"
                 )
 
     def make(self, seed: int) -> Split:

@@ -131,7 +131,7 @@ def parse_lines(
         return questions, bad
     return answered, bad + [
         f"{question.where}: has no {words.answer}, but other lines have: put a tab and the "
-        f"{words.answer} behind the {words.text}, or take all away to have them predicted"
+        f"{words.answer} after the {words.text}, or remove all to have them predicted"
         for question in questions
         if question.answer is None
     ]
@@ -163,7 +163,7 @@ def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[
     """
     if questions[0].answer is None:
         raise UserError(
-            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} behind "
+            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} after "
             f"the {words.text}"
         )
     return questions

@@ -24,7 +24,7 @@ from regard.tasks.rows import LINES, Rows
 from regard.tasks.split import Answers, Scores, TextTaskConfig, exact_matches
 from regard.text.corpus import Document
 
-_FORM = "a line holds a text, a tab, a second text, and behind another tab the label"
+_FORM = "a line holds a text, a tab, a second text, and after another tab the label"
 
 
 class LabelTaskConfig(TextTaskConfig, frozen=True):

@@ -156,7 +156,7 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
         shortest = 2 * (self.key_size + self.value_size) - 1
         if self.length < shortest:
             raise ValueError(
-                f"length = {self.length} has no place for two pairs: choose {shortest} or more"
+                f"length = {self.length} is too short for two pairs: choose {shortest} or more"
             )
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:

@@ -180,7 +180,7 @@ class RegardForSeq2SeqLM(Generating):
             UserError: a row is longer than the context, or there are no targets.
         """
         if decoder_input_ids is None:
-            raise UserError("decoder_input_ids: missing; give the beginnings of the targets")
+            raise UserError("decoder_input_ids: missing; give the start of each target")
         if encoder_outputs is None:
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
         cache = past_key_values
