@@ -16,8 +16,8 @@ from regard.errors import UserError
 @MODEL
 @click.argument("text")
 @click.argument("second", required=False)
-@click.option("--right", help="First word of the logit difference. Default: most probable token.")
-@click.option("--wrong", help="Second word of it. Default: second most probable token.")
+@click.option("--right", help="First word of the logit difference. Default: most probable.")
+@click.option("--wrong", help="Second word of it. Default: second most probable.")
 @options.page("lens.html")
 @options.JSON
 @LOADING

@@ -153,7 +153,9 @@ def finetune(
 @click.option("--label", metavar="COLUMN", help="Column with the label or answer.")
 @click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad rows; of a text, bad files.")
-@click.option("--test", type=options.PATH, help="File to score the run on, not a held-out tenth.")
+@click.option(
+    "--test", type=options.PATH, help="File to score the run on. Default: a held-out tenth."
+)
 @MIX
 @TRAINING
 def train(

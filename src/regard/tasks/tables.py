@@ -48,7 +48,7 @@ class TableConfig(Config, frozen=True):
     skip_bad: bool = False
     """Whether to leave out rows, or text files, that can't be read; otherwise they are an error."""
     test: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    """Share of the rows to hold out for scoring, drawn by the seed, of each label if there are."""
+    """Share of the rows (of each label, if any) to hold out for scoring, drawn by the seed."""
 
 
 @dataclass(frozen=True)
