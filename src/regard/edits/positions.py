@@ -22,9 +22,9 @@ from regard.positions import Rotary
 
 
 def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
-    """Return the rotary positions of a layer by its number; None if it has none of fixed scale.
+    """Return the rotary positions of a layer by its number; None for other positions, or none.
 
-    With dynamic scaling, a token's rotation depends on the largest position, not on its own alone.
+    Dynamic scaling also gives None: there, the largest position affects the rotation of all tokens.
     """
     kind = dict(enumerate(stack.rotary_of, stack.first_layer)).get(layer)
     found = None if kind is None else stack.rotary[kind]

@@ -353,7 +353,7 @@ def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
 
 
 def save_predictions(answers: Sequence[str], path: Path) -> None:
-    """Write the answers, one a line, as the evaluation script of CS 224N expects them."""
+    """Write one answer per line, the format of the evaluation in CS224N's assignment 5."""
     write_file(path, "".join(" ".join(answer.split()) + "\n" for answer in answers).encode())
 
 

@@ -62,7 +62,7 @@ STATED = 180.0
 FIRST_STEPS = 40
 """Number of steps after which the duration is estimated."""
 WHOLE = {True: 1.2, False: 2.2}
-"""Duration of the demo relative to its first training, without and with parallel training."""
+"""Duration of the demo relative to its first training; True: the others train in parallel."""
 
 
 class ExpectedTime(Logger):

@@ -1,7 +1,7 @@
 """Edit states of linear attention and of recurrences, token by token.
 
 The state of kernel attention is Σ φ(k) vᵀ with Σ φ(k) as its last column; that of a recurrence is
-S. Shapes: b rows, h heads, n tokens, s elements of a state, e width of a value.
+S. Shapes: b rows, h states, n tokens, s elements of a state, e width of a value.
 """
 
 from collections.abc import Callable

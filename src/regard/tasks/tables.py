@@ -92,8 +92,8 @@ def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = T
     """Read texts and their labels from columns of a table.
 
     Default columns are those named text and label. If they are missing and labels are required,
-    columns are found by their cells; otherwise the first column is the text, and missing columns of
-    labels give no labels.
+    columns are found by their cells. If labels aren't required, the text is then the first column
+    and the label the last; a named column of labels that is missing gives no labels.
 
     Raises:
         UserError: the file has no rows, or a column is missing.

@@ -231,7 +231,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
-    """Return the run's origin; for a single file, the fingerprint starts its sha256sum."""
+    """Return the run's origin; a single file's fingerprint is the start of its sha256sum."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
