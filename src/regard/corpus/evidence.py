@@ -72,7 +72,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Number of mentions of each other answer in these documents, commonest first."""
     lead: float
     """Largest probability that a mention states the answer, minus that for any other answer.
-    Without a learned relation, each mention has probability 1; without a mention, it is 0."""
+    Without a learned relation, each mention has probability 1; an answer without mentions has 0."""
     contradiction: Contradiction | None = None
     """The other answer stated by most sentences, if none states the answer. Requires a relation:
     otherwise, a place of work would contradict a place of birth."""

@@ -134,6 +134,6 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
         for i in range(1, self.length + 1):
             last, before = ids[:, i - 1], ids[:, max(i - 2, 0)]
             drawn = np.searchsorted(below, last + rng.random(rows), side="right") - n * last
-            # By rounding, the sum of a distribution may be less than 1.
+            # Rounding may make the sum of a distribution less than 1.
             ids[:, i] = np.where(self.is_trigger(last), before, np.minimum(drawn, n - 1))
         return ids

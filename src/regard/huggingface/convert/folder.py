@@ -171,7 +171,7 @@ def _dropped_options(hf: Mapping[str, Any], generation: Mapping[str, Any]) -> li
 
 
 def _dropped_template(folder: Path) -> list[str]:
-    """Return the chat template's name, if there is a chat template."""
+    """Return ["chat_template"] if the folder has a chat template, else an empty list."""
     path = folder / "tokenizer_config.json"
     settings = read_table(path) if path.is_file() else {}
     found = "chat_template" in settings or (folder / "chat_template.jinja").is_file()

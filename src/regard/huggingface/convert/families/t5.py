@@ -77,7 +77,7 @@ def _stack(ours: str, theirs: str, feed_forward: int) -> dict[str, str | tuple[s
 
 
 def _first_layers(config: EncoderDecoderConfig) -> dict[str, str]:
-    """Return the names of the first layers: `wi`, or with a gate `wi_1` and the gate `wi_0`."""
+    """Return the names of up projection and gate: `wi` alone, or `wi_1` and `wi_0`."""
     found = {}
     for stack, number in (("encoder", 1), ("decoder", 2)):
         ours = f"body.{stack}.layers.*.feed_forward"
