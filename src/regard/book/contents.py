@@ -1,4 +1,4 @@
-"""Contents of the book: lessons, each part with its evidence, each study in full once."""
+"""Contents of the book: lessons, parts of courses with evidence, and each study in full once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,13 +43,13 @@ class Results:
 
 @dataclass(frozen=True)
 class Item:
-    """A statement of an answer, with what shows it."""
+    """A statement of an answer, with its evidence."""
 
     id: str
-    """Of its element on the page."""
+    """The id of its element on the page."""
     shown: Shown
     kind: str
-    """What `shown.by` begins with: study, figure, derivation, command or page."""
+    """Kind of evidence, the prefix of `shown.by`: study, figure, derivation, command or page."""
     name: str
     """Name of the study or derivation, the command, or the page."""
     measurement: Row | None = None
@@ -61,7 +61,7 @@ class Block:
 
     name: str
     in_full: bool
-    """Whether the part is the first of the book that shows it."""
+    """Whether this is its first occurrence in the book."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Entry:
     sections: tuple[Block, ...]
     """Sections of the documentation, by address."""
     missing_line: MissingLine | None
-    """An exercise made of the part's derivation, if it has one."""
+    """An exercise made from the part's derivation, if there is one."""
     wrong_line: WrongLine | None
     corrections: tuple[Correction, ...]
     """Errors in the course's document at this part."""
@@ -93,7 +93,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Book:
-    """Lessons, chapters, then the studies that no part shows."""
+    """Lessons, chapters, and the studies that no part shows."""
 
     chapters: tuple[Chapter, ...]
     others: tuple[str, ...]
@@ -116,7 +116,7 @@ class Book:
 
     @property
     def corrected(self) -> tuple[Entry, ...]:
-        """The parts at which the document of a course is wrong."""
+        """The parts with errors in a course's document."""
         entries = (entry for chapter in self.chapters for entry in chapter.entries)
         return tuple(entry for entry in entries if entry.corrections)
 
@@ -127,7 +127,7 @@ class Book:
 
     @property
     def subject(self) -> str:
-        """What the book shows, for its title: courses, a course, a question, or studies."""
+        """Subject of the book, for its title: courses, a course, a question, or studies."""
         if self.n_questions == len(all_parts()):
             return "five courses, part by part"
         match self.chapters:
@@ -148,8 +148,8 @@ Track = Callable[[list[Study[Any]]], Iterable[Study[Any]]]
 def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = iter) -> Book:
     """Run the studies and derivations of parts, and arrange them.
 
-    `only` names courses, parts, themes and studies, in their order; by default all are included,
-    and the lessons stand before them.
+    `only` names the courses, parts, themes and studies to include, in this order; by default, the
+    lessons come first and everything is included.
     Studies that train models show stored results, unless `train` is set.
 
     Raises:
@@ -168,7 +168,7 @@ def make_book(only: Sequence[str] = (), *, train: bool = False, track: Track = i
 
 
 def choose(names: Sequence[str]) -> tuple[list[Part], list[Study[Any]]]:
-    """Return the parts that names stand for, and the studies of those and of further names.
+    """Return the named parts, and their studies together with the named studies.
 
     A name is a course, a course and the beginning of a number ("jhu-hw5 3"), a theme, or a study.
 
@@ -212,7 +212,7 @@ def _finding(study: Study[Any], *, train: bool) -> Finding:
 
 
 def arrange(parts: Iterable[Part], results: Results, lessons: Sequence[Lesson] = ()) -> Book:
-    """Arrange parts by course; a study or derivation is in full where it is first shown."""
+    """Arrange parts by course; each study or derivation is in full at its first occurrence."""
     studies, derivations, sections = set[str](), set[str](), set[str]()
     chapters: dict[str, list[Entry]] = {}
     for part in parts:
@@ -250,7 +250,7 @@ def arrange(parts: Iterable[Part], results: Results, lessons: Sequence[Lesson] =
 def _line_exercise(
     make: Callable[[Derivation, str], T | None], part: Part, results: Results
 ) -> T | None:
-    """Return an exercise made of the lines of a part's derivation, the same each time."""
+    """Return an exercise made from the lines of a part's derivation, always the same."""
     if part.derivation is None:
         return None
     return make(results.proofs[part.derivation].derivation, part.place)
@@ -267,7 +267,7 @@ def sections_of(part: Part) -> tuple[str, ...]:
 
 
 def _named(part: Part, kind: str) -> list[str]:
-    """Return the names of what shows a part, of one kind."""
+    """Return the names of a part's evidence of one kind."""
     shown = (one.by.partition(":") for one in part.shown)
     return [name for found, _, name in shown if found == kind]
 

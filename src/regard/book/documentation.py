@@ -1,4 +1,4 @@
-"""Sections of the documentation that show answers, as HTML without links and requests."""
+"""Sections of the documentation as HTML, without links and external resources."""
 
 import json
 import mimetypes
@@ -16,10 +16,10 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 LARGEST_PICTURE = 100_000
-"""Bytes of a picture that is shown; a larger one is described by its alternative text."""
+"""Largest picture to embed, in bytes; a larger one is replaced by its alternative text."""
 _HEADING = re.compile(r"(?m)^#+ (.+)$")
 _SOURCES = Path(__file__).parents[3]
-"""The repository, from which an editable installation reads."""
+"""The repository, the source for an editable installation."""
 
 
 @cache
@@ -27,7 +27,7 @@ def section_html(address: str) -> Markup:
     """Return a section, `docs/….md#anchor`, up to the next heading, or a notebook.
 
     Raises:
-        FileNotFoundError: the installation doesn't hold the page.
+        FileNotFoundError: the installation lacks the page.
         KeyError: the page has no such section.
     """
     tokens = _markdown().parse(_section(address)[1])
@@ -46,27 +46,27 @@ def section_id(address: str) -> str:
 
 
 def pictures(address: str) -> list[str]:
-    """Return the paths of the pictures of a section that are shown."""
+    """Return the paths of the pictures of a section to embed."""
     path, text = address.partition("#")[0], _section(address)[1]
     names = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     return [at for name in names if _is_shown(at := _beside(path, name))]
 
 
 def _is_shown(picture: str) -> bool:
-    """Return whether an installation holds a picture, and it is small enough."""
+    """Return whether a picture is installed and small enough."""
     file = _file(picture)
     return file.is_file() and len(file.read_bytes()) <= LARGEST_PICTURE
 
 
 def _file(path: str) -> Traversable:
-    """Return a file of the documentation, which a wheel holds beside the book."""
+    """Return a file of the documentation; a wheel has them in this package."""
     held = files("regard.book") / path
     return held if held.is_file() else _SOURCES / path
 
 
 @cache
 def _section(address: str) -> tuple[str, str]:
-    """Return the heading of a section, and the text below it; of a notebook, all of it."""
+    """Return the heading of a section and the text below it, or those of a whole notebook."""
     path, _, anchor = address.partition("#")
     text = _file(path).read_text(encoding="utf-8")
     if path.endswith(".ipynb"):
@@ -91,11 +91,11 @@ def _notebook(text: str) -> str:
 
 
 def _offline(tokens: Sequence[Token], path: str) -> list[Token]:
-    """Put pictures into the text, and make links and large pictures plain text."""
+    """Embed pictures, and replace links and large pictures by plain text."""
     kept = []
     for place, token in enumerate(tokens):
         if token.type == "th_open" and not tokens[place + 1].content:
-            token.tag = tokens[place + 2].tag = "td"  # the corner of a table heads nothing
+            token.tag = tokens[place + 2].tag = "td"  # the empty corner of a table isn't a heading
         if token.type == "image":
             picture = _beside(path, str(token.attrs["src"]))
             if _is_shown(picture):

@@ -14,13 +14,13 @@ _SUPERSCRIPTS = str.maketrans("0123456789+−⊤′*", "⁰¹²³⁴⁵⁶⁷⁸
 _FORMULA = re.compile(r"\$(?=\S)([^$]+)(?<=\S)\$(?!\d)")
 _ACCENTS = {"^": "\u0302", "~": "\u0303"}
 _SPACED = frozenset("=≠≈∼<>≤≥≪∈∝→⇒↦∣+−·×∪,…")
-"""Operators with a space on both sides; that before a comma goes again."""
+"""Operators with a space on both sides; the space before a comma is removed later."""
 _SUMS = frozenset("∑∏⋃")
 _SCRIPTS = frozenset({"msub", "msup", "msubsup", "munder", "mover", "munderover"})
 _WIDE, _APART = "\u2003", "\u200b"
-"""Between formulas, and where a letter must not follow at once."""
+"""Marks between formulas, and between parts that need a space before a letter."""
 _SINGLE = frozenset("₀₁₂₃₄₅₆₇₈₉₊₋⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ′*")
-"""Scripts that no letter behind them can be taken for a part of."""
+"""Scripts after which a letter is unambiguous."""
 
 
 def formula_text(tex: str) -> str:
@@ -93,7 +93,7 @@ def _leaf(element: Element) -> str:
 
 
 def _apart(element: Element, text: str) -> str:
-    """Return a part of a row, with a mark behind it if no letter may follow at once."""
+    """Return a part of a row, followed by a mark if a letter needs a space before it."""
     ends_in_letters = element.tag in _SCRIPTS or (element.tag == "mi" and len(text) > 1)
     return f"{text}{_APART}" if ends_in_letters and text[-1:] not in _SINGLE else text
 
@@ -110,7 +110,7 @@ def _with_scripts(tag: str, base: str, first: str, second: str = "") -> str:
 
 
 def _script(sign: str, text: str, letters: Mapping[int, int]) -> str:
-    """Digits and the sign of a transpose as characters, others behind ^ or _."""
+    """Return digits and ⊤ as Unicode scripts, others after ^ or _."""
     text = text.replace(" ", "").replace(_APART, "")
     if all(ord(letter) in letters for letter in text):
         return text.translate(letters)
@@ -129,6 +129,6 @@ def _factors(element: Element) -> list[Element]:
 
 
 def _is_sum(text: str) -> bool:
-    """Whether there is a sum or difference outside of parentheses."""
+    """Return whether there is a sum or difference outside of parentheses."""
     outside, n = re.subn(r"\([^()]*\)", "", text)
     return _is_sum(outside) if n else " + " in text or " − " in text

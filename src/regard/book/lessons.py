@@ -37,12 +37,12 @@ class Lesson(Config, frozen=True):
     code: Text
     """A program of about ten lines."""
     output: Text
-    """What the program prints."""
+    """Output of the program."""
     question: Text
-    """Asks for a prediction of what the picture shows."""
+    """Question that asks for a prediction of the picture."""
     options: Annotated[tuple[Option, ...], Meta(min_length=2)]
     reason: Text
-    """What to see in the picture, and why."""
+    """Explanation of the picture."""
     parts: Annotated[tuple[str, ...], Meta(min_length=1)]
     """Places of the parts of courses that belong to the lesson, "practical-4 2.a"."""
     needs: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class Lesson(Config, frozen=True):
     view: View | None = None
     """View of the live model."""
     sentence: str = ""
-    """Text that the view shows at first."""
+    """Initial text of the view."""
     head: Annotated[str, Meta(pattern=r"^\d+\.\d+$")] = "1.1"
-    """Layer and head that the view shows at first."""
+    """Initial layer and head of the view."""
     examples: tuple[str, ...] = ()
-    """Further texts, a button each."""
+    """More texts, each with a button."""
     study: str | None = None
-    """Name of the study whose figure and slider are the picture, where there is no view."""
+    """Name of the study whose figure and slider are the picture, if there is no view."""
     exercise: str | None = None
-    """Place of an exercise."""
+    """Course and part of an exercise, such as "practical-4 2.b"."""
 
     def __post_init__(self) -> None:
         if (self.view is None) == (self.study is None):
@@ -69,7 +69,7 @@ class Lesson(Config, frozen=True):
 
     @property
     def longest(self) -> int:
-        """Number of characters that the view takes; a map of so many fits a phone."""
+        """Largest number of characters of the view's text, so that a map fits a phone."""
         return 64 if self.view == "next" else 32
 
     @property
@@ -93,7 +93,7 @@ def read_lessons(text: str, *, where: str) -> tuple[Lesson, ...]:
     """Return lessons from TOML: a `[[lessons]]` table per lesson.
 
     Raises:
-        UserError: names the file, the lesson and the field.
+        UserError: a field is invalid; the message names the file, the lesson and the field.
     """
     tables = parse_toml(text, where=where).get("lessons", [])
     return tuple(

@@ -15,7 +15,7 @@ from regard.runs.run import Run
 
 _FOLDER = files("regard.book") / "live_model"
 _FIELDS = ("n_layers", "n_heads", "d_model", "norm_eps", "context_length")
-"""Options of the model that the page reads; all others are as live_model.js has them."""
+"""Options of the model in the page's data; live_model.js hard-codes all others."""
 
 
 @cache
@@ -39,7 +39,7 @@ def page_model(
     """Return a model as data for live_model.js.
 
     Raises:
-        ValueError: the model differs from what live_model.js computes.
+        ValueError: live_model.js doesn't support the model's options.
     """
     if not isinstance(config, DecoderConfig) or config != _computed(config):
         raise ValueError("live_model.js computes a decoder with gelu-tanh and a tied head alone")
@@ -51,6 +51,6 @@ def page_model(
 
 
 def _computed(config: DecoderConfig) -> DecoderConfig:
-    """Return the model of these sizes that live_model.js computes."""
+    """Return the configuration with these sizes that live_model.js supports."""
     sizes = {name: getattr(config, name) for name in (*_FIELDS, "dropout")}
     return DecoderConfig(**sizes, activation="gelu-tanh", tie_head=True)

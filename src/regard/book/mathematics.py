@@ -27,7 +27,7 @@ _ELSEWHERE = {
     0x1D4A7: 0x2112, 0x1D4A8: 0x2133, 0x1D4AD: 0x211B, 0x1D53A: 0x2102, 0x1D53F: 0x210D,
     0x1D545: 0x2115, 0x1D547: 0x2119, 0x1D548: 0x211A, 0x1D549: 0x211D, 0x1D551: 0x2124,
 }  # fmt: skip
-"""Letters that Unicode had before these alphabets."""
+"""Letters that are outside these alphabets, because Unicode had them before."""
 
 
 @cache
@@ -64,7 +64,7 @@ def with_math(text: str) -> Markup:
     html = with_scripts(pieces[0])
     for tex, after in zip(pieces[1::2], pieces[2::2], strict=True):
         formula, end = to_mathml(tex, display=False), _END.match(after)
-        if end:  # no line begins with a full stop
+        if end:  # keeps a full stop on the formula's line
             after = after[end.end() :]
             formula = Markup('<span class="formula-end">{}{}</span>').format(formula, end[0])
         html += formula + with_scripts(after)
@@ -83,14 +83,14 @@ def _bare(script: str) -> str:
 
 
 def _mend(element: Element, *, display: bool) -> None:
-    """Bring one element into the subset."""
+    """Convert one element to the subset."""
     _join_letters(element)
     text = element.text or ""
     if element.tag == "mo" and len(text) > 1 and text.isalpha():
         element.tag, element.text = "mi", _LIMITS.get(text, text)
     elif text == "~" and element.tag == "mi":  # \sim
         element.tag, element.text = "mo", "\u223c"
-    elif text == "\u2202":  # a partial derivative is no operator between terms
+    elif text == "\u2202":  # a partial derivative isn't a binary operator
         element.tag = "mi"
     elif text in ("\u2016", "/") and element.tag == "mo":  # as TeX sets them
         element.attrib |= {
@@ -110,7 +110,7 @@ def _mend(element: Element, *, display: bool) -> None:
 
 
 def _space(row: Element) -> None:
-    """Set signs and function names apart as TeX does."""
+    """Space signs and function names as TeX does."""
     if row.tag not in ("mrow", "math", "mtd"):
         return
     children = list(row)
@@ -126,7 +126,7 @@ def _space(row: Element) -> None:
 
 
 def _is_function(element: Element) -> bool:
-    """Whether an element is the name of a function, perhaps with a subscript."""
+    """Return whether an element is the name of a function, perhaps with a script."""
     name = element[0] if element.tag in ("msub", "munder", "msup") else element
     return name.tag == "mi" and len(name.text or "") > 1
 

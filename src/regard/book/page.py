@@ -44,16 +44,16 @@ _KINDS = {
     "program": "Programming",
 }
 GENERATOR = b'<meta name="generator" content="regard book">'
-"""Part of each page, by which it is recognized."""
+"""Marker of each page, for recognizing it."""
 BESIDE = 560
-"""Most letters beside or above a figure on a slide; a longer caption is left out."""
+"""Largest number of letters beside or above a slide's figure; longer captions are left out."""
 
 
 def write_book(folder: Path, book: Book, *, slides: bool) -> list[Path]:
     """Write index.html, and slides.html if requested; return their paths.
 
     Raises:
-        UserError: the folder is a run's, or such a file isn't a book's.
+        UserError: the folder is a run folder, or has such a file that isn't of a book.
     """
     require_book_folder(folder)
     pages = {"index.html": book_html(book)}
@@ -66,10 +66,11 @@ def write_book(folder: Path, book: Book, *, slides: bool) -> list[Path]:
 
 
 def require_book_folder(folder: Path) -> None:
-    """Raise unless a book can be written to a folder.
+    """Check that a book can be written to a folder.
 
     Raises:
-        UserError: the folder is a run's, or holds an index.html or slides.html that isn't a book's.
+        UserError: the folder is a run folder, or has an index.html or slides.html that isn't of a
+            book.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file, not a folder; choose another --out")
@@ -138,13 +139,13 @@ def _counted(n: int, name: str) -> str:
 
 
 def _fits(finding: Finding) -> bool:
-    """Whether the caption of a figure fits on its slide."""
+    """Return whether the caption of a figure fits on its slide."""
     texts = (finding.study.claim, finding.condition or "", finding.caption)
     return sum(map(len, texts)) <= BESIDE
 
 
 def _outcome(step: Step, error: float) -> str:
-    """Return what the check of a line found, in the words of its relation."""
+    """Return the result of a line's numerical check, as text that fits its relation."""
     match step.relation:
         case "=":
             return f"relative error {error:.0e}" if error else "exact"

@@ -12,11 +12,11 @@ _SIZE = re.compile(r'width="[^"]*" height="[^"]*" viewBox="[^"]*"')
 _LABEL = re.compile(r'aria-label="[^"]*"')
 _CLIP = re.compile(r"<clipPath.*?</clipPath>", re.DOTALL)
 WIDE = 2.7
-"""A figure of this width, in heights, is below its text on a slide."""
+"""Aspect ratio from which a figure is below its text on a slide."""
 
 
 def first_figure(finding: Finding, panels: Sequence[str]) -> Markup:
-    """Return a figure, with ids by which others in the page may refer to its panels."""
+    """Return a figure whose panels have ids, for reuse in the page."""
     named = [
         svg.replace("<svg ", f'<svg id="{_id(finding, place)}" ', 1)
         for place, svg in enumerate(panels)
@@ -25,7 +25,7 @@ def first_figure(finding: Finding, panels: Sequence[str]) -> Markup:
 
 
 def same_figure(finding: Finding, panels: Sequence[str]) -> Markup:
-    """Return the figure once more, by reference."""
+    """Return the figure again, as references to its panels."""
     again = [
         f'<svg role="img" {_found(_LABEL, svg)[0]} {_found(_SIZE, svg)[0]}>'
         f'<use href="#{_id(finding, place)}" width="100%" height="100%"/></svg>'
@@ -44,7 +44,7 @@ def is_wide(finding: Finding, panels: Sequence[str]) -> bool:
 def with_clips_apart(page: str) -> str:
     """Move the clip paths of all figures to an element that is never hidden.
 
-    A browser ignores those of a hidden figure where it draws the figure once more.
+    Browsers ignore the clip paths of a hidden figure that is drawn again by reference.
     """
     clips = "".join(_CLIP.findall(page))
     apart = f'<svg class="clips" width="0" height="0" aria-hidden="true">{clips}</svg>\n</body>'

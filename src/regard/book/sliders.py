@@ -16,7 +16,7 @@ class Axis:
     low: float
     high: float
     start: float
-    """Value at first."""
+    """Initial value."""
     log: bool = False
     """Whether the slider's scale is logarithmic."""
     whole: bool = False
@@ -32,7 +32,7 @@ class Slider:
     results: Mapping[str, str]
     """Formulas by label; a label has TeX between dollar signs."""
     terms: Mapping[str, str] = field(default_factory=dict)
-    """Formulas of what results have in common, by name."""
+    """Formulas of common terms of the results, by name."""
     log: bool = False
     """Whether the curves are drawn over a logarithmic scale."""
 

@@ -1,4 +1,4 @@
-"""The book as slides: the content of each, so that its text fits a projector."""
+"""The book as slides: contents split so that each fits a projector."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from regard.book.contents import Block, Book, Chapter, Entry
 from regard.courses import Option
 
 LETTERS = 850
-"""Most letters of text on a slide."""
+"""Largest number of letters of text on a slide."""
 LINES = 14
-"""Most lines of text beside or above the formulas of a derivation."""
+"""Largest number of lines of text beside or above the formulas of a derivation."""
 APART = 80
-"""Letters that would fit between two options."""
+"""Space between two options, in letters."""
 REASON_LINE, GIVEN_LINE = 38, 90
-"""Letters of a line beside a formula, and of a line of the whole width."""
+"""Letters per line beside a formula, and per line of full width."""
 QUESTIONS = 8
-"""Most questions in a list."""
+"""Largest number of questions in a list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Slide:
     entries: Sequence[Entry] = ()
     """Questions of a table of contents."""
     answer: Sequence[str] = ()
-    """Paragraphs of an answer; behind a question, they are shown on demand."""
+    """Paragraphs of an answer; after a question, they are shown on demand."""
     options: Sequence[Option] = ()
     first: int = 0
     """Number of the first option or line."""
@@ -56,9 +56,9 @@ def make_slides(book: Book) -> list[Slide]:
 
 
 def balanced(sizes: Sequence[int], limit: int) -> list[range]:
-    """Group consecutive items into as few groups as the limit allows, of similar sizes.
+    """Split consecutive items into the fewest groups within a size limit, of similar sizes.
 
-    An item above the limit is a group of its own.
+    An item above the limit forms its own group.
     """
     fewest = len(_greedy(sizes, limit))
     enough = (limit * part // 20 for part in range(1, 20))
@@ -82,7 +82,7 @@ def _greedy(sizes: Sequence[int], limit: int) -> list[range]:
 
 
 def _contents(chapter: Chapter) -> Iterator[Slide]:
-    """The questions of a course."""
+    """Yield slides that list the questions of a course."""
     for group in balanced([1] * len(chapter.entries), QUESTIONS):
         yield Slide(
             kind="contents",
@@ -93,7 +93,7 @@ def _contents(chapter: Chapter) -> Iterator[Slide]:
 
 
 def _part(book: Book, chapter: Chapter, entry: Entry) -> Iterator[Slide]:
-    """A question with its answer, its options, studies and derivations."""
+    """Yield slides of a question with its answer, options, studies and derivations."""
     at = partial(Slide, chapter=chapter, entry=entry)
     part = entry.part
     paragraphs = [text for text in part.answer.split("\n\n") if text]

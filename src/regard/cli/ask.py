@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.uncertainty.calibration import Calibration
 
 SHOWN = 3
-"""Sentences of evidence below an answer."""
+"""Largest number of sentences of evidence below an answer."""
 
 
 class Share(click.ParamType[float]):
@@ -35,7 +35,7 @@ class Share(click.ParamType[float]):
         except ValueError:
             share = 0.0
         if not 0 < share < 1:
-            raise UserError(f"{value}: is no share; give a percentage between 0% and 100%")
+            raise UserError(f"{value}: isn't a share; give a percentage between 0% and 100%")
         return share
 
 
@@ -150,7 +150,7 @@ def _abstention(reply: "Answer") -> str:
 
 
 def _others(evidence: "Evidence") -> list[str]:
-    """Return a line with the answers that are neither given nor stated, if the text lacks it."""
+    """Return a line with other answers in the text, unless it states only the given one."""
     if evidence.passages and not evidence.contradiction:
         return []
     stated = evidence.contradiction.answer if evidence.contradiction else None
@@ -214,10 +214,10 @@ def calibrate(
     precision: "Precision",
     **loading: Any,
 ) -> None:
-    """Find the confidence from which RUN answers, on QUESTIONS that it wasn't trained on.
+    """Find the confidence below which RUN abstains, on QUESTIONS that it wasn't trained on.
 
     `regard ask` then abstains from doubtful questions, so that at most the share --max-error of
-    its answers is wrong, for questions like these. Stored in RUN/calibration.json.
+    its answers is wrong, for questions like these. Writes RUN/calibration.json.
     """
     from regard.runs.run import load
     from regard.runs.training_text import open_run_index, training_files

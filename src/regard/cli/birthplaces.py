@@ -63,7 +63,7 @@ def birthplaces(
     json_file: Path | None,
     **execution: Any,
 ) -> None:
-    """Measure what pretraining adds: train on sentences about people, ask for birthplaces.
+    """Measure the gain from pretraining: train on sentences about people, ask for birthplaces.
 
     Existing runs are resumed. To choose a recipe without the questions of birth_dev.tsv, hold out
     training questions. OVERRIDES are settings of the recipe, by default "modern", such as

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", metavar="[TASK|GRID.toml|FOLDER]", required=False)
 @click.argument("settings", nargs=-1)
-@click.option("--suite", metavar="NAME", help="Grids of several tasks, such as probes, not TASK.")
+@click.option("--suite", metavar="NAME", help="Suite of grids, such as probes, in place of TASK.")
 @click.option("--over", multiple=True, metavar="FIELD=A,B", help="Axis to compare; repeatable.")
 @click.option(
     "--tune",
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
     type=options.Choice(["auto", "float32", "bfloat16"]),
     help="Precision of a cell's matrix products. [float32]",
 )
-@click.option("--cells", type=options.COUNT, help="Number of cells, to confirm many.")
+@click.option("--cells", type=options.COUNT, help="Number of cells, to confirm a large grid.")
 @click.option("--dry-run", is_flag=True, help="Check the grid, time a few steps, train nothing.")
 @click.option(
     "--add",
     multiple=True,
     type=options.PATH,
     metavar="RUN",
-    help="Run made by hand that joins the comparison; repeatable.",
+    help="Separately trained run to add to the comparison; repeatable.",
 )
 @options.JSON
 @options.TRUST_CODE
@@ -94,10 +94,10 @@ def compare(
 ) -> None:
     """Train a grid of runs for a task and compare them in a table and on a page.
 
-    TASK is one of `regard tasks`. A repeated command resumes: cells that have ended stay. FOLDER
-    alone, of a comparison or of a suite, shows what is there so far. Settings follow as
+    TASK is one of `regard tasks`. Repeating a command resumes it: finished cells are kept. FOLDER
+    alone, of a comparison or of a suite, shows the results so far. Settings follow as
     section.field=value.
-    --suite trains a comparison for each of its tasks, in a folder of its name.
+    --suite trains a comparison for each of its tasks, in a folder named after the task.
     """
     from regard.comparison.summary import suite_tasks
 
@@ -148,10 +148,10 @@ def _compare_suite(
     cells: int | None,
     dry_run: bool,
 ) -> None:
-    """Check all grids of a suite, then train one after another and print its table.
+    """Check all grids of a suite, then train one after another and print their tables.
 
     Raises:
-        UserError: there is no such suite, or an option is impossible for one of its tasks.
+        UserError: there is no such suite, or an option is invalid for one of its tasks.
     """
     from regard.comparison.grid import change_grid
     from regard.comparison.plan import plan_comparison
@@ -211,7 +211,7 @@ def _grid(source: str, settings: tuple[str, ...], given: dict[str, Any]) -> "Gri
 
 
 def _read(folder: Path, add: tuple[Path, ...]) -> "Comparison":
-    """Return what a folder holds, with runs that join it."""
+    """Return the comparison in a folder, after adding runs if given."""
     if add:
         from regard.comparison.scheduler import add_to_comparison
 
@@ -248,12 +248,12 @@ def _print_estimates(planned: "PlannedComparison") -> float:
         sizes = (one.sizes.get(path, "") for path in planned.sweep.sizes)
         table.add_row(*one.values.values(), *sizes, *counts, f"{one.seconds / 3600:.3f}")
     options.print_wide(table)
-    click.echo(f"hours: {hours:.2f} for one cell at a time, without the start of processes")
+    click.echo(f"hours: {hours:.2f} for one cell at a time, without process startup")
     return hours
 
 
 def _print_table(found: "Comparison") -> None:
-    """Print the table; in a narrow terminal, in parts that each begin with the names of rows."""
+    """Print the table; in a narrow terminal, in parts that repeat the compared axes."""
     from rich.console import Console
     from rich.table import Table
 

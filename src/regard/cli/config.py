@@ -8,7 +8,7 @@ import click
 from regard.cli import options
 
 _UNPRINTED = ("run_folder", "ancestors")
-"""Fields of origin.json that `regard info` doesn't print as they are."""
+"""Fields of origin.json that `regard info` doesn't print verbatim."""
 
 
 @click.command()
@@ -29,7 +29,7 @@ def config(trust_code: bool, recipe: str | None, overrides: tuple[str, ...]) -> 
 
 @click.command()
 def recipes() -> None:
-    """List the recipes: what each is for, its family of models, its training."""
+    """List the recipes with purpose, model family and training."""
     from regard.runs.recipes import PURPOSES, RECIPES
 
     for name, recipe in RECIPES.items():

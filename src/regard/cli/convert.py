@@ -37,10 +37,10 @@ def convert(
 ) -> None:
     """Save the weights of RUN with other SETTINGS of the model as a new run.
 
-    SETTINGS such as model.attention.kind=elu change the mechanism, the positions, or what else
-    leaves the shapes of weights alone. Tensors that only the new model has are drawn by the seed.
-    Prints the perplexity before, after, and after --steps of training, of a text or of the tokens
-    that RUN held out.
+    SETTINGS such as model.attention.kind=elu change the mechanism, the positions, or other fields
+    that don't affect weight shapes. Tensors that only the new model has are initialized from the
+    seed. Prints the perplexity before, after, and after --steps of training, on a text or on the
+    held-out tokens of RUN.
     """
     from regard.runs import start
     from regard.runs.run import Run
@@ -61,7 +61,7 @@ def convert(
         click.echo(f"before: {before.lines()[0]}")
         try:
             after = _score(made, parent, text)
-        except NormalizerError as error:  # training may mend it
+        except NormalizerError as error:  # training may fix it
             click.echo(f"after: no perplexity: {error}")
         else:
             click.echo(f"after: {after.lines()[0] if after else 'no perplexity'}")
@@ -76,7 +76,7 @@ def convert(
 
 
 def _score(run: "Run", parent: "Run", text: Path | None) -> "TextScore | None":
-    """Score a run on a text, or on what its parent held out; nothing if that isn't possible.
+    """Score a run on a text, or on its parent's held-out tokens; None if that isn't possible.
 
     Raises:
         UserError: a text is given, and the run doesn't continue texts; or it can't be read.

@@ -51,7 +51,7 @@ def find(
 ) -> None:
     """Find TEXT in the corpus of an INDEX: each place as file:line, with the line.
 
-    TEXT is compared byte by byte, so case matters. No match reaches from one document into another.
+    TEXT is compared byte by byte, so case matters. Matches don't cross document boundaries.
     """
     from regard.corpus.index import open_index
 
@@ -72,7 +72,7 @@ def find(
 
 
 def _find_places(index: "CorpusIndex", text: str, most: int | None) -> dict[str, Any]:
-    """Print and return the occurrences of a text, `most` at most; the number alone if it is 0."""
+    """Print and return at most `most` occurrences of a text; only their number if `most` is 0."""
     import msgspec
 
     from regard.corpus.search import occurrences, show
@@ -105,7 +105,7 @@ def _printable(text: str) -> str:
 
 
 def _find_spans(index: "CorpusIndex", text: str, most: int | None) -> dict[str, Any]:
-    """Print and return the longest spans of a text that occur, `most` at most."""
+    """Print and return the longest spans of a text that occur in the corpus, at most `most`."""
     import msgspec
 
     from regard.corpus.search import longest_spans

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @click.option("--course", metavar="NAME", help="Course to list; all by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the answers.")
 def courses(course: str | None, as_json: bool) -> None:
-    """List the questions of five courses, and what answers each.
+    """List the questions of five courses, and where each is answered.
 
     A question is answered in the book (regard book), by studies (regard study run), pages of
     the documentation and commands.

@@ -23,7 +23,7 @@ STEPS = click.option(
     "--steps",
     type=click.IntRange(min=0),
     default=0,
-    help="Number of points between both texts at which attribution takes the gradient. "
+    help="Number of points between both texts for the gradients of attribution. "
     "Default: the corrupt text alone.",
 )
 
@@ -107,8 +107,8 @@ def paths(
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
     file as for regard effects. The total effect of a site, the sender, is that of regard effects;
-    its direct effect is what reaches the head of the model without later layers. With --receivers,
-    also measures its effect through each receiver alone.
+    its direct effect is that through the residual stream alone, without later layers. With
+    --receivers, also measures its effect through each receiver alone.
     """
     from regard.edits.paths import paths as measure
 
@@ -145,10 +145,10 @@ def faithfulness(
     """Measure the faithfulness of circuits of a model on PAIRS, and write a page.
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. PAIRS is a
-    file as for regard effects. The first, third, … pair order the sites by their effects. On the
-    others, the clean text is read with the first sites alone: all others have their values in the
-    corrupt text. Faithfulness is 1 if the metric is that of the whole model, and 0 if that of no
-    site. CPR is the area under it, CMD the area between it and 1.
+    file as for regard effects. The first, third, … pairs order the sites by their effects. On the
+    other pairs, the model reads the clean text with all but the first k sites set to their values
+    on the corrupt text. Faithfulness is 1 if the metric equals that of the whole model, and 0 if it
+    equals that with no site. CPR is the area under it, CMD the area between it and 1.
     """
     from regard.edits.faithfulness import faithfulness as measure
 
@@ -157,7 +157,7 @@ def faithfulness(
 
 
 def _sites(text: str) -> str | list[str]:
-    """Return a kind of sites, or names of some."""
+    """Return a kind of sites, or a list of their names."""
     return text.split(",") if "." in text else text
 
 

@@ -55,15 +55,15 @@ def evaluate(
     """Score RUN on PAIRS, a file of questions and answers, and write RUN/report.html.
 
     Questions without answers are answered, not scored. For a text, the score is perplexity; a run
-    of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on
-    what another packed corpus holds out. A run trained for a task is scored by that task: on
+    of `train text` or of packed corpora is scored on its held-out tokens, on other text, or on the
+    held-out documents of another packed corpus. A run trained for a task is scored by that task: on
     PAIRS, on the rows held out of its file, or on the task's own test examples. Predictions in a
-    .jsonl or .csv file have confidences. The output counts questions and rows, and those of them
-    that were in training, where the run's files say so.
+    .jsonl or .csv file have confidences. The output counts questions and rows and, if the run's
+    files record it, how many of them were in training.
 
-    After `regard calibrate`, doubtful questions are abstained from. With a corpus index, each
-    answer gets a verdict from the training text. With --edit, the edited model is scored, which
-    isn't calibrated, and there is no report.
+    After `regard calibrate`, the run abstains from doubtful questions. With a corpus index, each
+    answer gets a verdict from the training text. With --edit, the edited model is scored without
+    calibration and report.
     """
     _require_unedited(report, edit)
     if baseline is not None:
@@ -156,7 +156,7 @@ def _check(
     """Refuse options that this evaluation can't use.
 
     Raises:
-        UserError: names them.
+        UserError: such an option is given; the message names it.
     """
     from regard.evaluation.evaluate import is_text
     from regard.models.builders import Classifier
@@ -192,7 +192,7 @@ def _evaluate_classifier(
     skip_bad: bool,
     edits: "Edits | None",
 ) -> "TaskScore":
-    """Score labels, write predictions with their confidences, and the report."""
+    """Score labels, and write the predictions with confidences and the report."""
     from regard.evaluation.evaluate import evaluate as score_run
     from regard.evaluation.label_report import classification_report, save_labels
     from regard.evaluation.tasks import TaskScore, scored_examples
@@ -214,14 +214,14 @@ def _evaluate_classifier(
 
 def _require_unedited(report: Path | None, edit: Path | None) -> None:
     if report and edit:
-        raise UserError("--report: is of a run without edits; leave it or --edit out")
+        raise UserError("--report: isn't available for edits; leave it or --edit out")
 
 
 def _require_nothing(*given: object) -> None:
-    """Refuse what a baseline can't use.
+    """Refuse options that a baseline can't use.
 
     Raises:
-        UserError: something is given.
+        UserError: such an option is given.
     """
     if any(given):
         raise UserError("--predictions, --paraphrase, --report, --edit: not with --baseline")

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     "--early-stopping",
     type=options.Choice(["true", "false", "never"]),
     default="never",
-    help="Stop of the beam search once as many continuations have ended as there are beams: true, "
-    "at once; false, if no open beam scores better now; never, if none can score better.",
+    help="End of beam search once as many continuations have ended as there are beams. true: at "
+    "once; false: if no open beam scores better now; never: if none can ever score better.",
 )
 @click.option(
     "--max-new-tokens",
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     "--compile",
     "compiled",
     is_flag=True,
-    help="Compile the decoding of one token of all rows first, unless this has been done.",
+    help="Compile the decoding step for all rows first, unless a compiled one is cached.",
 )
 def generate(
     run: Path,
@@ -141,9 +141,9 @@ def compile(
 ) -> None:
     """Compile the decoding of one token with the model of RUN; takes some 20 seconds.
 
-    generate, ask, serve and evaluate use the compiled package from then on, for as many rows as
-    given. It lies in the user's cache folder and is for this machine and its number of threads,
-    this version of torch, the precision and these weights; without it, everything works as before.
+    generate, ask, serve and evaluate use the compiled package from then on, for this number of
+    rows. It is stored in the user's cache folder, for this machine, number of threads, version of
+    torch, precision and these weights; without it, the commands run uncompiled.
     """
     from regard import api
 
@@ -152,7 +152,7 @@ def compile(
 
 
 def _warn_unknown(run: "Run", texts: list[str]) -> None:
-    """Warn of what the vocabulary lacks, where that is no error."""
+    """Warn about parts of texts that the vocabulary lacks, if that isn't an error."""
     parts = [part for text in texts for part in text.split("\t")]
     unknown = dict.fromkeys(one for part in parts for one in run.tokenizer.unknown_parts(part))
     if unknown:
@@ -212,7 +212,7 @@ _GENERATION = {
 
 
 def _refuse_mixtures(num_beams: int | None) -> None:
-    """Refuse options of sampling with --num-beams, and those of beam search without."""
+    """Refuse options of sampling with --num-beams, and of beam search without it."""
     if num_beams is None:
         _refuse(_BEAM_SEARCH, "is for beam search; add --num-beams, or leave it out")
     else:
@@ -223,7 +223,7 @@ def _refuse(options: Collection[str], reason: str) -> None:
     """Refuse options given on the command line.
 
     Raises:
-        UserError: names the first of them.
+        UserError: one of them is given; the message names the first.
     """
     context = click.get_current_context()
     for parameter in context.command.params:

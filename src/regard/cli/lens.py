@@ -16,10 +16,8 @@ from regard.errors import UserError
 @MODEL
 @click.argument("text")
 @click.argument("second", required=False)
-@click.option(
-    "--right", help="Next word whose logit the parts contribute to. Default: most likely."
-)
-@click.option("--wrong", help="Next word to compare it with. Default: second most likely.")
+@click.option("--right", help="First word of the logit difference. Default: most probable.")
+@click.option("--wrong", help="Second word of it. Default: second most probable.")
 @options.page("lens.html")
 @options.JSON
 @LOADING
@@ -35,10 +33,10 @@ def lens(
 ) -> None:
     """Write a page with the predictions of each layer of a model on TEXT.
 
-    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. The residual
-    stream after each layer is read by the last norm and the head. Parts of the last
-    hidden state, such as heads, have contributions to a difference of logits. SECOND is the target
-    of an encoder–decoder, or the second sentence of a pair.
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. The final
+    norm and the head are applied to the residual stream after each layer. The page also shows the
+    contributions of parts, such as heads, to a logit difference. SECOND is the target of an
+    encoder–decoder, or the second sentence of a pair.
     """
     from regard.edits.lens import lens as read
     from regard.edits.metrics import logit_difference

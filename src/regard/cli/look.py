@@ -72,8 +72,8 @@ def look(
 
     The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. SECOND is
     the target of an encoder–decoder, or the second sentence of a pair. A run that was trained on
-    questions reads a TEXT that ends with ? as regard ask does, before its answer. With --edit, a
-    Hugging Face model is read as regard import-hf reads it.
+    questions reads a TEXT that ends with ? as a question, up to its answer. With --edit, a Hugging
+    Face model is imported as by regard import-hf.
     """
     from regard.explorer.attention_maps import ANSWER
     from regard.explorer.look import look as look_at
@@ -143,8 +143,8 @@ def head_scores(
 ) -> None:
     """Score each attention head on TEXTS, as a table and a picture.
 
-    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. A TEXT that
-    is a file stands for its lines.
+    The model is a RUN, or hf: with a folder or a name in the local Hugging Face cache. If TEXT is a
+    file, each of its lines is a text.
     """
     from rich.console import Console
     from rich.table import Column, Table
@@ -192,7 +192,7 @@ def _open(name: str, *, device: str | None, **loading: Any) -> "Run | Adapter":
 
 
 def open_run(name: str, *, device: str | None, **loading: Any) -> "Run":
-    """Load a model as `_open`, as a run that can be edited."""
+    """Load a model like `_open`, as a run that can be edited."""
     from regard.explorer import look
 
     return look.open_run(name, device=_device(device), **loading)
@@ -253,10 +253,10 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
 
 
 def _step(text: str, view: "View") -> tuple[int, int, int]:
-    """`LAYER.HEAD` → map, layer and head, as places among those that are shown.
+    """Parse LAYER.HEAD into indices of map, layer and head among those shown.
 
     Raises:
-        UserError: it is none of them.
+        UserError: there is no such head on the page.
     """
     shown = {
         f"{layer.name}.{head}": (0, i, j)

@@ -28,7 +28,7 @@ _COMMANDS = {
     "train": ("regard.cli.train", "Train a model for a task, from scratch or from a run."),
     "compare": ("regard.cli.compare", "Train a grid of runs and compare them."),
     "evaluate": ("regard.cli.evaluate", "Score a run and write a report."),
-    "calibrate": ("regard.cli.ask", "Find the confidence from which a run answers."),
+    "calibrate": ("regard.cli.ask", "Find the confidence below which a run abstains."),
     "ask": ("regard.cli.ask", "Answer questions with confidence and evidence, or abstain."),
     "generate": ("regard.cli.generate", "Continue texts, answer or label them."),
     "compile": ("regard.cli.generate", "Compile the decoding of a run, for faster generation."),
@@ -38,14 +38,17 @@ _COMMANDS = {
     "look": ("regard.cli.look", "Show the attention of a model on a text."),
     "effects": ("regard.cli.effects", "Measure the effect of each head by patching."),
     "paths": ("regard.cli.effects", "Measure direct and total effects of each head."),
-    "faithfulness": ("regard.cli.effects", "Measure what a model does with some heads alone."),
-    "lens": ("regard.cli.lens", "Show the predictions of each layer, and what parts contribute."),
+    "faithfulness": ("regard.cli.effects", "Measure the faithfulness of circuits of heads."),
+    "lens": ("regard.cli.lens", "Show predictions of each layer, and contributions of parts."),
     "prune": ("regard.cli.prune", "Save a run without its least important heads."),
     "head-scores": ("regard.cli.look", "Measure the attention pattern of each head."),
     "serve": ("regard.cli.serve", "Serve a page for looking at models while they generate."),
     "study": ("regard.cli.study", "Run experiments that answer questions about attention."),
     "exercises": ("regard.cli.exercises", "Write notebooks of exercises, and grade them."),
-    "courses": ("regard.cli.courses", "List the questions of five courses, and what answers each."),
+    "courses": (
+        "regard.cli.courses",
+        "List questions of five courses, and where each is answered.",
+    ),
     "book": ("regard.cli.book", "Write lessons and answered questions as one offline page."),
     "config": ("regard.cli.config", "Print a recipe as commented TOML."),
     "recipes": ("regard.cli.config", "List the recipes of config and --recipe."),
@@ -112,8 +115,8 @@ def regard(ctx: click.Context) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 on success, 2 on a user's mistake, 1 on any other failure."""
     warnings.showwarning = _show_warning
-    gc.set_threshold(5000)  # by default, a sixth of the time of a short command is spent on it
-    if _is_one_of_many():  # torch's own lines would come from each process
+    gc.set_threshold(5000)  # at the default, a short command spends a sixth of its time on it
+    if _is_one_of_many():  # otherwise each process prints torch's log lines
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal may lack ⁇ and ·
@@ -142,7 +145,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _may_report(code: int) -> bool:
-    """Return whether this process prints its failure; of those of torchrun, one does."""
+    """Return whether this process prints its failure; of torchrun's processes, one does."""
     if not _is_one_of_many():
         return True
     from regard.training.processes import join_processes

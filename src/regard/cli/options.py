@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OutputFile(click.Path):
-    """A file to write, of one of some endings if they are named; checked before the work begins."""
+    """Path of an output file, with one of `endings` if given; checked before the work begins."""
 
     def __init__(self, *endings: str) -> None:
         super().__init__(path_type=Path)
@@ -33,7 +33,7 @@ class OutputFile(click.Path):
 
 
 class NewFolder(click.Path):
-    """A folder to create, which doesn't exist before."""
+    """Path of a folder to create, which must not exist."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -136,7 +136,7 @@ EXECUTION = together(
 
 
 def print_wide(*renderables: "RenderableType", width: int = 200) -> None:
-    """Print tables; where no terminal sets the width, in lines of `width` characters."""
+    """Print tables; outside a terminal, in lines of `width` characters."""
     from rich.console import Console
 
     console = Console()
@@ -145,7 +145,7 @@ def print_wide(*renderables: "RenderableType", width: int = 200) -> None:
 
 
 def to_json(values: Any) -> str:
-    """Return values as JSON for people to read."""
+    """Return values as indented JSON."""
     return json.dumps(values, indent=1, ensure_ascii=False)
 
 
@@ -158,7 +158,7 @@ def write_json(path: Path | None, values: Any) -> None:
 
 
 def trust_named(*files: str | Path | None, trust: bool) -> None:
-    """With `trust`, trust the code that recipes and grids name, as far as they are files."""
+    """If `trust`, trust the code named by those recipes and grids that are files."""
     from regard.runs.code import trust_named as trust_code_of
 
     for file in files if trust else ():

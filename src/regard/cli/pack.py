@@ -36,7 +36,7 @@ def pack(
     """Write the files and folders CORPUS as token files, for `regard pretrain` and `train text`.
 
     CORPUS is text, Markdown, JSONL or Parquet, also compressed (.gz, .bz2, .xz; .zst with the
-    package zstandard). The same command continues a packing that was interrupted.
+    package zstandard). Repeating the command resumes an interrupted packing.
     """
     from regard import api
 

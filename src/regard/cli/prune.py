@@ -18,7 +18,7 @@ from regard.cli import options
     "--by",
     type=options.Choice(["importance", "ablation", "gates"]),
     default="importance",
-    help="Measure of heads: gradient of the loss, its growth without a head, or learned gates.",
+    help="Importance: gradient of the loss, loss increase without a head, or learned gates.",
 )
 @click.option("--keep", type=float, default=0.6, help="Share of the heads to keep.")
 @options.JSON
@@ -36,7 +36,7 @@ def prune(
 
     DATA is a file of questions with answers, of rows of the run's task, or a text. Heads that
     share keys and values are removed together, and each layer keeps one such group. Prints the
-    importance of all heads, and loss and score on DATA with several shares of them.
+    importance of all heads, and loss and score on DATA with several shares of heads kept.
     """
     from regard import api
     from regard.training.pruning import prune as prune_heads

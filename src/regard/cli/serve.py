@@ -26,8 +26,8 @@ def serve(
     """Serve a page that shows the attention of models while they read and generate.
 
     A model is a RUN, or hf: followed by a folder or a name in the local Hugging Face cache.
-    Default: all runs below the folder runs. Only this machine can open the page, which begins with
-    the edits of --edit.
+    Default: all runs below the folder runs. The page can be opened only on this machine. --edit
+    sets its initial edits.
     """
     try:
         from regard.serve.server import serve as serve_models
@@ -60,10 +60,10 @@ def serve(
 
 
 def _text_of(edit: Path | None) -> str:
-    """Return valid edits as the page writes them, short enough for a request.
+    """Return the edits of a file as text for the page.
 
     Raises:
-        UserError: they aren't.
+        UserError: the edits are invalid, or too long for a request.
     """
     from regard.edits.edit import load_edit
     from regard.serve.schemas import MAX_CHARACTERS

@@ -113,7 +113,7 @@ def finetune(
 ) -> None:
     """Train the run --from on the questions of PAIRS, by default with that run's recipe.
 
-    Its training is that of the recipe which the run names in the field finetuning.
+    Training settings are those of the recipe named in the run's field finetuning.
     """
     from regard.huggingface.convert.folder import load_start
     from regard.training.plan import plan_training
@@ -153,7 +153,9 @@ def finetune(
 @click.option("--label", metavar="COLUMN", help="Column with the label or answer.")
 @click.option("--header/--no-header", default=None, help="Whether the first row names columns.")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad rows; of a text, bad files.")
-@click.option("--test", type=options.PATH, help="File to score the run on, instead of a tenth.")
+@click.option(
+    "--test", type=options.PATH, help="File to score the run on. Default: a held-out tenth."
+)
 @MIX
 @TRAINING
 def train(
@@ -213,7 +215,7 @@ def _more_steps(
     """Return the N of `--steps +N`.
 
     Raises:
-        UserError: it is written otherwise, or given with options of a new training.
+        UserError: it isn't +N, or is given with options of a new training.
     """
     if steps is None:
         return None
@@ -239,7 +241,7 @@ def _data_settings(
     skip_bad: bool,
     has_file: bool,
 ) -> list[str]:
-    """Return the settings that options for texts and tables stand for.
+    """Return the recipe settings for options of texts and tables.
 
     Raises:
         UserError: an option is for another task, or there is no file to read.
@@ -279,7 +281,7 @@ def _seed_setting(seed: int | None) -> list[str]:
 
 
 def _check_out(out: Path, *, resume: bool, dry_run: bool, **_: Any) -> None:
-    """Raise for a folder that can't be trained to, before the data are read."""
+    """Raise if a folder can't hold the run, before the data are read."""
     from regard.training.plan import require_out
     from regard.training.processes import is_restart
 

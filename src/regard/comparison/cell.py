@@ -1,4 +1,4 @@
-"""One cell: whether its model can be built, and its training and scores, resumed exactly."""
+"""One cell: check that its model can be built; train and score it; resume exactly."""
 
 import re
 from math import isfinite
@@ -30,20 +30,20 @@ from regard.training.plan import Plan, plan_training
 from regard.training.sources.choose import check_task, own_source
 
 VALIDATION = 2**32
-"""Added to a run's seed for its validation examples; seeds of recipes are smaller."""
+"""Offset from a run's seed to that of its validation examples; larger than any recipe's seed."""
 MODEL_SECTIONS = ("model.", "head.", "task.")
 """Fields that decide whether a model can be built."""
 CHECKED_VOCABULARY = 16
-"""Tokens of the models that are built to see whether they can be."""
+"""Vocabulary size of the models that are built only as a check."""
 
 
 # Before training
 
 
 def split_refused(combinations: list[Combination]) -> tuple[list[Combination], list[Refused]]:
-    """Return the combinations whose models can be built, and why others can't.
+    """Return the combinations whose models can be built, and the others with reasons.
 
-    Each model is refused once, whatever the values that don't concern it.
+    Each model is built and refused once, whatever the values of axes that don't change it.
     """
     reasons: dict[bytes, str | None] = {}
     possible, refused = [], []
@@ -61,7 +61,7 @@ def split_refused(combinations: list[Combination]) -> tuple[list[Combination], l
 
 
 def _why_refused(recipe: Recipe) -> str | None:
-    """Build the model without memory for its weights."""
+    """Build the model on the meta device, and return the error message if that fails."""
     assert recipe.task is not None
     try:
         check_task(recipe, recipe.task)
@@ -78,7 +78,7 @@ def _why_refused(recipe: Recipe) -> str | None:
 
 
 def run_cell(path: Path) -> None:
-    """Train a cell from where it is and score it; write how it ended. An ended cell stays as it is.
+    """Train a cell from its last checkpoint, score it and write its outcome, unless it has one.
 
     Raises:
         StaleClaimError: another attempt has begun meanwhile; nothing was written since.
@@ -135,7 +135,7 @@ def _plan(path: Path, claim: Claim) -> tuple[Plan, ExecutionEnvironment]:
 
 
 def _score(run: Run, environment: ExecutionEnvironment, part: str) -> dict[str, float]:
-    """Scores on examples for a choice or for the report; neither are those of the training."""
+    """Score validation or test examples; neither are training examples."""
     task, seed = run.recipe.task, run.recipe.seed
     assert task is not None
     if isinstance(task, ProbeConfig):
@@ -151,10 +151,10 @@ def _score(run: Run, environment: ExecutionEnvironment, part: str) -> dict[str, 
 
 
 def _examples(task: TextTask, seed: int, part: str) -> list[Example]:
-    """Test examples of the task, or those of another seed without any of this one's.
+    """Return the test examples, or validation examples: of another seed, none of this seed's.
 
     Raises:
-        UserError: all of those are this one's too.
+        UserError: no example is left for validation.
     """
     own = task.make(seed)
     if part == "test":
@@ -174,7 +174,7 @@ def _values(scores: Scores) -> dict[str, float]:
 
 
 def _failed_step(path: Path, error: NonFiniteError) -> int:
-    """The step that a message begins with; otherwise, the one after the saved state."""
+    """Return the step at the start of the message, or else the step after the checkpoint."""
     named = re.match(r"step (\d+):", str(error))
     return int(named[1]) if named else _steps_done(path) + 1
 
@@ -217,7 +217,7 @@ def state_bytes(run: Run) -> int | None:
 
 
 def _reset_peak(environment: ExecutionEnvironment) -> None:
-    """Forget the peak of earlier cells of this process, where the system can (Linux, CUDA)."""
+    """Reset the process's peak memory, that earlier cells set, where supported (Linux, CUDA)."""
     if environment.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(environment.device)
         return

@@ -1,6 +1,6 @@
-"""Executors: cells in, finished folders out. Each is a generator of the cells that have ended.
+"""Executors: generators that train cells and yield each one that has ended.
 
-An executor gets nothing but the paths of cells; results are read from their folders.
+An executor gets only the paths of cells; results are read from their folders.
 """
 
 import os
@@ -23,15 +23,18 @@ PATIENCE = 30.0
 
 
 def default_jobs(threads: int) -> int:
-    """Return the number of cells of so many threads that this process's cores run at a time."""
+    """Return the number of cells, of `threads` each, that the process's CPU cores can run at once.
+
+    At least 1.
+    """
     return max(1, process_cpu_count() // threads)
 
 
 def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Path, None, None]:
     """Train cells in worker processes, `jobs` at a time; yield each that has ended.
 
-    A worker trains one cell after another. The cell of a worker that dies is tried again, and
-    resumes. What workers print is appended to `log`.
+    A worker trains one cell after another. If it dies, its cell is tried again and resumes. The
+    output of workers is appended to `log`.
     """
     waiting, ended, closed = deque(cells), SimpleQueue[Path | Exception](), Event()
     slots = [_Slot(number, log) for number in range(min(jobs, len(cells)))]
@@ -57,10 +60,10 @@ def run_locally(cells: Sequence[Path], *, jobs: int, log: Path) -> Generator[Pat
 
 
 def _next_ended(ended: "SimpleQueue[Path | Exception]") -> Path:
-    """Wait for a cell to end, in short steps: on Windows, Ctrl-C doesn't end a wait without limit.
+    """Wait for a cell to end, with timeouts: on Windows, Ctrl-C can't interrupt an endless wait.
 
     Raises:
-        Exception: that of a slot.
+        Exception: the exception of a slot's thread.
     """
     while True:
         with suppress(Empty):
@@ -98,7 +101,7 @@ class _Slot:
         for _ in range(ATTEMPTS):
             if self._process is None:
                 self._process = self._start()
-            if closed.is_set():  # perhaps while the process was started
+            if closed.is_set():  # perhaps while the process was starting
                 self.kill()
             if self._request(self._process, cell):
                 return
@@ -122,7 +125,7 @@ class _Slot:
 
     @staticmethod
     def _request(process: "subprocess.Popen[bytes]", cell: Path) -> bool:
-        """Hand a cell to the worker and wait for its end; False if the worker dies."""
+        """Hand a cell to the worker and wait until it has ended; False if the worker dies."""
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(OSError):  # a broken pipe, EINVAL on Windows: its reply will be missing
@@ -131,17 +134,17 @@ class _Slot:
         return bool(process.stdout.readline())
 
     def interrupt(self) -> None:
-        """Let the worker save its state and end."""
+        """Interrupt the worker, which saves its state and exits."""
         if process := self._process:
             interrupt(process)
 
     def kill(self) -> None:
-        """Kill the worker, which can lose nothing but steps since its last checkpoint."""
+        """Kill the worker, which loses at most the steps since its last checkpoint."""
         if process := self._process:
             process.kill()
 
     def _end(self) -> str:
-        """Wait for the worker's end, and describe it."""
+        """Wait for the worker to exit, and return a description of its exit status."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -157,7 +160,7 @@ def _describe_end(code: int) -> str:
 
 
 def _share_of_gpus(slot: int) -> dict[str, str]:
-    """Return the environment that gives a slot one GPU, the next in turn, where there are any."""
+    """Return environment variables that give a slot one GPU, round-robin; empty without GPUs."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         visible = ",".join(str(i) for i in range(len(list(Path("/dev").glob("nvidia[0-9]*")))))

@@ -21,7 +21,7 @@ SHORT = {
     "tokens_per_second": "tokens/s",
     "peak_memory_mb": "memory (MB)",
 }
-"""Names of costs in tables for readers."""
+"""Names of costs in printed tables."""
 GAP = 2
 """Spaces between the columns of a table in a terminal."""
 
@@ -41,9 +41,9 @@ def save_tables(comparison: Comparison) -> None:
 
 
 def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and cells of a table for readers: scores with intervals, costs rounded.
+    """Return the columns and cells of a printed table: scores with intervals, costs rounded.
 
-    The best row comes first; columns in which no row has anything are left out.
+    The best row comes first; empty columns are left out.
     """
     sweep, found = comparison.sweep, [record for _, record in comparison.by_score()]
 
@@ -69,7 +69,7 @@ def readable(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 def columns_in_parts(
     columns: Sequence[str], rows: Sequence[Sequence[str]], sweep: Sweep, width: int
 ) -> list[list[int]]:
-    """Return the columns of each part of a table that fits a width, each with the compared axes."""
+    """Split a table into parts that fit a width; each repeats the columns of compared axes."""
     axes = set(map(short_name, sweep.over))
     names = [i for i, name in enumerate(columns) if name in axes]
     widths = [max(map(len, column)) + GAP for column in zip(columns, *rows, strict=True)]
@@ -98,7 +98,7 @@ def _remarks(record: Record) -> str:
 
 
 def interval(record: Record, name: str, sign: str) -> str:
-    """Return a mean with its interval, if seeds suffice for one: 0.912 [0.873, 0.951]."""
+    """Return a mean, with its interval if there are enough seeds: 0.912 [0.873, 0.951]."""
     value, low, high = (record[key] for key in (name, f"{name} low", f"{name} high"))
     if value is None:
         return "–"
@@ -109,14 +109,14 @@ def interval(record: Record, name: str, sign: str) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """Return a number of three digits or more, with thousands separated."""
+    """Return a number with three significant digits, or as a whole number from 100 on."""
     if value is None or isinf(value):
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """Return the table as Markdown, and below it what was refused, diverged or failed."""
+    """Return the table as Markdown, then the refused, diverged and failed combinations."""
     lines = [*markdown_table(*readable(comparison)), ""]
     lines += [f"- {line}" for line in [*seed_notes(comparison), *failure_lines(comparison)]]
     return "\n".join(lines).rstrip() + "\n"
@@ -132,16 +132,16 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def seed_notes(comparison: Comparison) -> list[str]:
-    """Return a line that says why intervals are missing, if some are."""
+    """Return a note on missing intervals, if any are missing."""
     few = any(0 < one["seeds"] < SEEDS for one in comparison.table())
     return [f"intervals need {SEEDS} seeds; those of fewer are left out"] if few else []
 
 
 def failure_lines(comparison: Comparison) -> list[str]:
-    """Return a line for each combination without a score, and for cells that ended alike.
+    """Return a line for each refused combination, and for each group of diverged or failed cells.
 
-    Cells end alike if they differ in nothing but the seed, and their reasons in nothing but
-    numbers. The line has the reason of the first.
+    Cells of a group differ only in the seed, and their reasons only in numbers. The line has the
+    reason of the first cell.
     """
     axes, alike = comparison.sweep.axes, defaultdict[tuple[str, ...], list[Record]](list)
     for one in comparison.failures():
@@ -157,7 +157,7 @@ def failure_lines(comparison: Comparison) -> list[str]:
 
 
 def _listed(noun: str, numbers: Sequence[int | None]) -> str:
-    """A noun with its numbers; nothing if there are none."""
+    """Return a noun with its numbers, such as "seeds 0, 1"; empty without numbers."""
     shown = [str(number) for number in numbers if number is not None]
     return f"{noun}{'s' if len(shown) > 1 else ''} {', '.join(shown)}" if shown else ""
 

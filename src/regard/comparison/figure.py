@@ -36,21 +36,21 @@ def _dash(place: int) -> str:
 
 
 def _draw_scores(axes: Axes, rows: "list[Row]", records: "list[Record]") -> None:
-    """A point with its interval for each row, the first on top."""
+    """Draw a point with its interval for each row, the first on top."""
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record["test"] is None:
             continue
         if record["test low"] is not None and record["seeds"] >= SEEDS:
             ends = [record["test low"], record["test high"]]
             axes.plot(ends, [place, place], color=_color(place), linestyle=_dash(place))
-        filled = "none" if row.edges else _color(place)  # hollow: the best may lie beyond the grid
+        filled = "none" if row.edges else _color(place)  # hollow: the optimum may be off the grid
         axes.plot(record["test"], place, "o", color=_color(place), markerfacecolor=filled)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
 def _draw_curves(axes: Axes, rows: "list[Row]", path: str) -> None:
-    """Mean validation scores by the value of a tuned axis; those in the window are filled."""
+    """Draw mean validation scores over a tuned axis; points in the window are filled."""
     values = sorted({value for row in rows for value in row.curve(path)}, key=sort_key)
     places = {value: place for place, value in enumerate(values)}
     for number, row in enumerate(rows):

@@ -1,10 +1,10 @@
 """The folder of a comparison: its axes, and a run folder for each cell.
 
 sweep.json             axes, baseline, score, and the combinations that were refused
-cells/FINGERPRINT/     a run, and beside its files
+cells/FINGERPRINT/     a run folder, with these additional files:
   cell.json            threads, device and precision
   claim                number of the newest attempt, the only one that may write
-  outcome.json         how it ended: scores and costs, or the reason of a failure
+  outcome.json         scores and costs, or the reason of a failure
 """
 
 import json
@@ -32,13 +32,13 @@ State = Literal["finished", "diverged", "failed"]
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
-    """A cost that all models have in common."""
+    """The cost to which all models are matched."""
 
     by: MatchedCost
     target: int
     """Parameters, or bytes of the decoding state."""
     sizes: tuple[str, ...]
-    """Fields that were changed."""
+    """Fields of the recipe that were changed to match it."""
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Fields that differ to match a cost."""
+        """Fields that were changed to match a cost."""
         return self.match.sizes if self.match else ()
 
     @property
@@ -67,32 +67,32 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Costs of a cell, measured in it."""
+    """Costs of a cell, measured while it trains."""
 
     parameters: int
     operations: int
     """Floating-point operations of the forward pass of one row of the first batch."""
     state_bytes: int | None
-    """Bytes of the decoding state of a full context; none if the model doesn't generate."""
+    """Bytes of the decoding state of a full context; None if the model doesn't generate."""
     seconds: float
-    """Of all training steps."""
+    """Duration of all training steps."""
     tokens_per_second: float
     """Positions trained on per second, padding included."""
     peak_memory_mb: float | None
-    """Of the process on a CPU, none on Windows; of the device's tensors on a GPU."""
+    """Peak memory of the process on a CPU (None on Windows), of the device's tensors on a GPU."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cell ended."""
+    """Result of a cell: finished, diverged or failed."""
 
     state: State
     attempt: int
     """Number of the attempt that wrote this."""
     step: int = 0
-    """Training steps done; the step that failed, if one did."""
+    """Number of training steps done, or the step that failed."""
     reason: str = ""
     validation: dict[str, float] = msgspec.field(default_factory=dict)
-    """Scores by which tuned values are chosen."""
+    """Validation scores, for the choice of tuned values."""
     test: dict[str, float] = msgspec.field(default_factory=dict)
     """Scores on the task's test examples."""
     costs: Costs | None = None
@@ -108,7 +108,7 @@ class Cell:
     outcome: Outcome | None
 
     def value(self, axis: str) -> str:
-        """Return the value of an axis as text; empty where the recipe has no such field."""
+        """Return the value of an axis as text; empty if the recipe has no such field."""
         return value_at(self.recipe, axis)
 
     @property
@@ -123,7 +123,7 @@ class Cell:
 
 
 def value_at(recipe: Mapping[str, Any], axis: str) -> str:
-    """Return the value of an axis in plain values; empty where there is no such field."""
+    """Return the value of an axis in a recipe as text; empty if there is no such field."""
     found: Any = recipe
     for name in axis.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -138,7 +138,7 @@ def value_at(recipe: Mapping[str, Any], axis: str) -> str:
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Hold the folder alone; a second scheduler is refused, and a killed one holds nothing.
+    """Lock the folder: a second scheduler is refused, and a killed one releases the lock.
 
     Raises:
         UserError: the folder holds something else, or another command is running on it.
@@ -164,10 +164,10 @@ def _is_blank(out: Path) -> bool:
 
 
 def load_sweep(out: Path) -> Sweep:
-    """Read what a folder compares.
+    """Read the axes and settings of a comparison from its folder.
 
     Raises:
-        UserError: it isn't the folder of a comparison, or damaged.
+        UserError: it isn't the folder of a comparison, or is damaged.
     """
     if not is_sweep(out):
         raise UserError(f"{out}: is not a comparison: it has no sweep.json; start one with --over")
@@ -178,11 +178,10 @@ def load_sweep(out: Path) -> Sweep:
 
 
 def join_sweep(out: Path, sweep: Sweep) -> Sweep:
-    """Return what is compared now, joined with what the folder compared before.
+    """Return a comparison whose axes also have the values that the folder already compares.
 
     Raises:
-        UserError: an axis was tuned and is compared, or the other way round; or another cost was
-            matched.
+        UserError: an axis is compared in one and tuned in the other, or they match different costs.
     """
     if not is_sweep(out):
         return sweep
@@ -206,7 +205,7 @@ def _matched(sweep: Sweep) -> str:
 
 
 def save_sweep(out: Path, sweep: Sweep) -> None:
-    """Write what a folder compares."""
+    """Write the axes and settings of a comparison into its folder."""
     write_file(out / "sweep.json", msgspec.json.format(msgspec.json.encode(sweep), indent=1))
 
 
@@ -223,19 +222,19 @@ def _merged(
 
 
 def plain_values(recipe: Recipe) -> dict[str, Any]:
-    """Return a recipe as its file has it."""
+    """Return a recipe as plain values, as read from its TOML file."""
     return tomllib.loads(to_toml(recipe))
 
 
 def fingerprint(recipe: Recipe, settings: CellSettings) -> str:
-    """Return the name of a cell: everything that its weights depend on."""
+    """Return the name of a cell: a hash of everything that its weights depend on."""
     unlabeled = msgspec.structs.replace(recipe, head=with_labels(recipe.head, ()))
     parts = [to_toml(unlabeled), code_hashes(recipe), msgspec.to_builtins(settings)]
     return fingerprint_of(json.dumps(parts, sort_keys=True).encode())
 
 
 def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
-    """Write the folder of a cell that waits for its training; one that exists stays as it is."""
+    """Write the folder of a cell that is to be trained; keep an existing one."""
     path = cell_path(out, recipe, settings)
     if not (path / "config.toml").exists():
         path.mkdir(parents=True, exist_ok=True)
@@ -248,7 +247,7 @@ def create_cell(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
 
 
 def cell_path(out: Path, recipe: Recipe, settings: CellSettings) -> Path:
-    """Return where a cell is, or will be."""
+    """Return the folder of a cell, which need not exist."""
     return out / "cells" / fingerprint(recipe, settings)
 
 
@@ -256,7 +255,7 @@ def add_run(out: Path, run: Path, settings: CellSettings) -> Path:
     """Copy a separately trained run into the folder, as a cell.
 
     Raises:
-        UserError: it isn't a run, or not trained for a task.
+        UserError: it isn't a run, or wasn't trained for a task.
     """
     recipe = load_recipe(require_run(run))
     if recipe.task is None:
@@ -294,7 +293,7 @@ def read_cell(path: Path) -> Cell:
 
 
 def read_outcome(path: Path) -> Outcome | None:
-    """Return how a cell ended, if it has.
+    """Read a cell's outcome; None if it hasn't ended.
 
     Raises:
         UserError: the file is damaged.
@@ -311,10 +310,10 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:
-    """Raise unless cells differ in nothing but the axes and the seed.
+    """Check that cells differ only in the axes and the seed.
 
     Raises:
-        UserError: names the fields.
+        UserError: they differ in other fields, which the message lists.
     """
     first: dict[str, Any] | None = None
     for cell in cells:
@@ -331,7 +330,7 @@ def require_equal(cells: Sequence[Cell], axes: Sequence[str]) -> None:
 
 
 def _is_free(path: str, axes: Sequence[str]) -> bool:
-    """Whether a field may differ: it is an axis, or an option of the kind that an axis chooses."""
+    """Return whether a field may differ: an axis, or an option of the kind that an axis chooses."""
     below = (axis.removesuffix(".kind") + "." for axis in axes)
     return path in ("format", "seed", "head.labels", *axes) or path.startswith(tuple(below))
 

@@ -1,8 +1,8 @@
-"""Grids: axes of a comparison, and the recipes that their combinations make.
+"""Grids: axes of a comparison, and a recipe for each combination of their values.
 
-An axis is a field of the recipe with values, as text: `model.attention.kind=softmax,elu`. Values
-of compared axes (`over`) are rows of the table. Of those of tuned axes (`tune`), the best is chosen
-for each row by validation.
+An axis is a field of the recipe with values, as text: `model.attention.kind=softmax,elu`. Each
+combination of values of the compared axes (`over`) is a row of the table. For each row, the values
+of the tuned axes (`tune`) with the best validation score are chosen.
 """
 
 import json
@@ -26,7 +26,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import TASKS, find_recipe
 
 UNCONFIRMED = 1000
-"""Cells that a grid may have without a confirmation of their number."""
+"""Largest number of cells of a grid that needs no confirmation."""
 
 MatchedCost = Literal["parameters", "state"]
 
@@ -35,7 +35,7 @@ Values = dict[str, str]
 
 
 class CellSettings(Config, frozen=True):
-    """How each cell is executed; part of its identity, as other threads round differently."""
+    """Execution options of each cell; part of its fingerprint, as results depend on them."""
 
     threads: Positive = 1
     """CPU threads of a cell."""
@@ -61,7 +61,7 @@ class Grid(Config, frozen=True):
     options: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Settings that accompany a value of an axis: "model.kind=rnn" = ["model.d_model=128"]."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Number of seeds, from the recipe's on."""
+    """Number of seeds: the recipe's seed and the next ones."""
     baseline: dict[str, Any] = msgspec.field(default_factory=dict)
     """Values of compared axes in the row that others are compared with. Default: the first row."""
     score: str | None = None
@@ -69,9 +69,9 @@ class Grid(Config, frozen=True):
     within: Annotated[float, Meta(ge=0)] = 0.05
     """Largest distance from the best mean validation score of values in the window."""
     match: MatchedCost | None = None
-    """Cost that all compared models have in common, by one size of each: parameters or state."""
+    """Cost to match in all compared models by changing one size of each: parameters or state."""
     cell: CellSettings = CellSettings()
-    """How each cell is executed."""
+    """Execution options of each cell."""
     executor: ExecutorConfig = LocalConfig()
     """Where cells are trained: local, slurm or ray."""
 
@@ -86,25 +86,25 @@ class Axis:
 
     @property
     def option(self) -> str:
-        """The option that an axis is given by."""
+        """Command-line option of the axis."""
         return "--tune" if self.tuned else "--over"
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A combination of values that no model can be built for, and why."""
+    """A combination of values for which no model can be built, and the reason."""
 
     values: Values
     reason: str
 
 
 def distinct(refused: Sequence[Refused]) -> list[Refused]:
-    """Return combinations that were refused, each once."""
+    """Return refused combinations without duplicates."""
     return [one for i, one in enumerate(refused) if one not in refused[:i]]
 
 
 @dataclass(frozen=True)
 class Combination:
-    """A value of each axis, and the recipe that they make, with the first seed."""
+    """A value of each axis, and the resulting recipe with the first seed."""
 
     values: Values
     recipe: Recipe
@@ -113,11 +113,11 @@ class Combination:
 
 
 def read_grid(path: Path, named: Any = ()) -> Grid:
-    """Read a grid.toml; code that it names is trusted if the arguments `named` name it too.
+    """Read a grid.toml; its code paths are trusted if the arguments `named` contain them too.
 
     Raises:
-        UserError: the file can't be read, isn't TOML, or a field is unknown or impossible; or its
-            code isn't trusted.
+        UserError: the file can't be read, isn't TOML, has an unknown field or an invalid value, or
+            its code isn't trusted.
     """
     values = parse_toml(read_text(path), where=str(path))
     require_trusted(values, where=str(path), named=named)
@@ -127,7 +127,7 @@ def read_grid(path: Path, named: Any = ()) -> Grid:
 def change_grid(
     base: Grid | None, task: str, settings: Sequence[str], given: Mapping[str, Any]
 ) -> Grid:
-    """Return a grid with what the command line gives, which is added to that of a file.
+    """Return a grid with the options of the command line added to those of the file.
 
     Raises:
         UserError: an axis is malformed or given twice.
@@ -151,7 +151,7 @@ def change_grid(
 
 
 def _change_executor(grid: Grid, kind: str | None, resources: Sequence[str]) -> Grid:
-    """Return a grid whose cells are trained elsewhere, or with other resources."""
+    """Return a grid with another executor or other resources."""
     if kind is not None:
         grid = override(grid, [f"executor.kind={kind}"])
     for resource in resources:
@@ -193,7 +193,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def axes_of(grid: Grid) -> list[Axis]:
-    """Return the axes of a grid, those that choose a kind first, for they reset other fields.
+    """Return the axes of a grid, those that choose a kind first, as they reset other fields.
 
     Raises:
         UserError: an axis is empty, has a value twice, is the seed, or is compared and tuned.
@@ -223,7 +223,7 @@ def axes_of(grid: Grid) -> list[Axis]:
 
 
 def axis_values(table: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return path → values of axes; dotted keys of TOML without quotes are nested tables."""
+    """Return path → values of axes; TOML reads unquoted dotted keys as nested tables."""
     return {
         path: list(value) if isinstance(value, list | tuple) else [value]
         for path, value in flatten(table).items()
@@ -260,7 +260,7 @@ def base_recipe(grid: Grid) -> Recipe:
 
 
 def check_size(axes: Sequence[Axis], seeds: int, confirmed: int | None) -> None:
-    """Raise for a grid that is large by mistake.
+    """Check that the number of cells is small or confirmed.
 
     Raises:
         UserError: there are many cells, and their number isn't confirmed.
@@ -273,13 +273,13 @@ def check_size(axes: Sequence[Axis], seeds: int, confirmed: int | None) -> None:
 def expand(
     base: Recipe, axes: Sequence[Axis], options: Mapping[str, Sequence[str]]
 ) -> tuple[list[Combination], list[Refused]]:
-    """Return all combinations of values, and those that aren't a recipe.
+    """Return all combinations of values that form a recipe, and the others with reasons.
 
-    `options` are settings that accompany a value, by its assignment.
+    `options` maps an assignment to the settings that accompany it.
 
     Raises:
-        UserError: a field is unknown, a value is possible in no combination, or options are those
-            of no value.
+        UserError: a field is unknown, a value is invalid in all combinations, or an assignment in
+            `options` is not in the grid.
     """
     assignments = [f"{axis.path}={value}" for axis in axes for value in axis.values]
     for name in options:
@@ -306,7 +306,7 @@ def expand(
 def _require_possible(
     base: Recipe, axis: Axis, value: str, options: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raise for a value that is impossible alone, and not only beside those of other axes."""
+    """Raise for a value that is invalid by itself, not just with values of other axes."""
     try:
         override(base, [f"{axis.path}={value}", *options.get(f"{axis.path}={value}", ())])
     except UserError as error:
@@ -319,25 +319,25 @@ def _without_place(error: UserError) -> str:
 
 
 def short_name(path: str) -> str:
-    """Return the last name of an axis's path; of a kind, the section: attention."""
+    """Return the last part of an axis's path, or the one before `kind`: attention."""
     *_, section, name = ["", *path.split(".")]
     return section if name == "kind" and section else name
 
 
 def sort_key(value: str) -> tuple[bool, float, str]:
-    """Sort numbers by size, and before texts."""
+    """Return a key that sorts numbers by size, and before other texts."""
     number = number_of(value)
     return (number is None, number or 0.0, value)
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts are the same value: 1e-3 is 0.001."""
+    """Return whether two texts are the same value, as are 1e-3 and 0.001."""
     number = number_of(one)
     return one == other or (number is not None and number == number_of(other))
 
 
 def number_of(text: str) -> float | None:
-    """Return a value as a number; None for other texts."""
+    """Return a text as a number; None if it isn't one."""
     try:
         return float(text)
     except ValueError:

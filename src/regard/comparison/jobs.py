@@ -1,7 +1,7 @@
-"""Cells in the jobs of a cluster: each job gets the path of a cell, results are read from there.
+"""Cells as cluster jobs: each job gets the path of a cell and writes its results there.
 
-A job that ends without an outcome is submitted again. The new attempt claims the cell, so that a
-job of which the cluster has lost track writes nothing any more.
+A job that ends without an outcome is submitted again. The new attempt claims the cell, so a job
+that the cluster has lost track of can no longer write.
 """
 
 import time
@@ -23,13 +23,13 @@ class Job(Protocol):
     """A job of a cluster."""
 
     def has_ended(self) -> bool:
-        """Return whether it neither runs nor waits."""
+        """Return whether the job is neither running nor queued."""
 
     def reason(self) -> str:
-        """Return why it ended without an outcome."""
+        """Return the reason why the job ended without an outcome."""
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the job."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Attempt:
 
 
 def _split(attempts: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt]]:
-    """Return the attempts whose jobs wait or run, and those whose jobs have ended."""
+    """Split attempts into those whose jobs are queued or running, and those that have ended."""
     parts: tuple[list[_Attempt], list[_Attempt]] = [], []
     for attempt in attempts:
         parts[attempt.job.has_ended()].append(attempt)
@@ -59,7 +59,7 @@ def _split(attempts: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt]
 def run_in_jobs(
     cells: Sequence[Path], submit: Callable[[Path], Job], *, at_once: int
 ) -> Generator[Path, None, None]:
-    """Submit cells, so that at most `at_once` wait or run; yield each that has ended."""
+    """Submit cells, at most `at_once` queued or running; yield each that has ended."""
     waiting = deque((cell, 1) for cell in cells)
     running: list[_Attempt] = []
     try:

@@ -1,4 +1,4 @@
-"""Equal parameters or state bytes for all compared models, by one size of each that is changed."""
+"""Match parameters or state bytes of all compared models by changing one size of each."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -17,21 +17,21 @@ from regard.tasks.probes import ProbeConfig
 from regard.text.tokenizer import number_tokenizer
 
 TOLERANCE = 0.02
-"""Largest relative difference of costs that count as equal."""
+"""Largest relative difference between costs that count as equal."""
 LARGEST = 2**16
-"""Largest size that is tried."""
+"""Largest size to try."""
 SIZES: Mapping[MatchedCost, str] = {
     "parameters": "model.d_ff",
     "state": "model.attention.features",
 }
-"""The field that is changed for each cost."""
+"""The field to change for each cost."""
 _NAMES: Mapping[MatchedCost, str] = {"parameters": "parameters", "state": "state bytes"}
 
 
 def match_costs(
     combinations: Sequence[Combination], by: MatchedCost, baseline: Mapping[str, str]
 ) -> tuple[list[Combination], list[Refused], Matching]:
-    """Return combinations of equal cost to the baseline, those that can't have it, and the cost.
+    """Return combinations matched to the baseline's cost, those that can't be, and the cost.
 
     Raises:
         UserError: the baseline has no such cost, or the size to change is an axis.
@@ -58,7 +58,7 @@ def match_costs(
 
 
 def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) -> Combination:
-    """The first combination with the values of the baseline."""
+    """Return the first combination with the values of the baseline."""
     plain = ((one, msgspec.to_builtins(one.recipe)) for one in combinations)
     return next(
         one
@@ -68,7 +68,7 @@ def _baseline(combinations: Sequence[Combination], values: Mapping[str, str]) ->
 
 
 def _sizes(recipe: Recipe, by: MatchedCost, target: int) -> dict[str, str] | str:
-    """The size that gives a model the cost, none if it has it already, or why there is none."""
+    """Return the size that matches the cost (empty if it already matches), or why none does."""
     cost = _cost(by, recipe)
     if cost is None:
         return f"has no {_NAMES[by]} to match"
@@ -88,7 +88,7 @@ def _sizes(recipe: Recipe, by: MatchedCost, target: int) -> dict[str, str] | str
 
 
 def _closest(cost_of: Callable[[int], int], target: int) -> int:
-    """The size whose cost is closest to the target, by bisection: costs grow with sizes."""
+    """Return the size whose cost is closest to the target, by bisection: cost grows with size."""
     high = 1
     while cost_of(high) < target and high < LARGEST:
         high *= 2
@@ -101,7 +101,7 @@ def _is_close(cost: int, target: int) -> bool:
 
 
 def _cost(by: MatchedCost, recipe: Recipe) -> int | None:
-    """Parameters, or the bytes of a decoding state of a full context, without the training."""
+    """Return the parameters, or the state bytes of a full context, of a model without training."""
     if not isinstance(recipe.task, ProbeConfig):
         raise UserError(f"--match {by}: requires a task of token ids, whose vocabulary is known")
     vocabulary = recipe.vocabulary_size(number_tokenizer(recipe.task.vocabulary))

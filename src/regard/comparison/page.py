@@ -17,7 +17,7 @@ from regard.training.loggers import read_metrics
 
 PAGE = "report.html"
 POINTS = 40
-"""Most points of a learning curve."""
+"""Largest number of points of a learning curve."""
 
 
 def save_page(comparison: Comparison) -> Path:
@@ -28,7 +28,7 @@ def save_page(comparison: Comparison) -> Path:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the page, complete in itself."""
+    """Return a self-contained page."""
     script = _static("compare.js")
     title = f"Comparison {comparison.out.name}"
     return Template(_static("compare.html")).substitute(
@@ -42,7 +42,7 @@ def page(comparison: Comparison) -> str:
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:
-    """Return what the page draws, as plain values."""
+    """Return the data of the page as plain values."""
     columns, cells = readable(comparison)
     return {
         "score": comparison.score,
@@ -77,7 +77,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _curve(row: Row, path: str) -> dict[str, Any]:
-    """Mean validation scores of a tuned axis, its window, and whether the best is at its edge."""
+    """Return mean validation scores of a tuned axis, its window, and if the best is at an edge."""
     curve = row.curve(path)
     return {
         "values": list(curve),
@@ -89,7 +89,7 @@ def _curve(row: Row, path: str) -> dict[str, Any]:
 
 
 def _learning(chosen: Candidate | None) -> dict[str, Any]:
-    """Mean training loss over the finished seeds of the chosen values, by step."""
+    """Return the mean training loss over the finished seeds of the chosen values, by step."""
     finished = chosen.by_seed("test") if chosen else {}
     found = [_losses(cell) for cell in chosen.cells if cell.seed in finished] if chosen else []
     steps = sorted(set.intersection(*map(set, found))) if found else []
@@ -106,14 +106,14 @@ def _losses(cell: Cell) -> dict[int, float]:
 
 
 def _thinned(steps: Sequence[int]) -> list[int]:
-    """At most so many steps, the first and the last among them."""
+    """Return at most POINTS steps, evenly spaced, including the first and the last."""
     if len(steps) <= POINTS:
         return list(steps)
     return [steps[round(i * (len(steps) - 1) / (POINTS - 1))] for i in range(POINTS)]
 
 
 def _rounded(value: float | None) -> float | None:
-    """Four digits, so that the page stays small."""
+    """Return a value with four significant digits, which keeps the page small."""
     return None if value is None else float(f"{value:.4g}")
 
 

@@ -1,4 +1,4 @@
-"""Plans of comparisons: grids that have been checked, before anything is written or trained."""
+"""Plan a comparison: check its grid before anything is written or trained."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -32,12 +32,12 @@ from regard.training.sources.choose import own_source
 from regard.training.step import accumulate_gradients, best_parts
 
 TIMED_STEPS = 3
-"""Steps that an estimate times, after one that isn't."""
+"""Number of steps that an estimate times, after one warm-up step."""
 
 
 @dataclass(frozen=True)
 class PlannedComparison:
-    """What a grid compares, and the combinations whose models can be built."""
+    """A checked grid, and the combinations whose models can be built."""
 
     grid: Grid
     sweep: Sweep
@@ -54,12 +54,12 @@ class PlannedComparison:
 
 
 def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedComparison:
-    """Check a grid: axes, values, and that the models can be built.
+    """Check the axes and values of a grid, and that the models can be built.
 
     Raises:
-        UserError: an axis or value is impossible, the grid is large and its number of cells isn't
-            `confirmed`, no combination can be built, the baseline is none of the rows, or the task
-            has no such score.
+        UserError: an axis or value is invalid, the grid is large and its number of cells isn't
+            `confirmed`, no combination can be built, the baseline isn't one of the rows, or the
+            task has no such score.
     """
     axes = axes_of(grid)
     check_size(axes, grid.seeds, confirmed)
@@ -93,7 +93,7 @@ def plan_comparison(grid: Grid, *, confirmed: int | None = None) -> PlannedCompa
 def _tried(
     axes: Sequence[Axis], combinations: Sequence[Combination]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Return the values of compared and of tuned axes as in recipes."""
+    """Return the values of compared and of tuned axes, written as in recipes."""
     recipes = [msgspec.to_builtins(one.recipe) for one in combinations]
     over, tune = (
         {
@@ -107,7 +107,7 @@ def _tried(
 
 
 def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return the values of the baseline as in recipes."""
+    """Return the values of the baseline, written as in recipes."""
     found = {}
     for path, (value, *others) in axis_values(grid.baseline).items():
         if others:
@@ -125,7 +125,7 @@ def _baseline(grid: Grid, over: dict[str, tuple[str, ...]]) -> dict[str, str]:
 
 
 def _require_distinct(combinations: Sequence[Combination], tune: Collection[str]) -> None:
-    """Raise if two combinations are one recipe, as of 1e-3 and 0.001."""
+    """Raise if two combinations are the same recipe, such as with 1e-3 and 0.001."""
     seen: dict[bytes, Combination] = {}
     for one in combinations:
         other = seen.setdefault(msgspec.json.encode(one.recipe), one)
@@ -152,13 +152,13 @@ class Estimate:
     operations: int
     """Floating-point operations of the forward pass of a row."""
     state_bytes: int | None
-    """Of the decoding state of a full context; none if the model doesn't generate."""
+    """Bytes of the decoding state of a full context; None if the model doesn't generate."""
     seconds: float
-    """Of the training of all cells, one after another."""
+    """Training time of all cells, one after another."""
 
 
 def estimate(planned: PlannedComparison) -> Iterator[Estimate]:
-    """Yield the cost of each combination, from a few steps of each shape of model and batch."""
+    """Yield the cost of each combination, from a few steps per shape of model and batch."""
     settings = planned.grid.cell
     environment = ExecutionEnvironment.choose(settings.device, settings.precision, settings.threads)
     timed: dict[bytes, tuple[int, int, int | None, float]] = {}

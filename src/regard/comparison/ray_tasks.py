@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ray
 
 LISTENER_SECONDS = 10
-"""Time within which a cluster must accept a connection."""
+"""Seconds within which a cluster must accept a connection."""
 
 
 def connect_to_ray(config: RayConfig) -> None:
@@ -44,7 +44,7 @@ def connect_to_ray(config: RayConfig) -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Raise for a host and port at which nothing listens, for which Ray waits more than a minute.
+    """Check that a cluster listens at a host and port; Ray would wait more than a minute.
 
     Raises:
         UserError: nothing listens within LISTENER_SECONDS, or the address is malformed.
@@ -78,14 +78,14 @@ def _no_cluster(address: str) -> UserError:
 def run_on_ray(
     cells: Sequence[Path], config: RayConfig, *, threads: int, jobs: int | None
 ) -> Generator[Path, None, None]:
-    """Train each cell in a task; yield each that has ended. At most `jobs` wait or run."""
+    """Train each cell in a task, at most `jobs` queued or running; yield each that has ended."""
     import ray
 
     task = ray.remote(train_cell).options(
         num_cpus=config.num_cpus or threads,
         num_gpus=config.num_gpus,
         memory=config.memory,
-        max_retries=0,  # it is submitted again as those of other clusters are
+        max_retries=0,  # `run_in_jobs` submits failed tasks again
     )
     yield from run_in_jobs(
         cells, lambda cell: _RayTask(ray, task.remote(cell.absolute())), at_once=jobs or len(cells)

@@ -1,4 +1,4 @@
-"""The course of a comparison: cells are written, trained by an executor, and put in a table."""
+"""Run a comparison: write its cells, train them with an executor, and tabulate the results."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,9 +34,9 @@ from regard.comparison.table import Comparison
 from regard.training.loggers import read_metrics
 
 Executor = Callable[[Sequence[Path]], Iterator[Path]]
-"""Trains cells; yields each that has ended."""
+"""A function that trains cells and yields each that has ended."""
 LOG = "workers.log"
-"""File of what worker processes print."""
+"""File for the output of worker processes."""
 
 
 def train_comparison(
@@ -47,11 +47,11 @@ def train_comparison(
     add: Sequence[Path] = (),
     quiet: bool = False,
 ) -> Comparison:
-    """Train what has not ended of a comparison, `jobs` cells at a time, and write its tables.
+    """Train the remaining cells of a comparison, `jobs` at a time, and write its tables.
 
     Raises:
-        UserError: the executor isn't there, the folder holds something else, another command works
-            on it, or its cells or a run to add differ in more than the axes.
+        UserError: the executor is unavailable, the folder isn't a comparison, another command is
+            running on it, or its cells or a run to add differ in more than the axes.
     """
     settings = planned.sweep.cell
     executor = choose_executor(planned.grid, out, jobs)
@@ -69,7 +69,7 @@ def train_comparison(
 
 
 def add_to_comparison(out: Path, runs: Sequence[Path], *, quiet: bool = False) -> Comparison:
-    """Add runs made by hand to a comparison: score them, or train them to their end.
+    """Add separately trained runs to a comparison: score them, after training is completed.
 
     Raises:
         UserError: the folder isn't a comparison, or a run differs in more than the axes.
@@ -123,12 +123,12 @@ class _Progress:
         self.total = total
 
     def end(self, path: Path) -> str:
-        """Note that a cell has ended; return its place, name and result."""
+        """Record that a cell has ended; return its number, name and result."""
         name = self.running.pop(path)
         return f"{self.total - len(self.running)}/{self.total} {name}: {_result(read_cell(path))}"
 
     def table(self) -> Table:
-        """Return the cells that have begun, with their last metrics."""
+        """Return the cells that have started, with their last metrics."""
         table = Table(box=None, pad_edge=False)
         for column in ("cell", "step", "loss", "tokens/s"):
             table.add_column(column)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import submitit
 
 _SUBMITTED = "_submitted.pkl"
-"""End of the name of submitit's file of a job, which is here until the job's end is noticed."""
+"""Suffix of submitit's file of a job, which is deleted once the job is known to have ended."""
 
 
 def require_slurm(config: SlurmConfig) -> None:
-    """Raise unless jobs can be submitted.
+    """Check that jobs can be submitted.
 
     Raises:
         UserError: submitit or SLURM is missing.
@@ -43,7 +43,8 @@ def run_on_slurm(
 ) -> Generator[Path, None, None]:
     """Train each cell in a job; yield each that has ended. Files of the jobs are in `folder`.
 
-    At most `jobs` wait or run, by default all. Jobs of a command that was killed are canceled.
+    At most `jobs` are queued or running (default: all). Jobs of an earlier, killed command are
+    canceled.
 
     Raises:
         UserError: SLURM refuses a job.
@@ -69,14 +70,14 @@ def run_on_slurm(
 
 
 class TrainCell:
-    """Training of a cell in a job, which is queued again when it is preempted or times out."""
+    """Train a cell in a job, which is queued again if it is preempted or times out."""
 
     def __call__(self, cell: str) -> None:
         """Train the cell."""
         train_cell(Path(cell))
 
     def checkpoint(self, cell: str) -> "submitit.helpers.DelayedSubmission":
-        """Return the rest of the work: the same, as a cell resumes from its folder."""
+        """Return the remaining work: the same call, as a cell resumes from its folder."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, cell)
@@ -114,7 +115,7 @@ def _cancel_former_jobs(folder: Path, config: SlurmConfig) -> None:
 
 
 def _parameters(config: SlurmConfig, threads: int) -> dict[str, Any]:
-    """Return submitit's parameters; those that are None are not set."""
+    """Return submitit's parameters; None leaves a parameter at its default."""
     return {
         "name": "regard",
         "timeout_min": config.timeout_min,

@@ -9,26 +9,26 @@ import numpy as np
 from regard.metrics import Interval
 
 LEVEL = 0.05
-"""Share of true null hypotheses that may be rejected, in the whole family of comparisons."""
+"""Family-wise error rate: probability of rejecting any true null hypothesis."""
 SEEDS = 3
-"""Seeds from which intervals are shown; of two, Student's covers nearly all scores."""
+"""Smallest number of seeds to show an interval; with two, Student's covers nearly all scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A row less the baseline, over their common seeds."""
+    """A row minus the baseline, over their common seeds."""
 
     mean: Interval
-    """With the 95 % interval of the paired t-test, not corrected for several comparisons."""
+    """Mean with the 95 % interval of the paired t-test, not corrected for multiple comparisons."""
     p: float
-    """Of the paired t-test; NaN with fewer than two common seeds."""
+    """p value of the paired t-test; NaN with fewer than two common seeds."""
     adjusted_p: float
-    """By Holm's method, for all rows that are compared with the baseline."""
+    """p value adjusted by Holm's method for all rows that are compared with the baseline."""
     seeds: int
 
     @property
     def distinct(self) -> bool:
-        """Whether the seeds show a difference."""
+        """Whether the difference is significant after adjustment."""
         return self.adjusted_p < LEVEL
 
 
@@ -54,7 +54,7 @@ def t_interval(values: Sequence[float], low: float = -inf, high: float = inf) ->
 def paired_p(differences: Sequence[float]) -> float:
     """Return the two-sided p value of the paired t-test (Student, 1908).
 
-    Differences that are all 0 show nothing: 1. Those that are equal and not 0: 0.
+    1 if all differences are 0; 0 if they are equal and not 0; NaN for fewer than two.
     """
     n = len(differences)
     if n < 2:
@@ -70,8 +70,8 @@ def paired_p(differences: Sequence[float]) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p values adjusted by Holm's step-down method (Holm, 1979).
 
-    The k-th smallest of m is multiplied by m - k + 1, and none falls below a smaller one's. NaN
-    stays NaN and isn't counted.
+    The k-th smallest of m is multiplied by m - k + 1; adjusted values stay in ascending order and
+    at most 1. NaN stays NaN and isn't counted.
     """
     order = sorted((p, i) for i, p in enumerate(p_values) if p == p)
     adjusted, highest = [nan] * len(p_values), 0.0
@@ -86,7 +86,7 @@ def compare_with(
     others: Mapping[str, Mapping[int, float]],
     largest: float = inf,
 ) -> dict[str, Difference]:
-    """Return the difference of each row to the baseline, over the seeds that both have.
+    """Return the difference of each row from the baseline, over the seeds that both have.
 
     Rows are scores by seed. A row without a common seed is left out. Intervals of differences
     are clipped to ±`largest`.

@@ -1,4 +1,4 @@
-"""Suites: grids that one command trains, each a comparison in a folder named after its task."""
+"""Suites: several grids trained by one command, each in a folder named after its task."""
 
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -20,7 +20,7 @@ _FOLDER = files("regard.comparison") / "suites"
 
 
 class Suite(Config, frozen=True):
-    """Grids of different tasks, and what they have in common."""
+    """Grids of different tasks, and their common settings and axes."""
 
     grids: tuple[Grid, ...]
     """One grid per task."""
@@ -31,7 +31,7 @@ class Suite(Config, frozen=True):
     tune: dict[str, Any] = msgspec.field(default_factory=dict)
     """Tuned axes of all grids."""
     options: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Settings that accompany a value of an axis; those of a grid replace them."""
+    """Settings that accompany a value of an axis; a grid's own settings replace them."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Number of seeds of all grids."""
 
@@ -43,7 +43,7 @@ def suites() -> list[str]:
 
 
 def load_suite(name: str) -> list[Grid]:
-    """Return the grids of a suite, complete with what they have in common.
+    """Return the grids of a suite, with its common settings and axes filled in.
 
     Raises:
         UserError: there is no such suite.
@@ -68,7 +68,7 @@ def load_suite(name: str) -> list[Grid]:
 def train_suite(
     planned: Sequence[PlannedComparison], out: Path, *, jobs: int | None = None
 ) -> Iterator[tuple[str, Comparison]]:
-    """Train one comparison after another; yield each with its task, and keep the index.
+    """Train one comparison after another; yield each with its task, and update the index.
 
     Raises:
         UserError: as `train_comparison`.

@@ -1,4 +1,4 @@
-"""Tables and page of what a folder holds so far. Imports no torch, which takes seconds."""
+"""Tables and page of a comparison's current results. Doesn't import torch, which takes seconds."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +10,11 @@ from regard.comparison.table import Comparison
 from regard.files import write_file
 
 INDEX = "index.md"
-"""The file of a suite's folder that links the pages of its tasks."""
+"""File in a suite's folder that links the pages of its tasks."""
 
 
 def summarize(out: Path) -> Comparison:
-    """Write tables and page of what is there so far.
+    """Write tables and page of the current results.
 
     Raises:
         UserError: the folder isn't a comparison.
@@ -26,7 +26,7 @@ def summarize(out: Path) -> Comparison:
 
 
 def summarize_suite(out: Path) -> dict[str, Comparison]:
-    """Write tables, pages and index of what a suite's folder holds so far, by task."""
+    """Write tables, pages and index of a suite's current results; return them by task."""
     found = {task: summarize(out / task) for task in suite_tasks(out)}
     save_index(out, found)
     return found

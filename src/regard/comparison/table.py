@@ -1,7 +1,7 @@
-"""The table of a comparison: a row for each combination of compared values. Imports no torch.
+"""The table of a comparison: a row for each combination of compared values.
 
-Tuned values are chosen by the mean validation score over seeds; what is reported is the test score
-of the choice.
+Tuned values are chosen by mean validation score over seeds; the test score of the choice is
+reported. Doesn't import torch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
-"""A row as plain values; None where there is nothing."""
+"""A row as plain values; None for missing ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ class Row:
 
     @cached_property
     def chosen(self) -> Candidate | None:
-        """The best candidate by validation, of those with most seeds finished.
+        """The best candidate by validation among those with the most finished seeds.
 
-        Of equal ones, the one that lies least at the edges of the grid.
+        Of equal ones, the candidate with the fewest values at edges of the grid.
         """
         possible = [one for one in self.candidates if one.validation is not None]
         if not possible:
@@ -97,7 +97,7 @@ class Row:
 
     @cached_property
     def edges(self) -> list[str]:
-        """Tuned axes with numbers whose chosen value is the lowest or highest that was tried."""
+        """Numeric tuned axes whose chosen value is the lowest or highest that was tried."""
         return self._edges(self.chosen) if self.chosen else []
 
     def _edges(self, candidate: Candidate) -> list[str]:
@@ -110,9 +110,9 @@ class Row:
         return found
 
     def curve(self, path: str) -> dict[str, float | None]:
-        """Return the mean validation score of each value of a tuned axis, the others at their best.
+        """Return the mean validation score of each value of a tuned axis, best over other axes.
 
-        None where every candidate has lost a seed, or hasn't finished one.
+        None if no candidate with the value has a mean: a seed is lost, or none has finished.
         """
         values = sorted({one.values[path] for one in self.candidates}, key=sort_key)
         return {
@@ -128,7 +128,7 @@ class Row:
         }
 
     def window(self, path: str) -> list[str]:
-        """Return the values of a tuned axis within the stated distance of the best mean."""
+        """Return the values of a tuned axis whose mean is at most `within` below the best."""
         curve = {value: score for value, score in self.curve(path).items() if score is not None}
         best = max(curve.values(), default=0.0)
         return [value for value, score in curve.items() if best - score <= self.within]
@@ -146,7 +146,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The cells of a folder, as far as they have ended.
+    """The cells of a comparison's folder and their results so far.
 
     >>> from pathlib import Path
     >>> found = regard.Comparison.load(Path("grid"))
@@ -221,7 +221,7 @@ class Comparison:
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """Each row less the baseline, by the names of the rows."""
+        """Each row minus the baseline, by the names of the rows."""
         if self.baseline is None or self.baseline.chosen is None:
             return {}
         others = {
@@ -235,8 +235,8 @@ class Comparison:
     def _means(self) -> dict[str, float]:
         """Mean test scores of the rows that can be ranked.
 
-        Left out are rows with unfinished cells, and those with a chosen value at the edge of the
-        grid, as a better one may lie beyond.
+        Rows with unfinished cells are left out, as are rows with a chosen value at the edge of the
+        grid, beyond which a better value may lie.
         """
         return {
             row.name: fmean(row.chosen.by_seed("test").values())
@@ -248,7 +248,8 @@ class Comparison:
     def ranks(self) -> dict[str, int]:
         """Rank of each row by its mean test score, 1 for the best; equal means share a rank.
 
-        A row that the seeds can't tell from the baseline has no rank, nor has the baseline then.
+        A row without a significant difference from the baseline has no rank; if there is such a
+        row, the baseline has none either.
         """
         tied = {name for name, found in self.differences.items() if not found.distinct}
         if tied and self.baseline:
@@ -276,8 +277,8 @@ class Comparison:
     def best(self) -> Record | None:
         """Return the record with the highest mean test score; of equal ones, the first.
 
-        None without a row that is complete and whose choice lies inside the grid. Its verdict says
-        whether the seeds tell it from the baseline.
+        None if no row is complete with its choice inside the grid. The record's verdict states
+        whether the row differs significantly from the baseline.
         """
         if not self._means:
             return None
@@ -351,10 +352,10 @@ class Comparison:
 
 
 def require_score(score: str, scores: Sequence[str]) -> None:
-    """Raise for a score that a task doesn't have.
+    """Check that a task has a score.
 
     Raises:
-        UserError: lists the task's scores.
+        UserError: it doesn't; the message lists the task's scores.
     """
     if score not in scores:
         raise UserError(f"--score {score}: no such score; {alternatives(score, scores)}")
@@ -365,7 +366,7 @@ MEASURED = ("seconds", "tokens_per_second", "peak_memory_mb")
 
 
 def _mean_costs(cells: Sequence[Cell]) -> Record:
-    """Mean of each cost over the seeds that have finished."""
+    """Return the mean of each cost over the seeds that have finished."""
     costs = [cell.outcome.costs for cell in cells if cell.outcome and cell.outcome.costs]
     return {name: _mean([getattr(one, name) for one in costs]) for name in Costs.__struct_fields__}
 
@@ -401,7 +402,7 @@ def _grouped(
 
 
 def _places(axes: Mapping[str, Sequence[str]], values: Sequence[str]) -> list[tuple[int, str]]:
-    """Where values stand among those of their axes; unknown ones come last."""
+    """Return the indices of values among those of their axes; unknown ones come last."""
     return [
         (known.index(value) if value in known else len(known), value)
         for known, value in zip(axes.values(), values, strict=True)

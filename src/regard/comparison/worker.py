@@ -1,7 +1,7 @@
 """A worker process of the local executor: `python -m regard.comparison.worker`.
 
-It reads the paths of cells from its input, a line each, trains them, and writes the path of each
-that has ended. It ends with its parent.
+It reads paths of cells from standard input, one a line, trains them, and writes the path of each
+that has ended. It exits with its parent.
 """
 
 import ctypes
@@ -14,14 +14,14 @@ from pathlib import Path
 from regard.operating_system import accept_interrupts
 
 PR_SET_PDEATHSIG = 1
-"""The signal that a process gets when its parent ends (Linux, prctl(2))."""
+"""Option of prctl(2): the signal that a process gets when its parent ends (Linux)."""
 
 
 def main() -> None:
     """Train the cells listed in the input."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")  # Windows has another encoding for sys.stdin
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints isn't a reply
+    os.dup2(2, 1)  # output of libraries must not be read as a reply
     _end_with(int(sys.argv[1]))
     accept_interrupts()
     warnings.showwarning = _show_warning
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def train_cell(path: Path) -> None:
-    """Train a cell; print that a newer attempt has claimed it, if so."""
+    """Train a cell; print a message if a newer attempt has claimed it."""
     from regard.comparison.cell import run_cell
     from regard.runs.claim import StaleClaimError
 
@@ -50,11 +50,11 @@ def train_cell(path: Path) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does; elsewhere than on Linux, when the input ends."""
+    """Exit when the parent does (Linux); on other systems, the end of the input has to suffice."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before
+    if os.getppid() != parent:  # the parent ended before the call
         sys.exit(1)
 
 

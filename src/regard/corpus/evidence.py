@@ -1,8 +1,8 @@
 """Evidence for an answer: mentions in documents about the subject of its question.
 
-The unit is the document that names the subject. Names and answers are compared by whole words in
-the form NFKC, case-folded. A document that names subject and answer need not relate them: a
-relation learned from other questions tells what it states.
+The unit is the document that names the subject. Names and answers are compared as whole words,
+NFKC-normalized and case-folded. A document that contains subject and answer need not relate them: a
+relation, learned from other questions, estimates whether it does.
 """
 
 from collections import Counter
@@ -35,9 +35,9 @@ VERDICTS: dict[Verdict, str] = {
     "unsupported": "not stated in the subject's documents, which contain answers",
     "silent": "the subject's documents contain no answer, or there are none",
 }
-"""What each verdict means; the last three are for questions without a gold answer."""
+"""Definitions of the verdicts; the last three are for questions without a gold answer."""
 STATED = 0.5
-"""Probability from which a mention states its answer."""
+"""Smallest probability at which a mention counts as stating its answer."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """In Unicode's form NFKC."""
     start: int
-    """Place of the answer in the text, in characters."""
+    """Start of the answer in the text, in characters."""
     end: int
 
 
@@ -71,11 +71,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     others: dict[str, int]
     """Number of mentions of each other answer in these documents, commonest first."""
     lead: float
-    """Largest probability that a mention states the answer, minus that of any other answer; 1 for
-    each mention without a learned relation, 0 where there is none."""
+    """Largest probability that a mention states the answer, minus that for any other answer.
+    Without a learned relation, each mention has probability 1; an answer without mentions has 0."""
     contradiction: Contradiction | None = None
-    """The other answer that most sentences state, where none states the answer; needs a relation,
-    without which a place of work would contradict a place of birth."""
+    """The other answer stated by most sentences, if none states the answer. Requires a relation:
+    otherwise, a place of work would contradict a place of birth."""
 
 
 class Mention(NamedTuple):
@@ -83,9 +83,9 @@ class Mention(NamedTuple):
 
     answer: str
     tokens: Sequence[Token]
-    """Its words."""
+    """Words of the answer."""
     place: int
-    """Number of the first one in the document."""
+    """Index of the first word in the document."""
 
 
 # Answers
@@ -96,7 +96,7 @@ class AnswerNames:
     """Names of the possible answers, such as those of all training questions."""
 
     by_words: Mapping[tuple[str, ...], str]
-    """The answer that each name stands for."""
+    """Words of a name → its answer."""
 
     @staticmethod
     def of(answers: Iterable[str], aliases: Mapping[str, str] | None = None) -> "AnswerNames":
@@ -114,9 +114,9 @@ class AnswerNames:
         return self.by_words.get(tuple(fold_words(name)), name)
 
     def find(self, tokens: Sequence[Token], excluded: Collection[str] = ()) -> Iterator[Mention]:
-        """Return the answers in a document: of names that overlap, the longest of the first ones.
+        """Yield the answers in a document, by leftmost longest match of names.
 
-        Names made of `excluded` words alone are passed over.
+        Names of only `excluded` words are skipped.
         """
         longest = max(map(len, self.by_words), default=0)
         place = 0
@@ -138,7 +138,7 @@ class AnswerNames:
 
 
 def documents_naming(index: CorpusIndex, name: str) -> list[int]:
-    """Return the numbers of the documents that hold a name, by whole words."""
+    """Return the numbers of the documents that contain a name, as whole words."""
     words = fold_words(name)
     candidates = index.inverted.documents(word for word in words if word[0].isalnum())
     return [number for number in candidates if _holds(index.document(number), words)]
@@ -149,7 +149,7 @@ def _holds(document: str, words: Sequence[str]) -> bool:
 
 
 def contains(tokens: Sequence[Token], words: Sequence[str]) -> bool:
-    """Whether words stand in a document one after the other."""
+    """Return whether words occur consecutively in a document."""
     text = [token.word for token in tokens]
     size = len(words)
     return any(text[i : i + size] == list(words) for i in range(len(text) - size + 1))
@@ -169,10 +169,10 @@ def find_evidence(
 ) -> Evidence:
     """Look up an answer in the documents that mention the subject of its question.
 
-    `gold` are the right answers, if they are known; without them, no verdict says whether the
-    answer is right. `names` are the possible answers. Words of the subject are no answer: nothing
-    says that Jack London comes from London. With a `relation`, a mention states an answer only if
-    it does so with probability 0.5 or more.
+    `gold` are the right answers, if known; without them, verdicts don't say whether the answer is
+    right. `names` are the possible answers. Words of the subject don't count as answers: the name
+    Jack London isn't evidence for London. With a `relation`, a mention states an answer only with a
+    probability of at least 0.5.
     """
     names = names.add([answer, *gold])
     given, right = names.resolve(answer), {names.resolve(one) for one in gold}
@@ -210,7 +210,7 @@ class _Said(NamedTuple):
 
 
 def _contradiction(index: CorpusIndex, said: Sequence[_Said]) -> Contradiction | None:
-    """Return the answer that most mentions state, if there is one."""
+    """Return the answer stated by most mentions; None if no mention states one."""
     stating = [one for one in said if one.sure >= STATED]
     if not stating:
         return None
@@ -222,9 +222,9 @@ def _contradiction(index: CorpusIndex, said: Sequence[_Said]) -> Contradiction |
 def learn_relation(
     index: CorpusIndex, answered: Iterable[tuple[str, str]], names: AnswerNames
 ) -> Relation | None:
-    """Learn which mentions state the answer, from subjects, their answers and their documents.
+    """Fit a relation to the mentions in documents of subjects with known answers.
 
-    None if their documents contain no right answer.
+    Return None if their documents contain no right answer.
     """
     mentions = [
         (features, mention.answer == names.resolve(answer))
@@ -243,8 +243,8 @@ def verdict(
 ) -> Verdict:
     """Return the verdict on an answer, given the answers in the subject's documents.
 
-    `stated` are those that the documents state, by default all. One of several gold answers is
-    recalled if the documents state any of them.
+    `stated` are the answers that the documents state (default: all). If there are several gold
+    answers, one is recalled if the documents state any of them.
     """
     stated = said if stated is None else stated
     if not gold:

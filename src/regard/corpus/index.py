@@ -1,12 +1,11 @@
 """Index of a corpus: its text with a suffix array over the bytes, documents, lines and words.
 
-A suffix array lists all places of a text in the order of what follows there, so all occurrences of
-a string are neighbors in it (Manber & Myers 1990). One memory-mapped safetensors file holds it:
-some 6 bytes per byte of text, the text included, or 10 from 2 GB of text on.
+A suffix array lists all positions of a text in the lexicographic order of their suffixes, so all
+occurrences of a string are adjacent (Manber & Myers 1990). The index is one memory-mapped
+safetensors file of some 6 bytes per byte of text, including the text, or 10 from 2 GB of text on.
 
-The text is UTF-8, in which the byte 0xFF never occurs: it ends each document, so that no match
-reaches from one document into the next. An inverted index holds the documents of each word, which
-is normalized: NFKC, case-folded. Sentences and their words, normalized alike, come last.
+The text is UTF-8, in which the byte 0xFF never occurs: it ends each document, so matches don't
+cross document boundaries. An inverted index maps normalized (NFKC, case-folded) words to documents.
 """
 
 import hashlib
@@ -54,7 +53,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class InvertedIndex:
-    """Words in the order of their UTF-8 bytes, and the numbers of each one's documents."""
+    """Words in the order of their UTF-8 bytes, and the numbers of their documents."""
 
     words: UInt8[np.ndarray, " bytes"]
     """All words in UTF-8, one after the other."""
@@ -64,7 +63,7 @@ class InvertedIndex:
     posting_starts: Int64[np.ndarray, " words+1"]
 
     def documents(self, words: Iterable[str]) -> list[int]:
-        """Return the numbers of the documents that hold all of these words, ascending."""
+        """Return the numbers of the documents that contain all of these words, ascending."""
         lists = [self._documents(word) for word in set(words)]
         if not lists:
             return []
@@ -90,7 +89,7 @@ class CorpusIndex:
 
     text: UInt8[np.ndarray, " bytes"]
     suffixes: Integer[np.ndarray, " bytes"]
-    """Places in `text`, in the order of what follows there."""
+    """Suffix array: positions in `text`, in the order of their suffixes."""
     documents: Integer[np.ndarray, "documents 3"]
     """Start of each document in `text`, number of its file in `paths`, first line in it."""
     lines: Integer[np.ndarray, " lines"]
@@ -100,7 +99,7 @@ class CorpusIndex:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the texts; names of files don't matter."""
+        """Hash of the texts, independent of file names."""
         return fingerprint_of(self.text.data)
 
     @property
@@ -109,14 +108,14 @@ class CorpusIndex:
         return sum(one.nbytes for one in _arrays(self).values())
 
     def place(self, position: int) -> Place:
-        """Return the line in which a place of `text` lies."""
+        """Return the file and line of a position in `text`."""
         document = np.searchsorted(self.documents[:, 0], position, side="right") - 1
         start, path, line = self.documents[document].tolist()
         first, found = np.searchsorted(self.lines, [start, position], side="right")
         return Place(self.paths[path], line + int(found - first))
 
     def line(self, start: int, end: int) -> tuple[int, int]:
-        """Return start and end of the line, or lines, of a part of `text`, without line end."""
+        """Return start and end of the line or lines that contain a part of `text`."""
         last = max(end - 1, start)
         first, after = np.searchsorted(self.lines, [start, last], side="right")
         ends = self.lines[after] if after < len(self.lines) else len(self.text)
@@ -148,10 +147,10 @@ def index_files(
     """Index text files and the text files of folders.
 
     `documents` is lines, files, paragraphs or records, or auto: detected as by `regard train text`;
-    `field` holds the text of a record.
+    `field` is the text field of records.
 
     Raises:
-        UserError: a file can't be read or is no text, or pydivsufsort isn't installed.
+        UserError: a file can't be read or isn't text, or pydivsufsort isn't installed.
     """
     files = inspect_all(find_files(paths))
     kind = detect_documents(files) if documents == "auto" else documents
@@ -226,12 +225,12 @@ def invert(documents: Iterable[str]) -> InvertedIndex:
 
 
 def _starts(sizes: Iterable[int]) -> Int64[np.ndarray, " words+1"]:
-    """Return where parts of these sizes begin, and the end of the last one."""
+    """Return the starts of parts of these sizes, and the end of the last one."""
     return np.array([0, *accumulate(sizes)], np.int64)
 
 
 def compose(text: str) -> str:
-    """Return a text in the form NFKC, in which «ﬁ» is «fi» and accents belong to their letters."""
+    """Return a text in NFKC, in which «ﬁ» is «fi» and letters and accents are composed."""
     return unicodedata.normalize("NFKC", text)
 
 
@@ -242,7 +241,7 @@ def fold(word: str) -> str:
 
 
 NO_INDEX = "no index of the text: it needs pydivsufsort: pip install 'regard[index]'"
-"""What a training says that leaves out the index."""
+"""Message of training without an index."""
 
 
 def can_index() -> bool:
@@ -284,10 +283,10 @@ def save_index(path: Path, index: CorpusIndex) -> str:
 
 
 def require_replaceable(path: Path) -> None:
-    """Raise unless an index can be written to a path.
+    """Check that a path is free or an index that may be replaced.
 
     Raises:
-        UserError: it holds another file.
+        UserError: it is another file.
     """
     if path.exists():
         try:
@@ -300,8 +299,8 @@ def open_index(path: Path, *, fingerprint: str | None = None) -> CorpusIndex:
     """Map an index into memory, after a check of its content.
 
     Raises:
-        UserError: the file is missing, is no index or damaged, or the fingerprint of its texts is
-            not `fingerprint`.
+        UserError: the file is missing, damaged or not an index, or the fingerprint of its texts
+            differs from `fingerprint`.
     """
     try:
         arrays, metadata = _parse(_map(path))
@@ -343,7 +342,7 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], fingerprint: str, path
 
 
 _MALFORMED = (ValueError, KeyError, TypeError)
-"""Raised where a file is not of the format."""
+"""Exceptions for files of another format."""
 _DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64}
 
 
@@ -387,7 +386,7 @@ class Sentence(NamedTuple):
     text: str
     """In Unicode's form NFKC."""
     offset: int
-    """Characters of the document before it."""
+    """Start in the document, in characters."""
 
 
 class Token(NamedTuple):
@@ -396,14 +395,14 @@ class Token(NamedTuple):
     word: str
     """Normalized: NFKC, case-folded."""
     start: int
-    """Place in the sentence, in characters."""
+    """Start in the sentence, in characters."""
     end: int
     sentence: int
     """Number of the sentence in the document."""
 
 
 def split_sentences(document: str) -> list[Sentence]:
-    """Return the sentences of a document: each ends with a full stop, «!» or «?» and a space.
+    """Split a document into sentences, after a full stop, «!» or «?» and a space.
 
     Abbreviations end sentences too.
     """

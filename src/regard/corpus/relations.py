@@ -1,7 +1,7 @@
-"""Relations: which of the answers in a document the question asks for.
+"""Relations: the probability that a mention in a document states the answer to a question.
 
-Learned from questions with answers and their subjects' own documents, as by distant supervision
-(Mintz et al., 2009): a mention of the right answer is taken to state it, one of another answer not.
+Learned from questions with answers and the documents of their subjects, by distant supervision
+(Mintz et al., 2009): mentions of the right answer are positive examples, all others negative.
 """
 
 import re
@@ -15,9 +15,9 @@ import numpy as np
 from regard.corpus.index import Token
 
 BEFORE, AFTER, AROUND = 3, 2, 8
-"""Words before and after a mention whose place counts, and words before it whose place doesn't."""
+"""Numbers of words before and after a mention with position, and before it without position."""
 RAREST = 3
-"""Fewest mentions that have a feature which is kept."""
+"""Smallest number of mentions with a feature, to keep the feature."""
 _DIGIT = re.compile(r"\d")
 
 
@@ -36,7 +36,7 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
 def mention_features(tokens: Sequence[Token], start: int, end: int, rank: int) -> frozenset[str]:
     """Return the words around the tokens start to end of a document, and the mention's rank.
 
-    Digits are all alike. The rank is the number of mentions before it.
+    All digits are the same feature. The rank is the number of mentions before it.
     """
     words = [_DIGIT.sub("0", token.word) for token in tokens[max(0, start - AROUND) : end + AFTER]]
     before, after = words[: min(start, AROUND)], words[min(start, AROUND) + end - start :]
@@ -55,7 +55,7 @@ def mention_features(tokens: Sequence[Token], start: int, end: int, rank: int) -
 def fit_relation(mentions: Sequence[tuple[frozenset[str], bool]]) -> Relation:
     """Fit a relation to mentions: their features, and whether the answer is the right one.
 
-    Where all are right, their words predict nothing: n mentions give the odds n + 1 (Laplace).
+    If all are right, words predict nothing, and n mentions give the odds n + 1 (Laplace).
     """
     if all(right for _, right in mentions):
         return Relation(weights={}, bias=log(len(mentions) + 1))

@@ -1,7 +1,7 @@
 """Exact search in an indexed corpus: occurrences of a string, longest spans of a text.
 
-Spans of a model's output that occur in its training text are shown so by OLMoTrace (Liu et al.
-2025, arXiv:2504.07096), on the suffix arrays of infini-gram (Liu et al. 2024, arXiv:2401.17377).
+Similar to OLMoTrace (Liu et al. 2025, arXiv:2504.07096), which finds spans of a model's output in
+its training text with the suffix arrays of infini-gram (Liu et al. 2024, arXiv:2401.17377).
 """
 
 import unicodedata
@@ -16,11 +16,11 @@ from jaxtyping import Integer
 from regard.corpus.index import END, CorpusIndex
 
 CONTEXT = 100
-"""Characters shown on each side of a match, at most."""
+"""Largest number of characters shown on each side of a match."""
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An occurrence, and the line around it, which is cut where it is long."""
+    """An occurrence with its line, truncated if long."""
 
     path: str
     line: int
@@ -33,18 +33,18 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a text that occurs in the corpus."""
 
     start: int
-    """Place in the text, in characters."""
+    """Start in the text, in characters."""
     end: int
     text: str
     count: int
-    """Number of its occurrences."""
+    """Number of occurrences in the corpus."""
 
 
 # Occurrences
 
 
 def suffix_range(index: CorpusIndex, query: bytes) -> range:
-    """Return the places in the suffix array of the suffixes that begin with a query.
+    """Return the range of the suffix array whose suffixes begin with a query.
 
     Raises:
         ValueError: the query is empty.
@@ -59,7 +59,7 @@ def suffix_range(index: CorpusIndex, query: bytes) -> range:
 
 
 def _prefixes(index: CorpusIndex, size: int) -> Callable[[int], bytes]:
-    """Return the function from a place of the text to the bytes there, `size` at most."""
+    """Return a function from a position of the text to its next bytes, at most `size`."""
     text = index.text.data
     return lambda place: bytes(text[place : place + size])
 
@@ -70,14 +70,14 @@ def count(index: CorpusIndex, query: bytes) -> int:
 
 
 def occurrences(index: CorpusIndex, query: bytes) -> Integer[np.ndarray, " occurrences"]:
-    """Return where a query occurs in the text of an index, ascending."""
+    """Return the positions of a query in the text of an index, ascending."""
     found = suffix_range(index, query)
     places: Integer[np.ndarray, " occurrences"] = np.sort(index.suffixes[found.start : found.stop])
     return places
 
 
 def show(index: CorpusIndex, start: int, size: int) -> Match:
-    """Return the occurrence of so many bytes at a place of the text, with its line."""
+    """Return `size` bytes at a position of the text as a match, with their line."""
     end = start + size
     first, last = index.line(start, end)
     place = index.place(start)
@@ -128,10 +128,10 @@ def longest_spans(index: CorpusIndex, text: str) -> list[Span]:
 
 
 def _is_boundary(text: str, place: int) -> bool:
-    """Whether a word may begin or end here.
+    """Return whether a word may begin or end here.
 
-    Letters without case, such as Chinese ones, are words of their own: many of these scripts don't
-    separate words.
+    Each letter without case, such as a Chinese character, counts as a word, because many of these
+    scripts don't separate words.
     """
     if place in (0, len(text)):
         return True

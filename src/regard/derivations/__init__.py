@@ -1,4 +1,4 @@
-"""Derivations of the courses' results, line by line; every line is evaluated on random inputs.
+"""Derivations of results of the courses; every line is evaluated on random inputs.
 
 `DERIVATIONS["softmax-cross-entropy"].check(seed=0)` returns the relative error of each line.
 """

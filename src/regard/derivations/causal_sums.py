@@ -40,7 +40,7 @@ def recurrent_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
 
 
 def _causal_pairs(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
-    """The same from all pairs that the mask allows."""
+    """Return causal kernel attention from all unmasked pairs, and count operations."""
     rows = []
     for i, query in enumerate(_elu(x.Q)):
         products = c.product(query[None], _elu(x.K[: i + 1]).T)
@@ -50,7 +50,7 @@ def _causal_pairs(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
 
 
 def _inputs(n: Tensor, e: Tensor, m: Tensor) -> Inputs:
-    """Ones of these sizes."""
+    """Return inputs of these sizes, filled with ones."""
     return Inputs(ones({"Q": (n, e), "K": (n, e), "V": (n, m)}))
 
 

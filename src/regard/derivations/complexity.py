@@ -1,4 +1,4 @@
-"""Cost of layers of attention, counted term by term in explicit loops."""
+"""Cost of attention layers, counted operation by operation in explicit loops."""
 
 from jaxtyping import Float64
 from torch import Generator, Tensor
@@ -43,7 +43,7 @@ def self_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n h"]:
 
 
 def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
-    """Each part counted by itself, on matrices of its sizes."""
+    """Return the sum of the costs of all parts, counted separately."""
     q, weights = x.X, x.X.new_ones(len(x.X), len(x.X))
     return (
         operations(lambda c: c.product(x.X, x.W_q))
@@ -57,7 +57,7 @@ def _part_by_part(x: Inputs) -> Float64[Tensor, ""]:
 
 
 def _cost(n: Tensor, h: Tensor) -> Float64[Tensor, ""]:
-    """Operations of a layer of these sizes, counted."""
+    """Count the operations of a layer of these sizes."""
     shapes = {"X": (n, h), "W_q": (h, h), "W_k": (h, h), "W_v": (h, h)}
     layer = Inputs(ones(shapes), h=h)
     return operations(lambda c: self_attention(c, layer))
@@ -135,18 +135,18 @@ def _draw_sequences(generator: Generator) -> Inputs:
 
 
 def _scores_and_values(c: Counter, queries: Tensor, memory: Tensor) -> Float64[Tensor, "n k"]:
-    """Scores of queries and keys, and their products with values."""
+    """Compute scores of queries and keys, and their products with values."""
     return c.product(_scores(c, queries, memory), memory)
 
 
 def _causal(c: Counter, sequence: Float64[Tensor, "n k"]) -> None:
-    """The same without the pairs that a causal mask hides."""
+    """Compute scores and products without the pairs that a causal mask hides."""
     for i in range(len(sequence)):
         _scores_and_values(c, sequence[i : i + 1], sequence[: i + 1])
 
 
 def _counted(x: Inputs) -> dict[str, Letter]:
-    """The costs of the three."""
+    """Return the costs of encoder, cross- and decoder attention."""
     return {
         "costencoder": operations(lambda c: _scores_and_values(c, x.source, x.source)),
         "costcross": operations(lambda c: _scores_and_values(c, x.target, x.source)),

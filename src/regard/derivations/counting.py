@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Counter:
-    """Arithmetic on matrices, one scalar operation at a time; additions are free."""
+    """Arithmetic on matrices, one scalar operation at a time; additions aren't counted."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +41,7 @@ class Counter:
     def scaled(
         self, a: Float64[Tensor, "n m"], divisor: Float64[Tensor, "..."]
     ) -> Float64[Tensor, "n m"]:
-        """Divide entry by entry by divisors, which are broadcast, in n·m divisions."""
+        """Divide by broadcast divisors, entry by entry, in n·m divisions."""
         pairs = zip(a.flatten(), divisor.expand_as(a).flatten(), strict=True)
         return torch.stack([self.divided(top, bottom) for top, bottom in pairs]).view_as(a)
 
@@ -61,7 +61,7 @@ Program: TypeAlias = Callable[[Counter], object]
 
 
 def operations(program: Program) -> Float64[Tensor, ""]:
-    """Return the multiplications and divisions of a program."""
+    """Count the multiplications and divisions of a program."""
     counter = Counter()
     program(counter)
     return torch.tensor(float(counter.count), dtype=torch.float64)
@@ -70,7 +70,7 @@ def operations(program: Program) -> Float64[Tensor, ""]:
 class OfMatrices(TorchDispatchMode):
     """Count the multiplications of matrix products and the divisions of matrices.
 
-    Entries of the first matrix that are 0 aren't counted, as those of a diagonal matrix.
+    Zero entries of the first matrix, such as those of a diagonal matrix, aren't counted.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A derivation whose every line is evaluated on random inputs."""
+"""Derivations: every line is evaluated on random inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +15,7 @@ from regard.derivations.tex_scope import Law, Letter, Scope
 from regard.derivations.tex_value import Values, aligned, left_side, tex_values
 
 TOLERANCE = 1e-9
-"""Largest relative error of a line that holds."""
+"""Largest relative error of a correct line."""
 
 Relation: TypeAlias = Literal["", "=", "≤", "≥", "≈"]
 _SIGNS: dict[str, Relation] = {"=": "=", r"\leq": "≤", r"\geq": "≥", r"\approx": "≈"}
@@ -41,7 +41,7 @@ Value: TypeAlias = Callable[[Inputs], Float64[Tensor, "..."]]
 
 @dataclass(frozen=True)
 class WorstCase:
-    r"""Inputs for which most of a bound is reached.
+    r"""Inputs for which a bound is nearly tight.
 
     >>> worst = WorstCase("a large $t$", lambda: Inputs(t=torch.tensor(8.0)), share=0.9)
     >>> print(Step(r"\leq e^{-t}", "Drop a term.", worst=worst).text)
@@ -49,26 +49,26 @@ class WorstCase:
     """
 
     where: str
-    """The inputs in words, with inline TeX between dollar signs."""
+    """Description of the inputs, with inline TeX between dollar signs."""
     inputs: Callable[[], Inputs]
-    """These inputs; others are drawn."""
+    """Returns these inputs; missing ones are drawn."""
     share: float = 0.97
-    """At least so much of the bound is reached."""
+    """Smallest share of the bound that is reached."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Inputs, and what lines name them; a line is evaluated once."""
+    """Inputs and their names in lines; values of lines are cached."""
 
     inputs: Inputs
     scope: Scope
     _read: dict[str, Values] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, tex: str) -> Values:
-        """Return the values of TeX for all of its indices.
+        """Return the values of TeX for all values of its indices.
 
         Raises:
-            Unsupported: it has notation or a letter that can't be read.
+            Unsupported: the notation or a letter isn't supported.
         """
         if tex not in self._read:
             self._read[tex] = dict(tex_values(tex, self.scope))
@@ -79,8 +79,8 @@ class Draw:
 class Step:
     r"""One line of a derivation.
 
-    The sign that the line begins with (`=`, `\leq`, `\geq`, `\approx`) relates it to the line
-    before, and is what the check verifies. A line without a sign begins a new chain.
+    The sign at its start (`=`, `\leq`, `\geq`, `\approx`) relates the line to the previous one; the
+    check verifies this relation. A line without a sign begins a new chain.
 
     >>> lines = Step(r"(a + b)^2", "Given."), Step("= a^2 + 2ab + b^2", "Expand.")
     >>> numbers = Inputs(a=torch.tensor(2.0), b=torch.tensor(3.0))
@@ -92,15 +92,15 @@ class Step:
     tex: str
     """The line in TeX, without dollar signs. Its value is that of its last side."""
     reason: str
-    """Why the line follows, in prose with inline TeX between dollar signs."""
+    """Justification of the line, in prose with inline TeX between dollar signs."""
     value: Value | None = None
-    """For a line whose TeX can't be read: its value."""
+    """Value of a line whose TeX isn't supported."""
     library: Value | None = None
-    """The value by code, which must be equal, where the lines around don't show every mistake."""
+    """Independent value by code, which must be equal, to catch errors common to all lines."""
     remainder: Value | None = None
-    """For a line that begins with `≈`: a bound on the difference, entry by entry."""
+    """Bound on the difference, entry by entry, for a line that begins with `≈`."""
     worst: WorstCase | None = None
-    """For a line that begins with `≤`, `≥` or `≈`: where its bound is reached."""
+    """Case where the bound is nearly tight, for a line that begins with `≤`, `≥` or `≈`."""
 
     def __post_init__(self) -> None:
         if (self.relation in ("≤", "≥", "≈")) != (self.worst is not None):
@@ -110,25 +110,25 @@ class Step:
 
     @property
     def relation(self) -> Relation:
-        """Relation to the line before; empty where a new chain begins."""
+        """Relation to the previous line; empty if the line begins a chain."""
         return _SIGNS.get(self.tex.split(maxsplit=1)[0], "")
 
     @property
     def text(self) -> str:
-        """The reason, and how much of a bound is reached where."""
+        """The reason and, for bounds, the worst case."""
         if self.worst is None:
             return self.reason
         share = f"{self.worst.share:.0%}".replace("%", " %")
         return f"{self.reason} At least {share} of the bound is reached for {self.worst.where}."
 
     def values(self, draw: Draw) -> Values | Tensor:
-        """Return the values of the line for all of its indices; a tensor if they are by code."""
+        """Return the values of the line for all values of its indices; a tensor if by code."""
         return draw.read(self.tex) if self.value is None else self.value(draw.inputs).double()
 
     def own_error(self, draw: Draw) -> float:
-        """Return how far the line is from its left side and from the library, relatively.
+        """Return the relative difference of the line from its left side and from the library.
 
-        A left side that can't be read is a name that the line gives.
+        An unsupported left side is taken to be a new name, and ignored.
         """
         values, errors = self.values(draw), [0.0]
         if self.library is not None:
@@ -144,16 +144,16 @@ class Step:
         return None
 
     def error(self, before: "Step", draw: Draw) -> float:
-        """Return by how much the relation to the line before is violated, relatively.
+        """Return the violation of the relation to the previous line, over the largest entry.
 
-        The scale is the largest entry of both lines. Lines of different shapes, values that are
-        not finite, and an index that the line before doesn't have are an infinite error.
+        The error is infinite if the lines have different shapes or indices, or if a value isn't
+        finite.
         """
         pair = aligned(before.values(draw), self.values(draw))
         return float("inf") if pair is None else _relative(self._violation(*pair, draw), *pair)
 
     def reached(self, before: "Step", draw: Draw) -> float:
-        """Return the share of the bound that is reached, of all entries."""
+        """Return the largest ratio of value and bound over all entries."""
         pair = aligned(before.values(draw), self.values(draw))
         if pair is None:
             raise ValueError(f"{self.tex}: not of the shape of the line before")
@@ -177,7 +177,7 @@ class Step:
 
 
 def difference(a: Values | Tensor, b: Values | Tensor) -> float:
-    """Return the largest difference of two lines over the largest entry; infinite if none is."""
+    """Return the largest difference of two lines over the largest entry; inf if not comparable."""
     pair = aligned(a, b)
     return float("inf") if pair is None else _relative((pair[0] - pair[1]).abs(), *pair)
 
@@ -189,7 +189,7 @@ def _relative(violation: Tensor, *pair: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Derivation:
-    """A result, proved in small steps; one or several chains of lines.
+    """A result, derived in one or several chains of lines.
 
     >>> derivation: Derivation = DERIVATIONS["attention-from-svd"]
     >>> max(derivation.check(seed=0)) < TOLERANCE  # the relative errors of its lines
@@ -204,13 +204,13 @@ class Derivation:
     """Random float64 inputs, of random sizes."""
     steps: tuple[Step, ...]
     letters: Callable[[Inputs], Mapping[str, Letter]] = lambda _: {}
-    """What the lines call by a letter of its own beside the inputs, such as `v_a` (`va`)."""
+    """Additional letters of the lines, such as `v_a` (`va`)."""
     indices: Callable[[Inputs], Mapping[str, range]] = lambda _: {}
-    """Indices for all of whose values lines hold, in the order of the axes of their values."""
+    """Free indices of the lines and their values, in the order of axes."""
     laws: Callable[[Inputs], Mapping[str, Law]] = lambda _: {}
-    """Distributions of what is random inside of an expectation."""
+    """Distributions of random variables inside of expectations."""
     defined: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Letters and functions by their definition in TeX."""
+    """Letters and functions defined in TeX."""
 
     def __post_init__(self) -> None:
         if self.steps[0].relation:
@@ -218,15 +218,15 @@ class Derivation:
 
     @property
     def chains(self) -> Iterator[tuple[Step, ...]]:
-        """The lines, chain by chain."""
+        """Yield the chains of lines."""
         starts = [i for i, step in enumerate(self.steps) if not step.relation]
         for start, stop in pairwise([*starts, len(self.steps)]):
             yield self.steps[start:stop]
 
     def at(self, x: Inputs) -> Draw:
-        """Return inputs with all that lines may name.
+        """Return inputs with the scope of lines.
 
-        These are inputs and letters without underscores, indices, laws and definitions.
+        It has inputs and letters, without underscores, and indices, laws and definitions.
         """
         inputs = {name.replace("_", ""): value for name, value in x.items()}
         letters = {**inputs, **self.letters(x)}
@@ -245,7 +245,7 @@ class Derivation:
         return self.errors(self.drawn(seed))
 
     def errors(self, draw: Draw) -> tuple[float, ...]:
-        """Return the relative error of each line: to the line before, and within itself."""
+        """Return the relative error of each line: to the previous line, and within itself."""
         errors = [step.own_error(draw) for step in self.steps]
         for place, (before, step) in enumerate(pairwise(self.steps), 1):
             if step.relation:

@@ -28,7 +28,7 @@ def normal(generator: Generator, *shape: int) -> Float64[Tensor, "..."]:
 
 
 def ones(shapes: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Float64[Tensor, "n m"]]:
-    """Return matrices of ones, for costs, which depend on sizes alone."""
+    """Return matrices of ones, for costs, which depend only on sizes."""
     return {name: torch.ones(int(n), int(m)) for name, (n, m) in shapes.items()}
 
 

@@ -1,4 +1,4 @@
-"""Expectations by quadrature, exact to rounding: nothing is sampled."""
+"""Expectations by quadrature, exact up to rounding, without sampling."""
 
 import math
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def density(
 def _grid(
     places: Float64[Tensor, " nodes"], weights: Float64[Tensor, " nodes"], d: int
 ) -> tuple[Float64[Tensor, "points d"], Float64[Tensor, " points"]]:
-    """Return all points whose entries are among the places, and the products of their weights."""
+    """Return the grid of all points with entries from `places`, and their weights."""
     axes = torch.meshgrid(*[places] * d, indexing="ij")
     factors = torch.meshgrid(*[weights] * d, indexing="ij")
     points = torch.stack([axis.flatten() for axis in axes], 1)

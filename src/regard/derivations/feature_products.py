@@ -25,7 +25,7 @@ def _features(c: Counter, x: Float64[Tensor, "n d"], w: Tensor) -> Float64[Tenso
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
-    """Q' and K', and F, the operations that they take."""
+    """Return Q' and K', and the number of their operations F."""
     counter = Counter()
     made = {f"{name}'": _features(counter, x[name], x.W) for name in "QK"}
     return {**made, "F": x.L.new_tensor(counter.count)}
@@ -38,7 +38,7 @@ def _weights_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
 
 
 def _features_first(c: Counter, x: Inputs) -> Float64[Tensor, "n d"]:
-    """Return Q'(K'ᵀV) and count its operations, those of the features too."""
+    """Return Q'(K'ᵀV) and count its operations, including those of the features."""
     of_queries, of_keys = (_features(c, x[name], x.W) for name in "QK")
     return c.product(of_queries, c.product(of_keys.T, x.V))
 

@@ -47,7 +47,7 @@ def indices_of_keys(x: Inputs) -> dict[str, range]:
 
 
 def _keys_of_query(**others: float) -> Inputs:
-    """Keys with values that differ, and a query of some length."""
+    """Return drawn keys and values, with some inputs replaced."""
     x = draw_keys(Generator().manual_seed(0))
     return Inputs(x | {name: torch.tensor(value).double() for name, value in others.items()})
 
@@ -130,7 +130,7 @@ def _noisy_letters(x: Inputs) -> dict[str, Letter]:
 
 
 def _noisy_laws(x: Inputs) -> dict[str, Law]:
-    """The distributions of keys, and of k_a with a length of its own (`\\tilde k_a`)."""
+    """Return the distributions of keys, and of k_a with a random length (`\\tilde k_a`)."""
     d, mu = x.mu.shape[1], x.mu[x.a]
     z = Normal(torch.zeros(d + 1).double(), 1.0, 2).part(())
     keys = mu + x.alpha.sqrt() * z.values[:, 1:] + HALF * z.values[:, :1] * mu

@@ -117,7 +117,7 @@ def linear_attention(c: Counter, x: Inputs) -> Float64[Tensor, "n m"]:
 
 
 def _cost(n: Tensor, d: Tensor, m: Tensor, r: Tensor) -> Float64[Tensor, ""]:
-    """Operations of random features with these sizes, counted."""
+    """Count the operations of random features with these sizes."""
     shapes = {"Q": (n, d), "K": (n, d), "V": (n, m), "w": (r, d)}
     inputs = Inputs(ones(shapes), s2=torch.ones(()))
     return operations(lambda c: linear_attention(c, inputs))

@@ -1,7 +1,7 @@
-"""Exercises made of the lines of a derivation: the missing line, and the wrong line.
+"""Exercises made from derivations: find the missing line, or the wrong line.
 
-An altered line is evaluated; one whose TeX can't be read is altered as a whole, by a sign or a
-factor. Values on random inputs alone decide which lines are right.
+Altered lines are evaluated on random inputs, which decide if they are right. A line whose TeX isn't
+supported is altered as a whole, by a sign or a factor.
 """
 
 import math
@@ -20,18 +20,18 @@ from regard.derivations.tex_parser import TOKEN
 from regard.derivations.tex_value import Values, last_side
 
 SEEDS = range(3)
-"""Seeds of the inputs on which lines are compared."""
+"""Seeds of the inputs for comparing lines."""
 DIFFERENT = 1e-3
-"""Least relative difference between an altered line and the right one."""
+"""Smallest relative difference between an altered line and the right one."""
 CHOICES = 4
-"""Lines to choose from."""
+"""Number of lines to choose from."""
 _SIGNS = re.compile(r"(?:=|\\leq|\\geq|\\approx)?\s*")
 _LETTER = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|gamma|mu|omega|sigma)")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line to choose, with what its evaluation says."""
+    """A line to choose, with the result of its evaluation."""
 
     tex: str
     right: bool
@@ -56,7 +56,7 @@ class WrongLine:
 
 
 def missing_line(derivation: Derivation, key: str) -> MissingLine | None:
-    """Return an exercise, chosen by a key; none if no line has enough alterations."""
+    """Return an exercise, chosen by a key; None if no line has enough alterations."""
     rng = random.Random(key)
     for chain, place in _places(derivation, rng):
         wrong = _alterations(derivation, chain[place], CHOICES - 1, rng)
@@ -68,7 +68,7 @@ def missing_line(derivation: Derivation, key: str) -> MissingLine | None:
 
 
 def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
-    """Return an exercise, chosen by a key; none if no chain of three lines has an alteration."""
+    """Return an exercise, chosen by a key; None if no chain of three lines has an alteration."""
     rng = random.Random(f"{key}, wrong line")
     for chain, place in _places(derivation, rng):
         wrong = _alterations(derivation, chain[place], 1, rng) if len(chain) > 2 else []
@@ -83,14 +83,14 @@ def wrong_line(derivation: Derivation, key: str) -> WrongLine | None:
 
 
 def _places(derivation: Derivation, rng: random.Random) -> list[tuple[tuple[Step, ...], int]]:
-    """Return the lines behind the first of their chain, in random order; readable ones first."""
+    """Return all lines but the first of each chain, shuffled; those with supported TeX first."""
     places = [(chain, i) for chain in _chains(derivation) for i in range(1, len(chain))]
     rng.shuffle(places)
     return sorted(places, key=lambda at: at[0][at[1]].value is not None)
 
 
 def _chains(derivation: Derivation) -> list[tuple[Step, ...]]:
-    """Return the beginnings of chains whose lines are equal, of two lines or more."""
+    """Return the initial parts of chains with only equalities, of at least two lines."""
     chains = []
     for first, *others in derivation.chains:
         equal = takewhile(lambda step: step.relation == "=", others)
@@ -137,7 +137,7 @@ def _draws(derivation: Derivation) -> tuple[Draw, ...]:
 def _alterations(
     derivation: Derivation, step: Step, count: int, rng: random.Random
 ) -> list[tuple[str, float]]:
-    """Return so many altered lines, or fewer, with their difference from the right one."""
+    """Return at most `count` altered lines, with their difference from the right one."""
     right = [step.values(draw) for draw in _draws(derivation)]
     altered = list(_altered(derivation, step))
     rng.shuffle(altered)
@@ -148,7 +148,7 @@ def _alterations(
 def _largest_difference(
     right: Sequence[Values | Tensor], values: Iterable[Values | Tensor]
 ) -> float:
-    """Return the difference on all inputs; 0 for a line that can't be read."""
+    """Return the largest difference over all inputs; 0 for a line with unsupported TeX."""
     try:
         return max(map(difference, right, values))
     except Unsupported:
@@ -171,7 +171,7 @@ def _scaled(factor: float, value: Value, draws: Sequence[Draw]) -> list[Tensor]:
 
 
 def altered_tex(tex: str) -> Iterator[str]:
-    """Yield a line with another sign, another number or another letter, but e, in one place."""
+    """Yield a line with one sign, number or letter changed, except the base e."""
     side = last_side(tex)
     places = [
         found
@@ -185,7 +185,7 @@ def altered_tex(tex: str) -> Iterator[str]:
 
 
 def _others(token: str, letters: Sequence[str]) -> list[str]:
-    """Return tokens that stand for another by mistake: a sign, a number, a letter of the line."""
+    """Return plausible wrong replacements of a token: a sign, a number or a letter of the line."""
     if token in ("+", "-"):
         return ["-" if token == "+" else "+"]
     if token.isdecimal():
@@ -194,7 +194,7 @@ def _others(token: str, letters: Sequence[str]) -> list[str]:
 
 
 def _is_product(tex: str) -> bool:
-    """Return whether a line is a product, so that a factor may stand before it."""
+    """Return whether a line is a product, so that a factor can be prepended."""
     body, depth = _body(tex), 0
     for token in TOKEN.findall(body):
         depth += (token in "({[") - (token in ")}]")

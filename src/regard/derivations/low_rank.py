@@ -17,7 +17,7 @@ def _factors(p: Float64[Tensor, "n n"], k: int) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _draw_softmax_map(generator: Generator) -> Inputs:
-    """A softmax map of rank k, because only k queries differ, with its SVD; and values."""
+    """Draw a softmax map of rank k (only k queries are different), with its SVD, and values."""
     n, h = size(generator, 1, 6), size(generator, 1, 4)
     k = size(generator, 1, min(n, 3))
     query: Float64[Tensor, "n h"] = normal(generator, k, h)[torch.arange(n) % k]
@@ -87,7 +87,7 @@ ATTENTION_FROM_SVD = Derivation(
 
 
 def _draw_product_map(generator: Generator) -> Inputs:
-    """Queries and keys whose products have rank k, the SVD of the map, and values."""
+    """Draw queries and keys whose products have rank k, the SVD of the map, and values."""
     n, h = size(generator, 1, 6), size(generator, 1, 4)
     k = size(generator, 1, min(n, h))
     query: Float64[Tensor, "n h"] = normal(generator, n, k) @ normal(generator, k, h)

@@ -15,13 +15,13 @@ from regard.derivations.random_features import kernel, letters, shrink
 from regard.derivations.tex_scope import Law, Letter, Points
 
 _LENGTHS, _PHI, _THETA = 26, 32, 16
-"""Nodes for each length, and for both angles of a direction."""
+"""Numbers of quadrature nodes for each length, and for both angles of a direction."""
 _FAR = 12.0
-"""Bound above all lengths of directions with a probability in float64."""
+"""Upper bound of lengths of directions; the density beyond it is 0 in float64."""
 
 
 def _draw(generator: Generator) -> Inputs:
-    """Return x and y whose sum isn't long, nor so short that the gain is lost in rounding."""
+    """Draw x and y whose sum is short, but long enough that the gain exceeds rounding errors."""
     d = size(generator, 2, 4)
     z: Float64[Tensor, " d"] = normal(generator, d)
     z = number(generator, 0.6, 1.6) * z / torch.linalg.vector_norm(z)
@@ -66,7 +66,7 @@ def _products(x: Inputs) -> Points:
 
 @cache
 def _unit_products(d: int) -> Points:
-    """The same for a z of norm 1 in d dimensions, over both lengths and all directions."""
+    """Return w_1·z and w_2·z for a z of norm 1, over both lengths and all directions."""
     r, r_weights = _lengths(d)
     places, weights = _directions(d)
     grid = torch.meshgrid(*[torch.arange(len(one)) for one in (r, r, places)], indexing="ij")
@@ -95,7 +95,7 @@ def _independent_error(x: Inputs) -> Float64[Tensor, ""]:
 
 
 def _letters(x: Inputs) -> dict[str, Letter]:
-    """The letters of features, and both errors."""
+    """Return the letters of features, and both errors."""
     return {**letters(x), "MSE+": _independent_error(x), "MSEort": _error(x)}
 
 

@@ -9,7 +9,7 @@ from regard.derivations.draws import normal, number, size, sizes
 from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 3
-"""Nodes of the quadrature, which is exact: no entry occurs with a power above 4."""
+"""Number of quadrature nodes; exact, as no entry has a power above 4."""
 
 
 def _draw_normal(generator: Generator) -> Inputs:
@@ -147,7 +147,7 @@ def _named(x: Inputs) -> dict[str, Letter]:
 
 
 def _sum(row: tuple[int, ...], column: tuple[int, ...]) -> tuple[str, int]:
-    """A row times a column: the sum in TeX, and its value."""
+    """Return a row times a column: the sum in TeX, and its value."""
     terms = [rf"{a} \cdot {b if b >= 0 else f'({b})'}" for a, b in zip(row, column, strict=True)]
     return " + ".join(terms), sum(a * b for a, b in zip(row, column, strict=True))
 
@@ -157,7 +157,7 @@ def _in_brackets(*entries: object) -> str:
 
 
 def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple[Step, ...]:
-    """The lines of a query, key or value; with `inserted`, one where the numbers are inserted."""
+    """Return the lines of a query, key or value; if `inserted`, including one with the numbers."""
     rows, column = _MATRICES[name], _STATES[i - 1]
     sums, values = zip(*(_sum(row, column) for row in rows), strict=True)
     matrix = _in_brackets(*(" & ".join(map(str, row)) for row in rows))
@@ -171,7 +171,7 @@ def _product(name: str, i: int, reason: str, *, inserted: bool = False) -> tuple
 
 
 def _score_of_key(j: int, reason: str) -> tuple[Step, ...]:
-    """The lines of the score of the second state's query and a key."""
+    """Return the lines of the score of the second state's query and a key."""
     query, key = (
         tuple(_sum(row, _STATES[i - 1])[1] for row in _MATRICES[name])
         for name, i in (("q", 2), ("k", j))

@@ -13,7 +13,7 @@ from regard.derivations.tex_scope import Law, Letter, Normal
 
 _NODES = 24
 _FAR = 14.0
-"""Half of the edge of the cube over which directions are integrated."""
+"""Half of the edge length of the integration cube for directions."""
 
 
 def _draw_pair(generator: Generator) -> Inputs:
@@ -66,7 +66,7 @@ def _after_square(x: Inputs) -> Float64[Tensor, ""]:
 
 
 def letters(x: Inputs) -> dict[str, Letter]:
-    """Return what derivations of features call z, a, b, SM and Λ."""
+    """Return the letters z, a, b, SM and Λ for derivations of features."""
     return {"z": _z(x), "a": _a(x), "b": _b(x), "SM": kernel(x), "Lambda": shrink(x)}
 
 
@@ -150,7 +150,7 @@ POSITIVE_FEATURES = Derivation(
 
 
 def _draw_short_pair(generator: Generator) -> Inputs:
-    """x + y and x − y so short that quadrature is exact to rounding, and not shorter than ½."""
+    """Draw x + y and x − y short enough for exact quadrature, and not shorter than ½."""
     d, m = size(generator, 1, 2), size(generator, 1, 2)
     z, difference = (
         number(generator, 0.5, 1.4) * orthonormal(generator, 1, d)[0] for _ in range(2)
@@ -178,7 +178,7 @@ def _error(x: Inputs, factor: Tensor, f: Callable[[Tensor], Tensor]) -> Float64[
 
 
 def _errors(x: Inputs) -> dict[str, Letter]:
-    """The letters of features, and the three errors."""
+    """Return the letters of features, and the three errors."""
     estimates = {
         "MSEtrig": _error(x, 1 / shrink(x), _cosine(x)),
         "MSE+": _error(x, shrink(x), _exponential(x)),

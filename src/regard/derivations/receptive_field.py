@@ -1,4 +1,4 @@
-"""Number of inputs that a node of argmax attention depends on, counted."""
+"""Receptive field of argmax attention: the number of inputs that a node depends on."""
 
 from functools import partial
 from itertools import product
@@ -32,7 +32,7 @@ def _planted(x: Inputs, base: int, first: int) -> Int64[Tensor, "layers heads no
 
 
 def _next(below: Fields, pointers: Int64[Tensor, "heads nodes"], *, residual: bool) -> Fields:
-    """The fields of a layer: the union of what its heads point to, and of the node itself."""
+    """Return the fields of a layer: unions of the fields of nodes that its heads point to."""
     fields = []
     for i, targets in enumerate(pointers.T.tolist()):
         sources = [i, *targets] if residual else targets

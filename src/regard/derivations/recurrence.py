@@ -103,7 +103,7 @@ def _draw_network(generator: Generator) -> Inputs:
 
 
 def _states(x: Inputs, copies: Sequence[Tensor] = ()) -> list[Float64[Tensor, " d"]]:
-    """h_0 = 0, h_1, …, h_T; each step may have a copy of W_hh of its own."""
+    """h_0 = 0, h_1, …, h_T; `copies` has a separate copy of W_hh for each step."""
     states = [x.W_hh.new_zeros(len(x.W_hh))]
     for s, row in enumerate(x.x):
         matrix = copies[s] if len(copies) else x.W_hh
@@ -117,7 +117,7 @@ def _loss(x: Inputs, t: int, h: Float64[Tensor, " d"]) -> Float64[Tensor, ""]:
 
 
 def _loss_given(x: Inputs, t: int, i: int, h: Float64[Tensor, " d"]) -> Float64[Tensor, ""]:
-    """J_t of the whole network if the state of step i is h; later states follow from it."""
+    """J_t if the state of step i is h; later states are computed from it."""
     state, loss = _states(x)[0], h.new_zeros(())
     for s, row in enumerate(x.x, 1):
         state = h if s == i else x.W_hh @ state + x.W_hx @ row
@@ -189,7 +189,7 @@ def _loss_by_output(x: Inputs, t: int) -> Float64[Tensor, " c"]:
 
 
 def _if(holds: bool, value: Tensor) -> Tensor:
-    """A value where it is defined; nan elsewhere."""
+    """Return a value if it is defined, else NaN."""
     return value if holds else torch.full_like(value, torch.nan)
 
 

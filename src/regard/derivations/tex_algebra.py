@@ -1,4 +1,4 @@
-"""Products, sums and powers of what a line of TeX is made of: numbers, vectors, rows, matrices."""
+"""Products, sums and powers of numbers, vectors, rows and matrices in a line of TeX."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Unsupported(ValueError):
-    """A line that can't be read."""
+    """Notation that isn't supported."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     r"\Phi": torch.special.ndtr,
     r"\Gamma": lambda x: torch.lgamma(x).exp(),
 }
-"""Functions of a number, and entry by entry of a vector or matrix."""
+"""Elementwise functions of numbers, vectors and matrices."""
 
 
 def number(value: float) -> Tensor:
@@ -39,7 +39,7 @@ def number(value: float) -> Tensor:
 
 
 def entries(value: Value) -> Tensor:
-    """Return the entries of a value, whether it is transposed or not."""
+    """Return the entries of a value, transposed or not."""
     return value.entries if isinstance(value, Row) else value
 
 
@@ -122,14 +122,14 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def integer(value: Value) -> int:
-    """Return a number that is an integer."""
+    """Return an integer value as int."""
     if isinstance(value, Row) or value.ndim or not float(value).is_integer():
         raise Unsupported("not an integer")
     return round(float(value))
 
 
 def columns(values: Sequence[Value]) -> Value:
-    """Return numbers as a row, or vectors as the columns of a matrix, where 0 stands for one."""
+    """Return numbers as a row, or vectors as columns of a matrix; 0 may be a zero vector."""
     tensors = [entries(value) for value in values]
     if not any(one.ndim for one in tensors):
         return Row(torch.stack(tensors))

@@ -1,4 +1,4 @@
-"""Letters of a line with their subscripts: whole inputs, entries, and draws of a variable."""
+"""Resolve letters of a line with subscripts: inputs, entries, and draws of a random variable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from regard.derivations.tex_scope import Drawn, FromZero, Law, Points, Scope, dr
 
 
 class Means(dict[Drawn, Tensor]):
-    """The means of random letters; `variables` records those that were asked for."""
+    """The means of random letters; `variables` records the requested ones."""
 
     def __init__(self, laws: Mapping[str, Law]) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ def plain(token: str) -> str:
 
 
 def items(script: Sequence[str]) -> list[list[str]]:
-    """Return the parts of a subscript: single tokens, or what stands between commas if computed."""
+    """Split a subscript into single tokens, or at commas if parts are computed."""
     groups: list[list[str]] = [[]]
     for token in script:
         if token == ",":
             groups.append([])
-        elif token != "_":  # a subscript of a subscript is one more
+        elif token != "_":  # a nested subscript counts as one more
             groups[-1].append(token)
     split = []
     for group in groups:
@@ -61,7 +61,7 @@ def items(script: Sequence[str]) -> list[list[str]]:
 
 
 def literal(name: str, script: Sequence[Sequence[str]], scope: Scope) -> tuple[str, int]:
-    """Return the longest known name made of a letter and parts of its subscript, and how many."""
+    """Return the longest known name of a letter with parts of its subscript, and their number."""
     for used in range(len(script), -1, -1):
         whole = name + "".join(map(plain, (token for one in script[:used] for token in one)))
         functions = (one.partition("(")[0] for one in scope.defined)
@@ -84,7 +84,7 @@ def part(name: str, value: Tensor | FromZero, index: Sequence[int]) -> Tensor:
 
 
 def looked_up(name: str, index: Sequence[Node], scope: Scope) -> Node:
-    """Return the node of an input, of a random letter inside of an expectation, or of a part."""
+    """Return the node of an input, of a random letter inside an expectation, or of its part."""
 
     def value(frame: Frame) -> Value:
         at = tuple(integer(node(frame)) for node in index)
@@ -105,12 +105,12 @@ def looked_up(name: str, index: Sequence[Node], scope: Scope) -> Node:
 
 
 def kronecker(index: Sequence[Node]) -> Node:
-    """Return the node of δ, 1 where all indices are equal."""
+    """Return the node of δ: 1 if all indices are equal, else 0."""
     return lambda frame: number(len({integer(node(frame)) for node in index}) == 1)
 
 
 def softmax(values: Mapping[int, Value], place: int) -> Tensor:
-    """Return the entry of the softmax of some numbers at an index."""
+    """Return one entry of the softmax of numbers."""
     numbers = [value for value in values.values() if isinstance(value, Tensor) and not value.ndim]
     if len(numbers) < len(values) or place not in values:
         raise Unsupported("a softmax of vectors, or at another index")

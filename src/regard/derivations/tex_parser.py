@@ -1,8 +1,8 @@
-r"""A reader of TeX: tokens into a node, a function of the values of indices.
+r"""A parser of TeX: turns tokens into a node, a function of the values of indices.
 
 It supports sums, products, fractions, powers and roots of numbers, vectors and matrices; norms and
 functions; `\sum`, `\prod`, `\max` and softmax over indices; `\mathbb{E}`, `\mathrm{Var}` and
-`\mathrm{Cov}` by quadrature; a derivative, which is a letter; and subscripts.
+`\mathrm{Cov}` by quadrature; derivatives as letters; and subscripts.
 """
 
 import re
@@ -32,34 +32,34 @@ from regard.derivations.tex_scope import Scope, joint
 TOKEN = re.compile(
     r"\\(?:begin|end|mathrm|mathcal|mathbb|mathbf)\{[a-zA-Z]+\}|\\[a-zA-Z]+|\\.|\d+|\S"
 )
-"""A token of TeX; white space is none."""
+"""A token of TeX; white space is skipped."""
 _SPACES = {r"\,", r"\;", r"\:", r"\!", r"\ ", r"\left", r"\right"}
 _ENDS = {")", "}", "]", "+", "-", r"\rVert", r"\cdot", "/", ",", "&", r"\\", r"\end{pmatrix}"}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _ACCENTS = {r"\hat", r"\bar", r"\tilde"}
 _TERMS = 40
-"""Terms of a series without end; all others are below rounding."""
+"""Number of terms of an infinite series; later terms are below rounding."""
 
 
 def tokens(tex: str) -> list[str]:
-    r"""Return the tokens of TeX, without spaces and the size of parentheses; `\|` by its side."""
+    r"""Tokenize TeX without spaces and sizes of parentheses; `\|` becomes `\lVert` or `\rVert`."""
     sides = cycle((r"\lVert", r"\rVert"))
     found = (next(sides) if token == r"\|" else token for token in TOKEN.findall(tex))
     return [token for token in found if token not in _SPACES]
 
 
 def parsed(tex: str, scope: Scope, bound: Sequence[str] = ()) -> tuple[Node, set[str]]:
-    """Return the node of TeX, and the declared indices that it doesn't bind itself.
+    """Return the node of TeX, and its free indices.
 
     Raises:
-        Unsupported: it has notation or a letter that can't be read.
+        Unsupported: the notation or a letter isn't supported.
     """
     parser = Parser(tokens(tex), scope, bound)
     return parser.whole(), parser.free
 
 
 class Parser:
-    """A recursive reader of tokens; each method reads one rule of the grammar."""
+    """A recursive-descent parser; each method parses one rule of the grammar."""
 
     def __init__(self, left: list[str], scope: Scope, bound: Sequence[str]) -> None:
         self.left, self.scope, self.bound, self.free = left, scope, [*bound], set[str]()
@@ -74,13 +74,13 @@ class Parser:
 
     @contextmanager
     def binding(self, name: str) -> Iterator[None]:
-        """Read what follows with one more index."""
+        """Parse the following tokens with one more bound index."""
         self.bound.append(name)
         yield
         self.bound.pop()
 
     def whole(self) -> Node:
-        """All tokens as a sum."""
+        """Parse all tokens as a sum."""
         node = self.sum()
         if self.left:
             raise Unsupported(f"{self.left[0]} is left")
@@ -105,7 +105,7 @@ class Parser:
         return node
 
     def factors(self) -> Node:
-        """Factors side by side."""
+        """Parse juxtaposed factors."""
         node = self.power()
         while self.left and self.next() not in _ENDS:
             node = _both(algebra.multiply, node, self.power())
@@ -154,13 +154,13 @@ class Parser:
         return self.named(self.name(token))
 
     def group(self) -> Node:
-        """What stands in braces, or the next token."""
+        """Parse the contents of braces, or the next token."""
         if self.next() != "{":
             return self.base()
         return self.enclosed("{")[0]
 
     def enclosed(self, start: str) -> list[Node]:
-        """What stands between a token and the one that closes it, separated by commas."""
+        """Parse comma-separated sums between a token and its closing one."""
         self.take(start)
         nodes = [self.sum()]
         while self.next() == ",":
@@ -170,7 +170,7 @@ class Parser:
         return nodes
 
     def parentheses(self) -> Node:
-        """A sum in parentheses, or some columns."""
+        """Parse a sum in parentheses, or a list of columns."""
         nodes = self.enclosed("(")
         if len(nodes) == 1:
             return nodes[0]
@@ -188,7 +188,7 @@ class Parser:
         return lambda frame: algebra.entries(node(frame)).square().sum().sqrt()
 
     def fraction(self) -> Node:
-        """A fraction, or a derivative: a letter such as `∂J_/∂o_`, with `_` for each index."""
+        """Parse a fraction, or a derivative: a letter such as `∂J_/∂o_`, with `_` per index."""
         if self.left[:2] != ["{", r"\partial"]:
             return _both(algebra.divide, self.group(), self.group())
         (top, indices_of_top), (bottom, others) = self.differential(), self.differential()
@@ -207,7 +207,7 @@ class Parser:
         return f"∂{name}{'_' * len(index)}", index
 
     def matrix(self) -> Node:
-        """A matrix of numbers; one of a single column is a vector."""
+        """Parse a matrix of numbers; a single column is a vector."""
         rows: list[list[Node]] = [[]]
         while True:
             rows[-1].append(self.sum())
@@ -227,7 +227,7 @@ class Parser:
         return value
 
     def function(self, function: Callable[[Tensor], Tensor]) -> Node:
-        """A function of what stands in parentheses, or of the factors up to the next function."""
+        """Parse a function of parentheses, or of the factors up to the next function."""
         exponent = None
         if self.next() == "^":
             self.take()
@@ -239,7 +239,7 @@ class Parser:
         return node if exponent is None else _both(algebra.power, node, exponent)
 
     def over_index(self, rule: Callable[[list[Value]], Value]) -> Node:
-        """A sum, product or maximum of the product behind it, over an index."""
+        """Parse a sum, product or maximum of the following product over an index."""
         self.take("_")
         index, *bounds = self.script()
         values = self.index_values(index, bounds)
@@ -250,7 +250,7 @@ class Parser:
         )
 
     def index_values(self, index: str, bounds: list[str]) -> Callable[[Frame], Sequence[int]]:
-        """The values of an index: between bounds, without some, from one on, or all."""
+        """Parse the values of an index: between bounds, without some, from one on, or all."""
         sign, rest = (bounds[0], bounds[1:]) if bounds else ("", [])
         if sign == "=":
             self.take("^")
@@ -269,7 +269,7 @@ class Parser:
         ]
 
     def cost(self) -> Node:
-        """A cost by name, or the operations of what stands in parentheses."""
+        """Parse a cost by name, or the number of operations of an expression in parentheses."""
         if any(name.startswith("cost") for name in self.scope.letters):
             return self.named("cost")
         (node,) = self.enclosed("(")
@@ -282,7 +282,7 @@ class Parser:
         return value
 
     def softmax(self) -> Node:
-        """An entry of a softmax over an index."""
+        """Parse an entry of a softmax over an index."""
         self.take("_")
         (index,) = self.script()
         every = self.scope.indices.get(index)
@@ -297,16 +297,16 @@ class Parser:
         )
 
     def moment(self, rule: Callable[[Scope, list[Node], Frame], Value]) -> Node:
-        """An expectation, variance or covariance."""
+        """Parse an expectation, variance or covariance."""
         nodes = self.enclosed("[")
         return lambda frame: rule(self.scope, nodes, frame)
 
     def letter(self) -> tuple[str, list[list[str]]]:
-        """A letter, with the parts of its subscript."""
+        """Parse a letter with the parts of its subscript."""
         return self.name(self.take()), self.subscripts()
 
     def name(self, token: str) -> str:
-        """The name of a letter that begins with a token, which may be its accent."""
+        """Return the name of a letter that begins with a token, which may be an accent."""
         return f"{token[1:]} {plain(self.take())}" if token in _ACCENTS else plain(token)
 
     def subscripts(self) -> list[list[str]]:
@@ -316,7 +316,7 @@ class Parser:
         return items(self.script())
 
     def named(self, name: str) -> Node:
-        """An index, an input, an entry of one, or a function with its arguments."""
+        """Parse an index, an input, an entry of an input, or a function with arguments."""
         while self.next() == "'":
             name += self.take()
         if self.next() != "_" and self.is_index([name]):
@@ -337,7 +337,7 @@ class Parser:
         return looked_up(name, index, self.scope)
 
     def call(self, name: str, index: list[Node]) -> Node:
-        """A function of its arguments, by code or by its definition."""
+        """Parse a function with arguments, given by code or by its definition in TeX."""
         arguments = [*index, *self.enclosed("(")]
         function = self.scope.letters.get(name)
         if callable(function):
@@ -353,26 +353,26 @@ class Parser:
         return value
 
     def is_index(self, item: Sequence[str]) -> bool:
-        """Whether a part of a subscript is an index, or is computed from some."""
+        """Return whether a part of a subscript is an index, or computed from indices."""
         return any(
             plain(token) in self.bound or plain(token) in self.scope.indices for token in item
         )
 
     def index(self, name: str) -> Node:
-        """An index or argument; a declared one that nothing binds is free."""
+        """Return the node of an index or argument; record it as free if unbound."""
         if name not in self.bound:
             self.free.add(name)
         return lambda frame: frame.bound[name]
 
     def inner(self, left: Sequence[str]) -> Node:
-        """The node of some tokens, such as those of a subscript."""
+        """Return the node of given tokens, such as a subscript."""
         parser = Parser([*left], self.scope, self.bound)
         node = parser.whole()
         self.free |= parser.free
         return node
 
     def script(self) -> list[str]:
-        """The tokens of a subscript."""
+        """Take the tokens of a subscript."""
         if self.next() != "{":
             return [self.take()]
         self.take()
@@ -388,7 +388,7 @@ def _constant(value: float) -> Node:
 
 
 def _applied(function: Callable[[Tensor], Tensor], node: Node) -> Node:
-    """A function of each entry."""
+    """Return the node of an elementwise function."""
     return lambda frame: function(algebra.entries(node(frame)))
 
 
@@ -405,7 +405,7 @@ def _largest(values: list[Value]) -> Value:
 
 
 def _mean(scope: Scope, nodes: list[Node], frame: Frame) -> Value:
-    """E[f], over all variables that f asks for."""
+    """E[f], over all random variables of f."""
     (f,) = nodes
     means = Means(scope.laws)
     at_mean = f(Frame(frame.bound, means))

@@ -1,4 +1,4 @@
-"""What the letters of a line stand for: inputs, functions, indices and random variables."""
+"""Meanings of the letters of a line: inputs, functions, indices and random variables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from torch import Tensor
 from regard.derivations.tex_algebra import Unsupported
 
 _MOST = 2**20
-"""Most points of a quadrature."""
+"""Largest number of quadrature points."""
 
 
 @dataclass(frozen=True)
 class FromZero:
-    """An input whose first entry has index 0; that of others has index 1."""
+    """An input indexed from 0; others are indexed from 1."""
 
     entries: Tensor
 
 
 Letter: TypeAlias = Tensor | FromZero | Callable[..., Tensor]
-"""An input; or a function of its subscripts, or of what stands in parentheses."""
+"""An input, or a function of its subscripts or arguments."""
 Drawn: TypeAlias = tuple[str, tuple[int, ...]]
 """A random variable, or the part of one at an index."""
 
@@ -49,7 +49,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Points:
-    """A variable with so many values, each with its probability; its entries may depend."""
+    """A discrete random variable: values with probabilities; entries may be dependent."""
 
     values: Float64[Tensor, "points *shape"]
     weights: Float64[Tensor, " points"]
@@ -59,7 +59,7 @@ Law: TypeAlias = Normal | Points
 
 
 def drawn(laws: Mapping[str, Law], name: str, index: tuple[int, ...]) -> tuple[Drawn, Points]:
-    """Return the variable that has to be drawn for a part of a letter, and its points."""
+    """Return the random variable that contains a part of a letter, and its points."""
     law = laws[name]
     return ((name, ()), law) if isinstance(law, Points) else ((name, index), law.part(index))
 
@@ -78,7 +78,7 @@ def joint(laws: Mapping[Drawn, Points]) -> tuple[dict[Drawn, Tensor], Float64[Te
 
 
 def _grid(axes: list[Tensor]) -> Tensor:
-    """All combinations of the entries of some axes, one a row."""
+    """Return all combinations of the entries of axes, one per row."""
     if not axes:
         return torch.ones(1, 0, dtype=torch.float64)
     if prod(map(len, axes)) > _MOST:
@@ -88,12 +88,12 @@ def _grid(axes: list[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class Scope:
-    """All that lines may name."""
+    """Everything that lines may refer to."""
 
     letters: Mapping[str, Letter]
     indices: Mapping[str, range] = field(default_factory=dict)
-    """Values of the indices for which lines hold, and over which sums without bounds run."""
+    """Values of free indices, also for sums without bounds."""
     laws: Mapping[str, Law] = field(default_factory=dict)
-    """Distributions of letters inside of an expectation."""
+    """Distributions of letters inside expectations."""
     defined: Mapping[str, str] = field(default_factory=dict)
-    r"""Letters (`p`) and functions (`phi(u)`) by their definition in TeX."""
+    r"""Letters (`p`) and functions (`phi(u)`) → their definition in TeX."""

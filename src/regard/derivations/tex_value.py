@@ -1,4 +1,4 @@
-r"""The value of a line of TeX, read from the TeX itself."""
+r"""Evaluate a line of TeX."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,13 @@ from regard.derivations.tex_scope import Scope
 Place: TypeAlias = tuple[tuple[str, int], ...]
 """Indices with their values."""
 Values: TypeAlias = Mapping[Place, Tensor]
-"""Values of a line for all of its indices."""
+"""Values of a line for all values of its indices."""
 _RELATION = re.compile(r"(?:\\(?:leq|geq|approx)\b|=)(?![^{]*\})")
 _CONDITION = re.compile(r", \\quad (\w) ([<>]) (\w+)")
 
 
 def last_side(tex: str) -> slice:
-    """Return where the last side of a line stands, without conditions behind a comma."""
+    """Return the slice of the last side of a line, without conditions after a comma."""
     end = tex.find(r", \quad")
     body = tex[:end] if end >= 0 else tex
     starts = [found.end() for found in _RELATION.finditer(body)]
@@ -30,17 +30,17 @@ def last_side(tex: str) -> slice:
 
 
 def left_side(tex: str) -> str:
-    """Return what stands before the last side of a line and its sign; empty if nothing does."""
+    """Return the part of a line before its last sign; empty if there is none."""
     starts = [found.start() for found in _RELATION.finditer(tex[: last_side(tex).stop])]
     return tex[: starts[-1]].strip() if starts else ""
 
 
 def aligned(first: Values | Tensor, second: Values | Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the entries of two lines in one shape, one value of the indices behind the other.
+    """Return the values of two lines as tensors of equal shape, stacked over indices.
 
-    The second line may lack indices of the first, for all of whose values it holds then; its 0 may
-    be that of a vector or matrix. A tensor has an axis for each index, or one for all. None if
-    the lines have other indices or shapes, or an entry isn't finite.
+    The second line may lack indices of the first; it is then repeated. Its 0 may be a zero vector
+    or matrix. A tensor has an axis for each index, or one for all. None if indices or shapes
+    differ, or if an entry isn't finite.
     """
     left: Tensor | None
     right: Tensor | None
@@ -56,7 +56,7 @@ def aligned(first: Values | Tensor, second: Values | Tensor) -> tuple[Tensor, Te
 
 
 def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor | None]:
-    """Two lines at the places of the first; none if these aren't the places of the second."""
+    """Return two lines at the places of the first; None for the second if places differ."""
     left, kept = _stacked(first), _names(second)
     at = {place: tuple(one for one in place if one[0] in kept) for place in first}
     if set(at.values()) != set(second):
@@ -66,7 +66,7 @@ def _joined(first: Values, second: Values) -> tuple[Tensor, Tensor | None]:
 
 
 def _by_code(given: Tensor, line: Values) -> tuple[Tensor | None, Tensor]:
-    """A tensor, and a line in its shape; one without indices has the same value for all."""
+    """Return a tensor and a line in the same shape; a line without indices is repeated."""
     right = _stacked(line)
     if _names(line) or given.ndim < right.ndim:
         return _flat(given, line), right
@@ -75,19 +75,19 @@ def _by_code(given: Tensor, line: Values) -> tuple[Tensor | None, Tensor]:
 
 
 def _flat(given: Tensor, line: Values) -> Tensor | None:
-    """A tensor with one axis for all indices of a line; none if it hasn't the line's shape."""
+    """Return a tensor with one axis for all indices of a line; None if shapes differ."""
     stacked, sizes = _stacked(line), [len(set(one)) for one in zip(*line, strict=True)]
     shapes = [(*sizes, *stacked.shape[1:]), *([stacked.shape] if sizes else [])]
     return given.reshape(stacked.shape) if given.shape in shapes else None
 
 
 def _names(values: Values) -> set[str]:
-    """The indices of a line."""
+    """Return the indices of a line."""
     return {name for place in values for name, _ in place}
 
 
 def _stacked(values: Values) -> Tensor:
-    """The values of a line, one behind the other; a number 0 is of the shape of others."""
+    """Stack the values of a line; a number 0 is broadcast to the shape of the others."""
     widest = max(values.values(), key=lambda value: value.ndim, default=number(0))
     try:
         return torch.stack(
@@ -101,7 +101,7 @@ def tex_values(tex: str, scope: Scope) -> Iterator[tuple[Place, Tensor]]:
     """Yield the value of the last side of a line for all values of its indices.
 
     Raises:
-        Unsupported: the line has notation or a letter that can't be read.
+        Unsupported: the notation or a letter isn't supported.
     """
     try:
         node, free = parsed(tex[last_side(tex)], scope)
@@ -118,7 +118,7 @@ def tex_values(tex: str, scope: Scope) -> Iterator[tuple[Place, Tensor]]:
 
 
 def _condition(tex: str, scope: Scope) -> re.Match[str] | None:
-    """Return the condition of a line on an index and another or a number, if it has one."""
+    """Return the condition of a line on an index, such as i < t or i > 1; None without one."""
     found = _CONDITION.search(tex)
     return found if found and found[1] in scope.indices else None
 

@@ -12,7 +12,7 @@ from regard.derivations.tex_scope import Letter, Normal
 
 _NODES = 64
 _FAR = 1 + 12 * HALF
-"""Beyond it γ has no probability in float64."""
+"""Bound of γ; the density beyond it is 0 in float64."""
 
 
 def _draw(generator: Generator) -> Inputs:

@@ -1,4 +1,4 @@
-"""Tensors of a run's places on texts, without edits.
+"""Record activations of a run on texts, without edits.
 
 Shapes: n tokens, d channels, h heads.
 """
@@ -17,9 +17,9 @@ from regard.runs.run import Run
 
 
 def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Tensor]]:
-    """Return the inputs of the model's body for a text: as it stands, and as a question.
+    """Return the inputs of the model's body for each reading of a text: as is, and as a question.
 
-    A second text is the target of an encoder–decoder, or the second of a pair.
+    `second` is the target of an encoder–decoder, or the second text of a pair.
 
     Raises:
         UserError: a text is empty, too long, or can't be encoded.
@@ -42,13 +42,13 @@ def text_inputs(run: Run, text: str, second: str | None = None) -> list[list[Ten
 
 
 def ids_read(run: Run, inputs: Sequence[Tensor]) -> list[int]:
-    """Return the ids that the last stack reads: an encoder–decoder's target, or the text."""
+    """Return the input ids of the last stack: an encoder–decoder's target, or the text."""
     read = inputs[-1 if isinstance(run.model, SequenceToSequence) else 0]
     return [int(i) for i in read[0]]
 
 
 def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]:
-    """One row and its length; by default, of at most the context length."""
+    """Return one row and its length, of at most `limit` tokens (default: the context length)."""
     limit = run.recipe.model.context_length if limit is None else limit
     if len(ids) > limit:
         raise UserError(f"a text has {len(ids)} tokens, and the model reads {limit}; shorten it")
@@ -58,7 +58,7 @@ def _row(run: Run, ids: Sequence[int], limit: int | None = None) -> list[Tensor]
 
 @torch.no_grad()
 def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> dict[str, Tensor]:
-    """Return the tensors of sites in a run of the model's body, by name: a row for each input."""
+    """Run the model's body and return the tensors of sites by name, a row for each input."""
     chosen = list(sites)
     found = Recorder(chosen)
     with intercept_places(run.model, found.hooks):
@@ -68,13 +68,13 @@ def activations(run: Run, inputs: Sequence[Tensor], sites: Iterable[Site]) -> di
 
 
 STATES = (".hidden", ".cell", ".states")
-"""Ends of the places that are met token by token."""
+"""Suffixes of places whose hooks are called token by token."""
 
 
 class Recorder:
-    """Hooks that keep the tensors of places and change nothing.
+    """Hooks that record the tensors of places and change nothing.
 
-    `steps` are the tensors as the model continues with them, by place and first position.
+    `steps` maps place and first position to the recorded tensor, not to a copy.
     """
 
     def __init__(self, sites: Iterable[Site]) -> None:
@@ -83,7 +83,7 @@ class Recorder:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensor of each place; states of single tokens are joined."""
+        """The tensor of each place; states of single tokens are concatenated."""
         return {
             place: torch.cat([steps[first] for first in sorted(steps)], -2)
             for place, steps in self.steps.items()
@@ -100,5 +100,5 @@ class Recorder:
 
 
 def of_site(x: Tensor, site: Site) -> Tensor:
-    """Return the part of a place's tensor that is a site: one head."""
+    """Return the tensor of a site: one head of its place, or the whole place."""
     return x if site.head is None else x[:, site.head]

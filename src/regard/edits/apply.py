@@ -1,4 +1,4 @@
-"""Application of edits to a run while it computes; the model is restored afterwards.
+"""Apply edits to a run in a with block; the model is restored afterwards.
 
 Shapes: b rows, n tokens, d channels, q queries, k keys.
 """
@@ -44,8 +44,8 @@ def edited(
 ) -> Iterator[None]:
     """Apply edits to the model of a run in the with block.
 
-    Words and positions are those of each prompt: the first tokens that the model reads of a row, or
-    `prompt_tokens` of them, where a text is read that the model has generated.
+    Words and positions refer to each row's prompt: the tokens that the model reads first, or only
+    the first `prompt_tokens` of them, as for a prompt with its generated continuation.
 
     Raises:
         UserError: a site or word doesn't exist, lengths differ, or an edit changed nothing.
@@ -76,7 +76,7 @@ class Applied:
     """An edit of a run: its place and its hook, and whether it has applied to any token."""
 
     def __init__(self, run: Run, edit: Edit, known: Mapping[str, Site]) -> None:
-        """Find the site and compute what the edit takes from other texts.
+        """Find the site and compute the edit's values from other texts.
 
         Raises:
             UserError: the site doesn't exist, or doesn't fit the edit.
@@ -89,7 +89,7 @@ class Applied:
             self.place, self.hook = self._cut(edit)
 
     def _selected(self, at: At, tokens: Tokens, rows: int, name: str) -> Selected:
-        """Return which tokens the edit is for; words are resolved once for a prompt."""
+        """Return a mask of the tokens that the edit applies to; cached for each prompt."""
         if at == EACH_NEW:
             return tokens.beyond(rows)
         if at is None and not isinstance(self.edit, Patch):
@@ -183,7 +183,7 @@ class Applied:
     # Cuts
 
     def _cut(self, edit: Cut) -> tuple[str, Hook]:
-        """Return the place of a cut and its hook, which removes pairs of a query and a key."""
+        """Return the place and hook of a cut, which removes query–key pairs."""
         site, how = self.site, self._how(edit)
         head = site.head
         assert head is not None

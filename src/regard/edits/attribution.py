@@ -4,8 +4,9 @@
 
 with the gradient at the corrupt text (Nanda, 2023; Kramár et al., 2024, arXiv:2403.00745), or the
 mean of gradients on the straight line between the embeddings of both texts: integrated gradients
-(Sundararajan et al., 2017, arXiv:1703.01365), of all sites (EAP-IG: Hanna et al., 2024,
-arXiv:2403.17806). With enough steps, those of all embeddings sum to m(clean) − m(corrupt).
+(Sundararajan et al., 2017, arXiv:1703.01365), for all sites (EAP-IG: Hanna et al., 2024,
+arXiv:2403.17806). With enough steps, the attributions of all embeddings sum to
+m(clean) − m(corrupt).
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ def attributed(
 
 
 def slopes_of(metric: Tensor, recorder: Recorder) -> dict[str, Tensor]:
-    """Return the gradient of a metric by the tensor of each recorded place."""
+    """Return the gradient of a metric with respect to the tensor of each recorded place."""
     steps = [(place, i) for place, by_token in recorder.steps.items() for i in sorted(by_token)]
     tensors = [recorder.steps[place][i] for place, i in steps]
     slopes = torch.autograd.grad(metric, tensors, materialize_grads=True, allow_unused=True)
@@ -51,7 +52,7 @@ def slopes_of(metric: Tensor, recorder: Recorder) -> dict[str, Tensor]:
 
 
 def integrated_slopes(run: Run, pair: Pair, sites: Sequence[Site], steps: int) -> dict[str, Tensor]:
-    """Return mean gradients by place, at midpoints of steps between the embeddings of both."""
+    """Return gradients by place, averaged over midpoints of steps between both embeddings."""
     embeddings = [site for site in all_sites(run) if site.part == "embedding"]
     clean, corrupt = (_tensors(run, pair, embeddings, inputs) for inputs in pair[:2])
     found: list[dict[str, Tensor]] = []
@@ -74,6 +75,6 @@ def _tensors(
 
 
 def _at(value: Tensor) -> Hook:
-    """Return the hook that continues with a value, which has a gradient."""
+    """Return a hook that replaces a tensor by a value that requires a gradient."""
     leaf = value.requires_grad_()
     return lambda *_: leaf

@@ -1,4 +1,4 @@
-"""Edits as data: frozen, printed, stored as TOML, and added to one another."""
+"""Edits as data: frozen, printable, stored as TOML, and combined by addition."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from regard.errors import UserError
 from regard.files import fingerprint_of, read_text
 
 At: TypeAlias = str | int | tuple[int, ...] | None
-"""Positions of the prompt: a word, an index from 0, several, or "last"; "each-new" is all tokens
-after the prompt; None, all tokens."""
+"""Positions of the prompt: a word, an index from 0, several indices, or "last"; "each-new": all
+tokens after the prompt; None: all tokens."""
 CutKind: TypeAlias = Literal["before-normalization", "after-normalization", "edge", "write"]
 LAST, EACH_NEW = "last", "each-new"
 
@@ -23,9 +23,9 @@ LAST, EACH_NEW = "last", "each-new"
 class Edit(Config, frozen=True):
     """Base of the edits of one site.
 
-    Its positions (`at`, `query`, `key`) are a word of the prompt, at each occurrence; an index from
-    0, or several; or "last"; "each-new" is all tokens after the prompt. By default, an edit applies
-    to all tokens. An edit that doesn't fit the model or the prompt raises when it is applied.
+    Positions (`at`, `query`, `key`) are a word of the prompt (each occurrence), an index from 0,
+    several indices, "last", or "each-new" for all tokens after the prompt. Default: all tokens.
+    An edit that doesn't fit the model or the prompt raises an error when it is applied.
 
     >>> edit: Edit = zero("decoder.0.heads.1")
     >>> print(edit.to_toml())
@@ -42,7 +42,7 @@ class Edit(Config, frozen=True):
         return Edits((self,)) + other
 
     def to_toml(self) -> str:
-        """Return the edit as a file of TOML."""
+        """Return the edit as TOML."""
         return Edits((self,)).to_toml()
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Mean(Edit, frozen=True, tag_field="kind", tag="mean"):
 
 
 class Cut(Edit, frozen=True, tag_field="kind", tag="cut"):
-    """Remove what queries read from keys, at the site of a head; of a state, what keys write.
+    """Cut attention from queries to keys in a head, or the writes of keys to its state.
 
     >>> print(Cut("decoder.1.heads.0", query="last", key="Ada"))
     cut decoder.1.heads.0 (query='last', key='Ada')
@@ -86,7 +86,7 @@ class Cut(Edit, frozen=True, tag_field="kind", tag="cut"):
     query: At = None
     key: At = None
     how: CutKind | None = None
-    """Default: before normalization, for mechanisms with scores; others need a choice."""
+    """Kind of cut. Default: before normalization if the mechanism has scores, else required."""
 
 
 class Patch(Edit, frozen=True, tag_field="kind", tag="patch"):
@@ -125,7 +125,7 @@ class _File(Config, frozen=True):
 
 @dataclass(frozen=True)
 class Edits:
-    """Edits that apply together; those of one site apply in their order.
+    """Edits that apply together; edits of the same site apply in order.
 
     >>> both: Edits = zero("decoder.0.heads.0") + zero("decoder.1.heads.1")
     >>> print(both)
@@ -178,7 +178,7 @@ def load_edit(path: str | Path) -> Edits:
 
 
 def parse_edit(text: str, *, where: str) -> Edits:
-    """Return the edits of a TOML text, which is from `where`.
+    """Return the edits of a TOML text; `where` names its source in error messages.
 
     Raises:
         UserError: the text isn't TOML, or an edit in it is invalid.
@@ -190,8 +190,8 @@ def parse_edit(text: str, *, where: str) -> Edits:
 def zero(site: str, *, at: Any = None) -> Zero:
     """Return an edit that sets a site to zero.
 
-    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
-    tokens.
+    `at` is a word of the prompt, an index from 0, several indices, "last" or "each-new"; by
+    default, all tokens.
 
     >>> edit = zero("decoder.1.heads.1")
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
@@ -203,8 +203,8 @@ def zero(site: str, *, at: Any = None) -> Zero:
 def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
     """Return an edit that sets a site to its mean over all tokens of some texts.
 
-    `at` is a word of the prompt, an index from 0, several, "last" or "each-new"; by default, all
-    tokens.
+    `at` is a word of the prompt, an index from 0, several indices, "last" or "each-new"; by
+    default, all tokens.
 
     >>> edit = mean("decoder.1.heads.1", ["Where was Ada born?", "Where was Bob born?"])
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this head isn't needed
@@ -216,11 +216,12 @@ def mean(site: str, texts: Sequence[str], *, at: Any = None) -> Mean:
 
 
 def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = None) -> Cut:
-    """Return an edit that removes what the queries of a head read from keys.
+    """Return an edit that cuts a head's attention from queries to keys.
 
-    `query` and `key` are a word of the prompt, an index from 0, several or "last"; by default, all
-    tokens. `how` chooses between a key that is masked, a weight that is set to 0, an output without
-    the key's part ("edge"), and a state without its writing ("write").
+    `query` and `key` are a word of the prompt, an index from 0, several indices or "last"; by
+    default, all tokens. `how` is "before-normalization" (mask the key), "after-normalization" (set
+    the weight to 0), "edge" (subtract the key's term from the output) or "write" (skip the key's
+    write to the state).
 
     >>> edit = cut("decoder.1.heads.1", query="last", key="Ada")
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)  # this attention isn't needed
@@ -232,9 +233,9 @@ def cut(site: str, *, query: Any = None, key: Any = None, how: CutKind | None = 
 def patch(site: str, source: str, *, second: str | None = None, at: Any = None) -> Patch:
     """Return an edit that sets a site to its value in a run on another text.
 
-    `source` has as many tokens as the prompt; `second` is the second text of a pair, or the target
-    of an encoder–decoder. `at` is a word of the prompt, an index from 0, several or "last"; by
-    default, all tokens.
+    `source` must have as many tokens as the prompt; `second` is the second text of a pair, or the
+    target of an encoder–decoder. `at` is a word of the prompt, an index from 0, several indices or
+    "last"; by default, all tokens.
 
     >>> edit = patch("decoder.0.residual", "Where was Bob born?", at="Ada")
     >>> regard.generate(run, ["Where was Ada born?"], edit=edit)
@@ -246,7 +247,7 @@ def patch(site: str, source: str, *, second: str | None = None, at: Any = None) 
 def steer(site: str, vector: Sequence[float], *, scale: float = 1.0, at: Any = None) -> Steer:
     """Return an edit that adds a vector, times a scale, to a site.
 
-    `vector` has as many numbers as the site has channels. `at` is a word of the prompt, an index
+    `vector` has one number per channel of the site. `at` is a word of the prompt, an index
     from 0, several, "last" or "each-new"; by default, all tokens.
 
     >>> rome, oslo = (run.tokenizer.encode(word)[0] for word in ("Rome", "Oslo"))

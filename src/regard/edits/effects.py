@@ -1,4 +1,4 @@
-"""Effects of sites on a metric: activation patching, and attribution as its estimate.
+"""Effects of sites on a metric, by activation patching or estimated by attribution.
 
 For each pair of a clean and a corrupt text and each site s,
 
@@ -6,7 +6,7 @@ For each pair of a clean and a corrupt text and each site s,
 
 (Zhang & Nanda, 2024, arXiv:2309.16042). Attribution estimates the same by gradients.
 
-Sites are rows of one batch. Shapes: b rows, n tokens, h heads, d channels.
+Each site is patched in its own row of a batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
 from collections.abc import Sequence
@@ -54,16 +54,17 @@ def effects(
 
     `sites` are "heads", "layers" (outputs of attention and feed-forward), "residual" or "tokens"
     (the residual stream or the embedding of each token), "trace" (the residual stream, attention
-    and feed-forward at each token), or names of `regard.sites`. Controls are random sets of as many
-    channels as a head has, patched alike; 20 by default, for heads alone.
-    Patching (Zhang & Nanda, 2024, arXiv:2309.16042) runs the model once for each site; attribution
+    and feed-forward at each token), or names of `regard.sites`. `controls` is the number of random
+    sets of as many channels as a head has, patched as control; only for heads (default: 20).
+    Patching (Zhang & Nanda, 2024, arXiv:2309.16042) runs the model once for each site. Attribution
     (Kramár et al., 2024, arXiv:2403.00745) estimates all effects by one backward pass of the
-    corrupt text, or with `steps` by that many between the embeddings of both texts: integrated
-    gradients (Sundararajan et al., 2017, arXiv:1703.01365). An effect is the share of the
-    difference of clean and corrupt that the site's clean value restores.
+    corrupt text. With `steps`, it averages that many backward passes between the embeddings of both
+    texts: integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365). An effect is the
+    share of the metric's difference between clean and corrupt text that the site's clean value
+    restores.
 
     Raises:
-        UserError: the texts of a pair differ in length or not in the metric, the run doesn't
+        UserError: the texts of a pair have different lengths or the same metric, the run doesn't
             predict tokens, or a site doesn't exist.
 
     >>> from regard.edits import logit_difference
@@ -109,7 +110,7 @@ def trace(
     noise: `effects` with `sites="trace"`.
 
     Raises:
-        UserError: the texts of a pair differ in length or not in the metric, or the run doesn't
+        UserError: the texts of a pair have different lengths or the same metric, or the run doesn't
             predict tokens.
 
     >>> from regard.edits import logit_difference
@@ -150,7 +151,7 @@ def _require_methods(by: Sequence[str], steps: int) -> None:
 
 
 def _require_parallel(cells: Sequence[Cell]) -> None:
-    """Raise for a state at all tokens: gradients of the first ones pass through the others."""
+    """Raise for a state at all tokens: gradients at early tokens pass through later ones."""
     for cell in cells:
         if cell.site.place.endswith(STATES) and cell.position is None:
             raise UserError(
@@ -188,7 +189,7 @@ def _measure(
     if "attribution" in by:
         slopes = integrated_slopes(run, pair, places, steps) if steps else slopes_of(low, corrupt)
         estimated = attributed(cells, clean, corrupt, slopes) / total
-    # Rows of one place are adjacent.
+    # Sorted so that rows of the same place are adjacent, which lets a hook patch them as a slice.
     drawn = sorted((_drawn(places, source, rng) for _ in range(n_controls)), key=list)
     control = (patch_each(run, pair, drawn, source) - start) / total if drawn else np.empty(0)
     return _Measured(high, start, patched, estimated, control)
@@ -199,7 +200,7 @@ def _drawn(
     source: dict[str, Tensor],
     rng: np.random.Generator,
 ) -> Patch:
-    """Return random channels of the heads of a random layer, as many as one head has."""
+    """Return a patch of random channels of a random layer's heads, as many as one head has."""
     place = places[int(rng.integers(len(places)))].place
     _, h, n, d = source[place].shape
     channels = torch.from_numpy(rng.choice(h * d, d, replace=False)).to(source[place].device)

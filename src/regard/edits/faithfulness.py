@@ -1,13 +1,13 @@
-"""Faithfulness of circuits: what a model does with some of its sites alone.
+"""Faithfulness of circuits: the metric of a model with all other sites patched.
 
-In the circuit C of the first k sites of an order, all other sites have their values in the corrupt
-text, while the clean text is read. With its metric m(C), all sites N and none ∅,
+The circuit C consists of the first k sites of an order. The model reads the clean text, with all
+other sites set to their values on the corrupt text. With its metric m(C), all sites N and none ∅,
 
     f(C) = (m(C) − m(∅)) / (m(N) − m(∅)),  CPR = ∫ f(C_k) dk,  CMD = ∫ |1 − f(C_k)| dk
 
-over the share k of sites, by trapezoids (Mueller et al., 2025, MIB, arXiv:2504.13151, circuit
-localization track, and its `evaluation.py`). Metrics are means over pairs. For CPR, sites join by
-their effect, from the largest to the most negative one; for CMD, by its size.
+over the share k of sites, by the trapezoidal rule (Mueller et al., 2025, MIB, arXiv:2504.13151,
+circuit localization track, and its `evaluation.py`). Metrics are means over pairs. For CPR, sites
+are ordered by effect, from the largest to the most negative; for CMD, by absolute effect.
 """
 
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ class Curve:
 
     order: tuple[Cell, ...]
     metric: Float[np.ndarray, "pairs sizes"]
-    """Of the clean texts, with all sites but the first k as in the corrupt ones."""
+    """Metric of the clean texts, with all but the first k sites patched from the corrupt ones."""
 
     @property
     def shares(self) -> Float[np.ndarray, " sizes"]:
-        """Shares of the sites that the circuits have."""
+        """Share of the sites in each circuit."""
         return np.linspace(0, 1, len(self.order) + 1)
 
     @property
@@ -60,7 +60,7 @@ class Curve:
         return self._integral(*(abs(1 - f) for f in self._both))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a record for each circuit, with the site that joins it."""
+        """Return a record for each circuit, with the site added last."""
         joins = ["none", *(cell.name for cell in self.order)]
         found = []
         for i, (name, one) in enumerate(zip(joins, self.faithfulness, strict=True)):
@@ -71,7 +71,7 @@ class Curve:
 
     @property
     def _both(self) -> tuple[np.ndarray, np.ndarray]:
-        """f(C) of all pairs, and of resampled ones."""
+        """f(C) over all pairs, and over each bootstrap sample."""
         return _relative(self.metric.mean(0)), _relative(resampled_means(self.metric))
 
     def _integral(self, values: np.ndarray, draws: np.ndarray) -> Interval:
@@ -80,7 +80,7 @@ class Curve:
 
 
 def _relative(metric: Float[np.ndarray, "*draws sizes"]) -> Float[np.ndarray, "*draws sizes"]:
-    """Return the metric, 0 of no site and 1 of all."""
+    """Return the metric scaled to 0 for no site and 1 for all sites."""
     none, every = metric[..., :1], metric[..., -1:]
     found: np.ndarray = (metric - none) / (every - none) + 0.0  # 0 instead of −0
     return found
@@ -91,23 +91,23 @@ class Faithfulness:
     """Faithfulness of circuits of a growing number of sites."""
 
     effects: Effects
-    """Those that order the sites, on pairs that aren't held out."""
+    """Effects that order the sites, measured on pairs that aren't held out."""
     by_effect: Curve
     by_size: Curve
 
     @property
     def cpr(self) -> Interval:
-        """Area under f, sites in the order of their effect; the more, the better."""
+        """Area under f, with sites in the order of their effect; higher is better."""
         return self.by_effect.area
 
     @property
     def cmd(self) -> Interval:
-        """Area between f and 1, sites in the order of the size of their effect; 0 at best."""
+        """Area between f and 1, with sites in the order of absolute effect; 0 is best."""
         return self.by_size.distance
 
     @property
     def title(self) -> str:
-        """The measurement and the run."""
+        """Title: the measurement and the run."""
         return f"Faithfulness: {self.effects.run}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ class Faithfulness:
         }
 
     def lines(self) -> list[str]:
-        """Return what the tables rest on, as text."""
+        """Return notes on the method and the data, as text."""
         method = "attribution" if self.effects.patching is None else "patching"
         method += f" in {counted(self.effects.steps, 'step')}" if self.effects.steps else ""
         pairs = len(self.by_size.metric)
@@ -170,10 +170,10 @@ def faithfulness(
 ) -> Faithfulness:
     """Return the faithfulness of circuits of the sites with the largest effects (MIB).
 
-    `sites` are as for `effects`; `by` is the method of the effects, "patching" or "attribution",
-    and `steps` as there.
-    The first, third, … pair order the sites, and the others measure the circuits: all sites outside
-    of a circuit have their values in the corrupt text (Mueller et al., 2025, arXiv:2504.13151).
+    `sites` and `steps` are as for `effects`; `by` is the method of the effects, "patching" or
+    "attribution". The first, third, … pairs order the sites, and the remaining ones measure the
+    circuits: all sites outside a circuit have their values on the corrupt text (Mueller et al.,
+    2025, arXiv:2504.13151).
 
     Raises:
         UserError: as for `effects`, or the metric is the same with all sites and with none.
@@ -207,7 +207,7 @@ def faithfulness(
 
 @torch.no_grad()
 def _measure(run: Run, pair: Pair, orders: Sequence[Sequence[Cell]]) -> list[np.ndarray]:
-    """Return the metric of the circuits of each order, of no site first, for a pair of texts."""
+    """Return the metric of each order's circuits, starting with no site, for a pair of texts."""
     corrupt = Recorder(cell.site for cell in orders[0])
     metric_of(run, pair.corrupt, pair.measure, corrupt.hooks)
     source, found = corrupt.tensors, []

@@ -1,4 +1,4 @@
-"""Measured effects: means with intervals, the error of attribution, and a table."""
+"""Results of effects: means with intervals, the error of attribution, and a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from regard.edits.table import Rows, text_table
 from regard.metrics import Interval, bootstrap_means
 
 SATURATED = 0.1
-"""Attribution below this share of a large effect is saturated."""
+"""Attribution below this share of a large effect counts as saturated."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A site that is patched, whole or at one token."""
+    """A site to patch, at all tokens or at one."""
 
     site: Site
     position: int | None = None
@@ -36,15 +36,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class AttributionError:
-    """How far attribution is from patching."""
+    """Error of attribution as an estimate of patching."""
 
     rank_correlation: float
-    """Spearman's, over sites; NaN where all are equal."""
+    """Spearman's rank correlation over sites; NaN if all values are equal."""
     largest_gap: float
+    """Largest absolute difference between attribution and patching."""
     worst: str
     """The site of the largest gap."""
     wrong_signs: float
-    """Share of sites whose effect has the other sign, among those with an effect."""
+    """Share of sites with an attribution of the wrong sign, among those with an effect."""
     saturated: tuple[str, ...]
     """Sites of a large effect that attribution misses."""
 
@@ -73,9 +74,9 @@ class Effects:
 
     run: str
     metric: str
-    """What is measured: "logit difference" or "probability"."""
+    """Name of the metric: "logit difference" or "probability"."""
     steps: int
-    """Points at which attribution takes the gradient, between the texts; 0: the corrupt text."""
+    """Number of points between both texts for the gradient of attribution; 0: the corrupt text."""
     cells: tuple[Cell, ...]
     clean: Float[np.ndarray, " pairs"]
     """The metric of the clean texts."""
@@ -101,24 +102,24 @@ class Effects:
     def aie(self) -> list[Interval]:
         """The average indirect effect (AIE), the mean of m(corrupt | s ← clean) − m(corrupt).
 
-        Meng et al., 2022, arXiv:2202.05262, §2.1; of heads, Todd et al., 2024, arXiv:2310.15213.
-        Theirs are in probabilities: use the metric `probability`.
+        Meng et al., 2022, arXiv:2202.05262, §2.1; for heads, Todd et al., 2024, arXiv:2310.15213.
+        Both use probabilities: choose the metric `probability` to compare.
         """
         return bootstrap_means(self.examples * (self.clean - self.corrupt)[:, None])
 
     @property
     def beyond_control(self) -> float | None:
-        """The largest mean effect of random channels, in size; None without controls."""
+        """Largest absolute mean effect of random channels; None without controls."""
         return float(np.abs(self.control.mean(0)).max()) if self.control.size else None
 
     @property
     def held_out(self) -> Float[np.ndarray, " cells"] | None:
-        """Mean effects on every second pair; the table is sorted by the others. None: one pair."""
+        """Mean effects on every second pair, which don't sort the table; None for one pair."""
         return self.examples[1::2].mean(0) if len(self.examples) > 1 else None
 
     @property
     def order(self) -> list[int]:
-        """Sites by the size of their effect, on the pairs that aren't held out."""
+        """Indices of the cells by absolute effect on the pairs that aren't held out."""
         found = np.abs(self.examples[::2].mean(0))
         return [int(i) for i in np.argsort(-found, kind="stable")]
 
@@ -141,7 +142,7 @@ class Effects:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a record for each site, the largest effect on pairs that aren't held out first."""
+        """Return a record per site, sorted by absolute effect on pairs that aren't held out."""
         intervals, aie = self.intervals, self.aie
         held, limit = self.held_out, self.beyond_control
         found = []
@@ -168,11 +169,11 @@ class Effects:
 
     @property
     def title(self) -> str:
-        """The measurement and the run."""
+        """Title: the measurement and the run."""
         return f"Effects: {self.run}"
 
     def lines(self) -> list[str]:
-        """Return what the table rests on, as text."""
+        """Return notes on the method and the data, as text."""
         method = "attribution" if self.patching is None else "patching"
         found = [
             f"{counted(len(self.examples), 'pair')}, by {method}: mean {self.metric} "
@@ -235,7 +236,7 @@ def _heat_maps(cells: Sequence[Cell], values: Float[np.ndarray, " cells"]) -> Fi
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's correlation; NaN if either has equal values alone."""
+    """Return Spearman's rank correlation; NaN if either array is constant."""
     from scipy.stats import spearmanr  # takes half a second to import
 
     if np.ptp(one) == 0 or np.ptp(other) == 0:
@@ -244,5 +245,5 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def counted(n: int, thing: str) -> str:
-    """Return a number with a noun."""
+    """Return a number with a noun, in the plural unless it is 1."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"

@@ -1,8 +1,8 @@
-"""Gates of attention heads, learned while the weights stay as they are.
+"""Gates of attention heads, trained while the weights stay frozen.
 
 A gate multiplies the output of a group of heads, before the output projection. It is a Hard
-Concrete variable (Louizos et al., 2018, arXiv:1712.01312), in [0, 1] and exactly 0 or 1 with
-probabilities that log α sets. Shapes: b rows, g groups.
+Concrete variable (Louizos et al., 2018, arXiv:1712.01312): in [0, 1], with log α determining the
+probabilities of exactly 0 and exactly 1. Shapes: b rows, g groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from regard.models.builders import Model
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 """Temperature and stretched interval of the variables, those of Louizos et al. (2018)."""
 OPEN = 3.0
-"""log α at the start, where P(g ≠ 0) is 0.99: the model is nearly whole."""
+"""Initial log α: P(g ≠ 0) = 0.99, so nearly all gates are open."""
 STEPS, RATE = 200, 0.1
-"""Steps of Adam, with a batch each, and their learning rate."""
+"""Number of Adam steps, with one batch each, and the learning rate."""
 
 LogAlphas: TypeAlias = Mapping[str, Float[Tensor, " g"]]
 """log α of the gates, by the place of an attention layer."""
@@ -37,10 +37,10 @@ def gate_importance(
     steps: int = STEPS,
     seed: int = 0,
 ) -> Importance:
-    """Return P(g ≠ 0) of the gate of each group, after the gates have minimized `gated_loss`.
+    """Return P(g ≠ 0) of each group's gate, after training the gates to minimize `gated_loss`.
 
-    The weights stay as they are; those of Voita et al. (2019, arXiv:1905.09418) are trained, too.
-    `penalty` is λ, in nats per gate; default: `mean_worth`.
+    The weights stay frozen; Voita et al. (2019, arXiv:1905.09418) train them, too. `penalty` is λ,
+    in nats per gate; default: `mean_worth`.
     """
     penalty = mean_worth(model, batches) if penalty is None else penalty
     draw = torch.Generator().manual_seed(seed)
@@ -61,9 +61,9 @@ def gate_importance(
 
 
 def mean_worth(model: Model, batches: Sequence[Batch]) -> float:
-    """Return how much of the loss per target all groups save together, by group, in nats.
+    """Return the increase of the loss per target without any group, per group, in nats.
 
-    It is 0 if the loss is no higher without them.
+    At least 0.
     """
     none = {place: torch.zeros(1, layer.groups) for place, layer in group_layers(model).items()}
     saved = loss_of(model, batches, none) - loss_of(model, batches)
@@ -75,7 +75,7 @@ def gated_loss(
 ) -> Float[Tensor, ""]:
     """Return the loss per target, in nats, plus λ Σ P(g ≠ 0) (Voita et al., 2019).
 
-    Each row of the batch has gates of its own.
+    Gates are sampled separately for each row of the batch.
     """
     rows = len(batch.row_numbers)
     gates = {place: sampled_gates(one, rows, draw) for place, one in log_alphas.items()}

@@ -1,7 +1,8 @@
 """Importance of attention heads to the loss of a model.
 
-Each group of heads (a key/value head with the query heads that share it) has a factor ξ = 1 of its
-output, before the output projection. Shapes: b rows, g groups, h heads, n tokens, d channels.
+The output of each group of heads (a key/value head with the query heads that share it) is
+multiplied by a factor ξ = 1 before the output projection. Shapes: b rows, g groups, h heads, n
+tokens, d channels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,9 @@ from regard.models.builders import Model
 from regard.models.head_pruning import groups_of
 
 Factors = Mapping[str, Float[Tensor, "#b g"]]
-"""The factors of the groups, by the place of an attention layer."""
+"""Place of an attention layer → factors of its groups."""
 Importance = dict[str, Float[Tensor, " g"]]
-"""The importance of the groups, by the place of an attention layer."""
+"""Place of an attention layer → importance of its groups."""
 
 
 class GroupLayer(NamedTuple):
@@ -84,7 +85,7 @@ def gradient_importance(model: Model, batches: Sequence[Batch]) -> Importance:
 
 @torch.no_grad()
 def ablation_importance(model: Model, batches: Sequence[Batch]) -> Importance:
-    """Return how much the loss per target grows if the output of a group is zero, in nats."""
+    """Return the increase of the loss per target if a group's output is zero, in nats."""
     own = loss_of(model, batches)
     found = {}
     for place, layer in group_layers(model).items():
@@ -96,7 +97,7 @@ def ablation_importance(model: Model, batches: Sequence[Batch]) -> Importance:
 
 @torch.no_grad()
 def loss_of(model: Model, batches: Sequence[Batch], factors: Factors | None = None) -> float:
-    """Return the mean loss per target, in nats, with factors of groups if they are given."""
+    """Return the mean loss per target, in nats, with factors on groups if given."""
     with intercept_places(model, scaled(factors or {})):
         total = sum(float(model.loss(batch)) for batch in batches)
     return total / sum(batch.n_targets for batch in batches)

@@ -1,9 +1,9 @@
 """The logit lens, and the direct contributions of parts to a difference of logits.
 
-The lens reads the residual stream after each layer as the model reads the last: by its last norm,
-computed again, and its head (nostalgebraist, 2020, "Interpreting GPT: the logit lens"). A direct
-contribution is a part of the last hidden state times the difference of two rows of the head, with
-norms held at the scale of the run (Elhage et al., 2021).
+The lens applies the model's final norm and head to the residual stream after each layer
+(nostalgebraist, 2020, "Interpreting GPT: the logit lens"). A direct contribution is a part of the
+last hidden state times the difference of two rows of the head, with the scale of norms frozen
+(Elhage et al., 2021).
 
 Shapes: n tokens, p parts.
 """
@@ -32,7 +32,7 @@ from regard.runs.run import Run
 
 LensModel: TypeAlias = LanguageModel | SequenceToSequence | MaskedLanguageModel
 NAMED_CELLS = 2000
-"""Most cells of a figure with their tokens; more would be too small to read."""
+"""Largest number of cells of a figure with token labels; more would be illegible."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +46,7 @@ class Contributions:
     promoted: tuple[str, ...]
     """The token whose logit each part raises most."""
     difference: float
-    """The difference of logits of the model; with a soft cap, before it."""
+    """Logit difference of the model, before a soft cap if there is one."""
     capped: bool
     """Whether the model has a soft cap."""
 
@@ -75,20 +75,20 @@ class Lens:
     tokens: tuple[str, ...]
     sites: tuple[str, ...]
     predictions: tuple[tuple[str, ...], ...]
-    """The most likely token, by site and by token that is read."""
+    """Most probable token at each site after each token."""
     probabilities: Float[np.ndarray, "sites n"]
-    """Probabilities of these."""
+    """Probabilities of `predictions`."""
     final_token_probabilities: Float[np.ndarray, "sites n"]
     """Probabilities of the model's own predictions."""
     parts: Parts
     contributions: Contributions | None
-    """None for the head of a masked language model, which isn't linear."""
+    """None for a masked language model, whose head isn't linear."""
     norms: str
-    """Where the norms of the stack are."""
+    """Placement of the norms in the stack, as text."""
 
     @property
     def title(self) -> str:
-        """The measurement and the run."""
+        """Title: the measurement and the run."""
         return f"Lens: {self.run}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ class Lens:
         return found
 
     def lines(self) -> list[str]:
-        """Return what the tables rest on, as text."""
+        """Return notes on the method, as text."""
         found = [
             "each cell: the token that the head predicts from the residual stream there, and its "
             "probability; final token probability: the probability of the model's own prediction",
@@ -159,9 +159,9 @@ def lens(
 ) -> Lens:
     """Return predictions from the residual stream of a text, and contributions of its parts.
 
-    A second text is the target of an encoder–decoder, whose decoder is read, or the second of a
-    pair. Without a metric, contributions are to the logits of the two most likely next tokens.
-    Norms are held at the scale of the run (Elhage et al., 2021, "A mathematical framework for
+    `second` is the target of an encoder–decoder (the lens applies to its decoder), or the second
+    text of a pair. Without a metric, contributions are to the logits of the two most probable next
+    tokens. The scale of norms is frozen (Elhage et al., 2021, "A mathematical framework for
     transformer circuits").
 
     Raises:
@@ -215,13 +215,13 @@ class _Reading(NamedTuple):
 def _reading(
     found: Float[Tensor, "n vocabulary"], final: Float[Tensor, "n vocabulary"]
 ) -> _Reading:
-    """Return the most likely tokens at a site, given the probabilities there and of the model."""
+    """Return the most probable tokens at a site, from its probabilities and the model's."""
     best, own = found.max(-1), found.gather(-1, final.argmax(-1, keepdim=True))[:, 0]
     return _Reading(best.indices.tolist(), best.values.cpu().numpy(), own.cpu().numpy())
 
 
 def _residuals(name: str, stack: Transformer) -> list[str]:
-    """Return the sites that are read: the embedding, and the residual stream after each layer."""
+    """Return the sites of the lens: the embedding, and the residual stream after each layer."""
     layers = range(len(stack._layers()))
     return [f"{name}.embedding", *(f"{name}.{i}.residual.feedforward" for i in layers)]
 
@@ -230,7 +230,7 @@ def _residuals(name: str, stack: Transformer) -> list[str]:
 def _probabilities(
     model: LensModel, stack: Transformer, x: Float[Tensor, "1 n d"]
 ) -> Float[Tensor, "n vocabulary"]:
-    """Return the probabilities of tokens, read from a residual stream."""
+    """Return the probabilities of tokens predicted from a residual stream."""
     logits: Tensor = model.head(stack._finish(x))[0]
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
@@ -240,7 +240,7 @@ def _decoded(run: Run, ids: Iterable[int]) -> tuple[str, ...]:
 
 
 def _norms(stack: Transformer) -> str:
-    """Return where the norms of a stack are."""
+    """Return the placement of norms in a stack, as text."""
     if not stack.norm_first:
         return "after each sum, so that they scale all earlier parts"
     if stack._layers()[0].norm_attention_out is not None:
@@ -250,7 +250,7 @@ def _norms(stack: Transformer) -> str:
 
 @torch.no_grad()
 def _contributions(run: Run, parts: Parts, ids: tuple[int, int]) -> Contributions:
-    """Return what the parts of the last hidden state contribute to the logits of two tokens."""
+    """Return the contributions of the last hidden state's parts to the logits of two tokens."""
     head = run.model.head
     assert isinstance(head, nn.Linear)
     capped = isinstance(head, SoftcappedHead)

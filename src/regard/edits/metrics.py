@@ -1,4 +1,4 @@
-"""Metrics of an effect: a difference of logits of two continuations, or a probability of one."""
+"""Metrics of effects: the logit difference of two continuations, or the probability of one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from regard.errors import UserError
 from regard.text.tokenizer import Tokenizer, locate_unknown
 
 Measure: TypeAlias = Callable[[Float[Tensor, "b vocabulary"]], Float[Tensor, " b"]]
-"""The metric of one pair of texts, of the logits of the next token."""
+"""The metric of one pair of texts, as a function of the next token's logits."""
 
 
 class Metric(Protocol):
@@ -46,7 +46,8 @@ class LogitDifference:
         """Return the ids of the two tokens for each of n pairs.
 
         Raises:
-            UserError: there are others than n, one can't be encoded, or two begin alike.
+            UserError: there are not n words, a word can't be encoded, or the right and the wrong
+                word begin with the same token.
         """
         every = (_for_pairs(self.right, n, "right"), _for_pairs(self.wrong, n, "wrong"))
         numbered = enumerate(zip(*every, strict=True), 1)
@@ -80,7 +81,7 @@ class Probability:
         """Return the probability for each of n pairs.
 
         Raises:
-            UserError: there are others than n words, or one can't be encoded.
+            UserError: there are not n words, or one can't be encoded.
         """
         words = enumerate(_for_pairs(self.right, n, "right"), 1)
         tokens = [_first_id(tokenizer, word, _where(pair, n)) for pair, word in words]
@@ -90,7 +91,7 @@ class Probability:
 def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> LogitDifference:
     """Return the metric of right and wrong continuations, for all pairs or one for each.
 
-    Their first tokens count, as the tokenizer encodes them alone.
+    Only the first token of each continuation counts; the tokenizer encodes it separately.
 
     >>> metric = logit_difference("Rome", "Oslo")
     >>> found = regard.trace(run, "Where was Ada born?", "Where was Bob born?", metric=metric)
@@ -103,8 +104,8 @@ def logit_difference(right: str | Sequence[str], wrong: str | Sequence[str]) -> 
 def probability(right: str | Sequence[str]) -> Probability:
     """Return the metric of the right continuation, for all pairs or one for each.
 
-    Its first token counts, as the tokenizer encodes it alone. Effects in probabilities are those of
-    causal tracing (Meng et al., 2022, arXiv:2202.05262, §2.1).
+    Only its first token counts; the tokenizer encodes it separately. Causal tracing measures
+    effects on probabilities (Meng et al., 2022, arXiv:2202.05262, §2.1).
 
     >>> metric = probability("Rome")
     >>> found = regard.trace(run, "Where was Ada born?", "Where was Bob born?", metric=metric)
@@ -119,7 +120,7 @@ def _words(words: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _for_pairs(words: tuple[str, ...], n: int, name: str) -> tuple[str, ...]:
-    """Return a word for each of n pairs, of which there may be one for all."""
+    """Return a word for each of n pairs, given n words or one for all."""
     if len(words) not in (1, n):
         raise UserError(f"metric: {len(words)} {name} words for {n} pairs of texts")
     return words * n if len(words) == 1 else words
@@ -143,7 +144,7 @@ def _two_ids(tokenizer: Tokenizer, right: str, wrong: str, where: str) -> tuple[
         same = tokenizer.decode([first])
         raise UserError(
             f"{where}: {right!r} and {wrong!r} begin with the same token, {same!r}; choose "
-            "others, or end the texts with what the two share"
+            "others, or append their common start to the texts"
         )
     return first, second
 

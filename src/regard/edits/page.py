@@ -19,10 +19,10 @@ class Measured(Protocol):
 
     @property
     def title(self) -> str:
-        """The measurement and the run."""
+        """Title: the measurement and the run."""
 
     def lines(self) -> list[str]:
-        """Return what the tables rest on, as text."""
+        """Return notes on the method and the data, as text."""
 
     def table(self) -> str:
         """Return the main table as text."""
@@ -40,7 +40,7 @@ def save_page(found: Measured, path: Path) -> None:
 
 
 def page(found: Measured) -> str:
-    """Return the page, complete in itself."""
+    """Return a self-contained page."""
     return Template(_static("page.html")).substitute(
         policy=content_policy(""),
         title=escape(found.title),

@@ -1,4 +1,4 @@
-"""Files of pairs: a clean and a corrupt text, and the right and the wrong next word."""
+"""Files of text pairs: clean and corrupt text, and the right and wrong next word."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ def read_pairs(path: Path) -> TextPairs:
     """Read a TSV file with a header: the columns clean, corrupt, right and wrong, in any order.
 
     Raises:
-        UserError: a column is missing, a row has another number of cells, or there is no row.
+        UserError: a column is missing, a row has the wrong number of cells, or there is no row.
     """
     header, *lines = (line.split("\t") for line in read_text(path).splitlines() or [""])
     if header == [""]:

@@ -1,8 +1,8 @@
-"""Parts of a hidden state: what the embedding, heads, feed-forward layers and biases add to it.
+"""Parts of a hidden state: terms from the embedding, heads, feed-forward layers and biases.
 
-A norm is linear at a fixed scale. With each norm held at the scale of the run, the hidden state
-that the head of a model reads is the sum of its parts (Elhage et al., 2021, "A mathematical
-framework for transformer circuits"), computed in float64.
+A norm is linear at a fixed scale. With the scale of each norm frozen, the final hidden state is the
+sum of its parts (Elhage et al., 2021, "A mathematical framework for transformer circuits"),
+computed in float64.
 
 Shapes: n tokens, d = d_model, p parts, h heads of width e.
 """
@@ -34,10 +34,10 @@ class Parts:
     """The hidden states of a text as sums."""
 
     names: tuple[str, ...]
-    """Sites, and biases by the site that they add to."""
+    """Names of the parts: sites, and biases named after their sites."""
     values: Float[Tensor, "p n d"]
     whole: Float[Tensor, "n d"]
-    """The hidden states that the head of the model reads."""
+    """The final hidden states, the input of the model's head."""
     remainder_of_layers: float
     """Largest |Σ heads + bias − output| of an attention layer."""
 
@@ -59,7 +59,7 @@ class Parts:
 
 
 def last_stack(model: Model) -> tuple[str, Transformer]:
-    """Return the stack whose hidden states the head reads, with its name.
+    """Return the stack whose hidden states are the input of the head, with its name.
 
     Raises:
         UnsupportedError: it has no residual stream.
@@ -74,16 +74,16 @@ def last_stack(model: Model) -> tuple[str, Transformer]:
 
 
 def summed_stack(model: Model) -> tuple[str, Transformer]:
-    """Return the stack of `last_stack`, whose layers all add to the hidden states.
+    """Return `last_stack` if all of its layers add to the hidden states.
 
     Raises:
-        UnsupportedError: it has no residual stream, or one of tokens and one of latents.
+        UnsupportedError: it has no residual stream, or separate ones for tokens and latents.
     """
     name, stack = last_stack(model)
     if isinstance(stack, PerceiverDecoder):
         raise UnsupportedError(
-            "the hidden states of a perceiver are no sums of its layers: the last one reads what "
-            "the others make of latents; measure effects or paths"
+            "the hidden states of a perceiver are no sums of its layers: the last one attends to "
+            "latents of the others; measure effects or paths"
         )
     return name, stack
 
@@ -112,7 +112,7 @@ def parts_of(model: Model, inputs: Sequence[Tensor]) -> Parts:
 
 
 def _with_layer(found: Parts, place: str, layer: Layer, at: dict[str, Tensor]) -> Parts:
-    """Return the parts after a layer, given the tensors at places."""
+    """Return the parts after a layer, given the recorded tensors by place."""
     before = at[f"{place}.residual"]
     for branch, module, norm, norm_out in _branches(layer):
         site = f"{place}.{branch}"
@@ -147,7 +147,7 @@ def _branches(
 def _heads(
     module: AttentionModule, heads: Float[Tensor, "h n e"], site: str, norm: Norm | None
 ) -> Parts:
-    """Return what each head adds, with the bias: after the output projection, and a second norm."""
+    """Return the terms of each head and the bias, after the output projection and `norm`."""
     weight = module.o_proj.weight.double().unflatten(1, (len(heads), -1))
     values = torch.einsum("hne,dhe->hnd", heads, weight)
     owner = site.removesuffix(".attention")

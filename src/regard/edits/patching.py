@@ -1,6 +1,6 @@
-"""Patching: sites of a corrupt text set to their values in a clean one, as rows of one batch.
+"""Patching: set sites of a corrupt text to their values on the clean text.
 
-Shapes: b rows, n tokens, h heads, d channels.
+Each patch is one row of a batch. Shapes: b rows, n tokens, h heads, d channels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,14 +30,14 @@ PARTS = {
     "tokens": ("embedding",),
     "trace": ("residual", "attention", "cross", "feedforward", "hidden"),
 }
-"""Parts of a model for each choice of sites."""
+"""Choice of sites → parts of the model."""
 SITES = tuple(PARTS)
 TOKENS_AT_ONCE = 2**14
-"""Tokens of the rows of one batch."""
+"""Largest number of tokens of a batch."""
 
 
 Patch: TypeAlias = Mapping[str, Bool[Tensor, "*h n #d"]]
-"""The numbers of each place that a row takes from the source."""
+"""Place → mask of the elements that a row takes from the source."""
 
 
 class Pair(NamedTuple):
@@ -49,7 +49,7 @@ class Pair(NamedTuple):
 
     @property
     def swapped(self) -> "Pair":
-        """The pair whose clean text is patched with the corrupt one."""
+        """The pair with clean and corrupt text exchanged."""
         return Pair(self.corrupt, self.clean, self.measure)
 
 
@@ -58,10 +58,10 @@ def _texts(texts: str | Sequence[str]) -> list[str]:
 
 
 def require_sites(chosen: str | Sequence[str]) -> None:
-    """Raise unless a choice of sites is a list of names, not empty, or one of `SITES`.
+    """Check that a choice of sites is a nonempty list of names, or one of `SITES`.
 
     Raises:
-        UserError: lists the choices.
+        UserError: it isn't; the message lists the choices.
     """
     if not chosen or (isinstance(chosen, str) and chosen not in SITES):
         raise UserError(
@@ -72,7 +72,7 @@ def require_sites(chosen: str | Sequence[str]) -> None:
 def pairs_of(
     run: Run, clean: str | Sequence[str], corrupt: str | Sequence[str], metric: Metric
 ) -> tuple[list[Pair], list[int]]:
-    """Return the pairs as inputs, and the ids of the first clean text that the last stack reads.
+    """Return the pairs as inputs, and the last stack's input ids of the first clean text.
 
     Raises:
         UserError: the texts of a pair differ in length, or the run doesn't predict tokens.
@@ -85,7 +85,7 @@ def pairs_of(
     found = []
     every = metric.measures(len(clean), run.tokenizer)
     for number, (one, other, measure) in enumerate(zip(clean, corrupt, every, strict=True), 1):
-        # As a question where the run answers: the last of the ways to read a text.
+        # The last reading of a text is as a question, if the run answers questions.
         inputs, others = text_inputs(run, one)[-1], text_inputs(run, other)[-1]
         if inputs[0].shape != others[0].shape:
             lengths = f"{inputs[0].shape[1]} and {others[0].shape[1]}"
@@ -99,10 +99,11 @@ def pairs_of(
 def cells_of(
     run: Run, chosen: str | Sequence[str], pairs: Sequence[Pair], first: Sequence[int]
 ) -> list[Cell]:
-    """Return the sites to patch: each whole, or at each token.
+    """Return the cells to patch: each site at all tokens together, or at each token.
 
     Raises:
-        UserError: the model has no such site, or texts of several lengths no common positions.
+        UserError: the model has no such site, or pairs of different lengths have no common
+            positions.
     """
     known = all_sites(run)
     if not isinstance(chosen, str):
@@ -133,7 +134,7 @@ def _rows(run: Run, site: Site, pair: Pair, target: Sequence[int]) -> list[str]:
 
 
 def require_vectors(site: Site) -> Site:
-    """Return the site.
+    """Return the site after a check that it has vectors that can differ between texts.
 
     Raises:
         UserError: it has numbers per query and key, or the same values in both texts.
@@ -148,7 +149,7 @@ def require_vectors(site: Site) -> Site:
 def metric_of(
     run: Run, inputs: Sequence[Tensor], measure: Measure, *hooks: Hooks
 ) -> Float[Tensor, " b"]:
-    """Return the metric of each row's next token, where hooks change or record places in turn."""
+    """Return the metric of each row's next token, with hooks applied in turn."""
     model = run.model
     assert isinstance(model, LanguageModel | SequenceToSequence)
     with intercept_places(model, in_turn(hooks)):
@@ -156,7 +157,7 @@ def metric_of(
 
 
 def gap_of(clean: float, corrupt: float, number: int) -> float:
-    """Return m(clean) − m(corrupt) of a pair, of which effects are shares.
+    """Return m(clean) − m(corrupt) of a pair, the denominator of its effects.
 
     Raises:
         UserError: it is zero.
@@ -167,7 +168,7 @@ def gap_of(clean: float, corrupt: float, number: int) -> float:
 
 
 def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n 1"]:
-    """Return the heads and tokens of a place that belong to a cell."""
+    """Return a mask of the heads and tokens of a place that belong to a cell."""
     mask = torch.zeros_like(x[0, ..., :1], dtype=torch.bool)
     of_site = mask if cell.site.head is None else mask[cell.site.head]
     of_site[slice(None) if cell.position is None else cell.position] = True
@@ -175,7 +176,7 @@ def mask_of(cell: Cell, x: Float[Tensor, "1 *h n d"]) -> Bool[Tensor, "*h n 1"]:
 
 
 def patch_of(cells: Iterable[Cell], source: Mapping[str, Tensor]) -> Patch:
-    """Return the patch of some cells together."""
+    """Return one patch of several cells."""
     found: dict[str, Tensor] = {}
     for cell in cells:
         place = cell.site.place
@@ -185,14 +186,14 @@ def patch_of(cells: Iterable[Cell], source: Mapping[str, Tensor]) -> Patch:
 
 
 def rows_at_once(pair: Pair) -> int:
-    """Return the number of rows of one batch."""
+    """Return the number of rows in a batch."""
     return max(1, TOKENS_AT_ONCE // max(x.shape[1] for x in pair.corrupt if x.ndim > 1))
 
 
 def patch_each(
     run: Run, pair: Pair, patches: Sequence[Patch], source: Mapping[str, Tensor]
 ) -> np.ndarray:
-    """Return the metric of the corrupt text with each patch: a row of a batch for each."""
+    """Return the metric of the corrupt text with each patch, batched."""
     at_once, found = rows_at_once(pair), []
     for start in range(0, len(patches), at_once):
         some = patches[start : start + at_once]
@@ -202,13 +203,13 @@ def patch_each(
 
 @torch.no_grad()
 def row_metrics(run: Run, pair: Pair, rows: int, *hooks: Hooks) -> Float[np.ndarray, " rows"]:
-    """Return the metric of so many rows of the corrupt text, which hooks change."""
+    """Return the metric of the corrupt text, repeated as rows that hooks change."""
     inputs = [x.expand(rows, *x.shape[1:]) for x in pair.corrupt]
     return metric_of(run, inputs, pair.measure, *hooks).double().cpu().numpy()
 
 
 def patch_hooks(patches: Sequence[Patch], source: Mapping[str, Tensor]) -> dict[str, Hook]:
-    """Return a hook for each place, which patches its rows."""
+    """Return a hook for each patched place."""
     rows: dict[str, list[int]] = {}
     for row, patch in enumerate(patches):
         for place in patch:
@@ -220,7 +221,7 @@ def patch_hooks(patches: Sequence[Patch], source: Mapping[str, Tensor]) -> dict[
 
 
 def patched_rows(rows: Sequence[int], masks: Tensor, source: Tensor) -> Hook:
-    """Return the hook that sets the numbers of some rows at their masks to those of a source."""
+    """Return a hook that sets masked elements of some rows to those of a source."""
     together = rows[-1] - rows[0] == len(rows) - 1
     chosen = slice(rows[0], rows[-1] + 1) if together else rows
 

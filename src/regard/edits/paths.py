@@ -1,11 +1,11 @@
-"""Path patching: the effect of a site through one receiver alone, and through none.
+"""Path patching: the direct effect of a site, and its effect through one receiver.
 
-The corrupt text is read with the clean value of a sender, while all attention and feed-forward
-layers after it keep their corrupt outputs. What then reaches a receiver came by the residual
-stream alone; norms are computed again (Wang et al., 2022, arXiv:2211.00593, appendix B;
-Goldowsky-Dill et al., 2023, arXiv:2304.05969). What reaches the head of the model is the direct
-effect. The effect of a path to a receiver is that of the value it gets, patched into the corrupt
-text. All are shares of m(clean) − m(corrupt), as those of `effects`.
+The model reads the corrupt text with the clean value of a sender, while all attention and
+feed-forward layers after it keep their corrupt outputs. The sender thus reaches a receiver by the
+residual stream alone; norms are recomputed (Wang et al., 2022, arXiv:2211.00593, appendix B;
+Goldowsky-Dill et al., 2023, arXiv:2304.05969). The resulting change of the metric is the direct
+effect. For the effect of a path, the receiver's resulting value is patched into a run on the
+corrupt text. All effects are shares of m(clean) − m(corrupt), as in `effects`.
 
 Shapes: b rows, n tokens, d channels.
 """
@@ -57,15 +57,15 @@ class Paths:
     run: str
     senders: tuple[Cell, ...]
     total: Float[np.ndarray, "pairs senders"]
-    """Effects by patching, through everything after the sender."""
+    """Effects by patching, through all later layers."""
     direct: Float[np.ndarray, "pairs senders"]
-    """Effects by the residual stream alone."""
+    """Effects through the residual stream alone."""
     through: Mapping[str, Float[np.ndarray, "pairs senders"]]
-    """Effects by the residual stream to a receiver, and from there through everything."""
+    """Receiver → effects through the residual stream to it, and from there through all layers."""
 
     @property
     def difference(self) -> Float[np.ndarray, "pairs senders"]:
-        """Total − direct effects: what later layers add, or take back as self-repair does."""
+        """Total − direct effects: contributions of later layers; negative under self-repair."""
         found: np.ndarray = self.total - self.direct
         return found
 
@@ -76,7 +76,7 @@ class Paths:
 
     @property
     def title(self) -> str:
-        """The measurement and the run."""
+        """Title: the measurement and the run."""
         return f"Paths: {self.run}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class Paths:
         return {"Effects by path": self.rows()}
 
     def lines(self) -> list[str]:
-        """Return what the table rests on, as text."""
+        """Return notes on the method and the data, as text."""
         return [
             f"{counted(len(self.total), 'pair')}: shares of the metric's difference between clean "
             "and corrupt that the clean value of a site restores",
@@ -132,10 +132,10 @@ def paths(
     senders: str | Sequence[str] = "heads",
     receivers: str | Sequence[str] = (),
 ) -> Paths:
-    """Return total and direct effects of senders, and those of their paths to receivers.
+    """Return total and direct effects of senders, and the effects of their paths to receivers.
 
-    `senders` are as the sites of `effects`. Receivers are names of sites, such as the keys of a
-    head; the value of a sender that isn't before a receiver has no effect through it.
+    `senders` are as `sites` in `effects`. Receivers are names of sites, such as the keys of a head;
+    a sender that isn't before a receiver has no effect through it.
     Path patching: Wang et al., 2022, arXiv:2211.00593, appendix B; Goldowsky-Dill et al., 2023,
     arXiv:2304.05969.
 
@@ -170,7 +170,7 @@ def paths(
 
 
 def _require_before(end: Site, cells: Sequence[Cell], order: Sequence[str]) -> None:
-    """Raise unless a sender is before a receiver, and not in the same attention layer."""
+    """Check that a sender is before a receiver, and not in the same attention layer."""
     before = order[: order.index(end.name)]
     senders = [cell.site for cell in cells if cell.site.name in before]
     if all(x.head is not None and end.head is not None and x.layer == end.layer for x in senders):
@@ -226,7 +226,7 @@ def branch_of(site: Site) -> str | None:
 
 
 def _kept(cells: Sequence[Cell], branch: str, output: Float[Tensor, "1 n d"]) -> Hook:
-    """Return the hook that keeps the output of a branch, but for the rows of senders in it."""
+    """Return a hook that freezes the output of a branch, except in rows of senders in it."""
     rows = [row for row, cell in enumerate(cells) if branch_of(cell.site) == branch]
 
     def hook(x: Tensor, *_: Any) -> Tensor:
@@ -238,7 +238,7 @@ def _kept(cells: Sequence[Cell], branch: str, output: Float[Tensor, "1 n d"]) ->
 
 
 def _set(value: Float[Tensor, "b *h n d"], head: int | None) -> Hook:
-    """Return the hook that sets a site to a value."""
+    """Return a hook that sets a site to a value."""
 
     def hook(x: Tensor, *_: Any) -> Tensor:
         if head is None:

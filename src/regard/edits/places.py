@@ -1,8 +1,8 @@
 """Places of a model: tensors that a hook may read or replace while the model runs.
 
 A place is named by its stack ("decoder" or "encoder"), its layer and its part: "decoder.2.heads".
-A hook receives the tensor of all heads or channels with the tokens it belongs to, and returns the
-tensor with which the model continues. Only the places with a hook are intercepted.
+A hook receives the tensor of all heads or channels and its tokens, and returns the tensor with
+which the model continues. Only places with a hook are intercepted.
 
 Shapes: b rows, n tokens, d = d_model, h heads, q queries, k keys.
 """
@@ -44,8 +44,8 @@ AttentionModule: TypeAlias = SelfAttention | CrossAttention | GlobalAttention
 WRITES = ("beta", "erase", "write")
 """Gates by which a token changes the state of a recurrence."""
 FIRST, LATENTS = "first", "latents"
-"""The readers of a perceiver beside that of its tokens: of the first tokens, which latents read,
-and of the latents, of which number i is made with token i."""
+"""Additional readers of a perceiver: of the first tokens, which latents attend to, and of the
+latents, where latent i is made with token i."""
 
 
 class Parts(NamedTuple):
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
     keys: str
     """The reader of the keys: the name of a stack, `FIRST` or `LATENTS`."""
     reads_all: bool = True
-    """Whether a call in decoding has all queries so far, and not the new ones alone."""
+    """Whether a call in decoding has all queries so far, not just the new ones."""
 
 
 def stacks(model: Model) -> dict[str, Stack]:
@@ -72,7 +72,7 @@ def stacks(model: Model) -> dict[str, Stack]:
 
 
 def attention_layers(model: Model) -> Iterator[Parts]:
-    """The attention layers of a model, first to last."""
+    """Yield the attention layers of a model, first to last."""
     for name, stack in stacks(model).items():
         for place, layer, reader in stack_layers(name, stack):
             if isinstance(layer, Layer):
@@ -105,7 +105,7 @@ def cross_attention(layer: Layer | LatentLayer) -> CrossAttention | None:
 
 
 def in_turn(each: Iterable[Hooks]) -> dict[str, Hook]:
-    """Return the hooks of all mappings; those of one place apply in their order."""
+    """Merge mappings of hooks; several hooks of one place apply in order."""
     found: dict[str, Hook] = {}
     for hooks in each:
         for place, hook in hooks.items():
@@ -124,7 +124,7 @@ def intercept_places(
 ) -> Iterator[dict[str, Reader]]:
     """Call the hooks of places in the with block, and yield the readers of the stacks.
 
-    The prompts of a decoder are the first tokens that it reads, or fewer: `prompt_tokens`.
+    The prompt of a decoder is its first input, or only the first `prompt_tokens` of it.
 
     Raises:
         UserError: rows hold several documents.
@@ -176,7 +176,7 @@ def _is_part(place: str, layer: str) -> bool:
 
 @contextmanager
 def _read_by(stack: Stack, reader: Reader) -> Iterator[None]:
-    """Show a reader the tokens of each call of a stack."""
+    """Pass the tokens of each call of a stack to a reader."""
     whole = stack.encode if isinstance(stack, RecurrentEncoder) else stack.forward
     grow = None if isinstance(stack, Encoder | RecurrentEncoder) else stack.extend
 
@@ -242,7 +242,7 @@ def _is_attention(place: str) -> bool:
 
 @contextmanager
 def _hooked(module: nn.Module, reader: Reader, hook: Hook) -> Iterator[None]:
-    """Give a hook the output of a module: for tokens read before, if any, and for new ones."""
+    """Call a hook with the output of a module: for recomputed earlier tokens, and for new ones."""
     compute = module.forward
 
     def forward(x: Tensor) -> Tensor:
@@ -341,7 +341,7 @@ def _intercept_attention(
 
 
 def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> AttentionCall:
-    """Return a call with edited queries, keys, values and states, and without the cut writes."""
+    """Return a call with edited queries, keys, values and states, without cut writes."""
     changes: dict[str, Any] = {}
     if "queries" in hooks:
         changes["query"] = hooks["queries"](call.query, queries, queries)
@@ -365,7 +365,7 @@ def _with_inputs(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Token
 
 
 def _on_state(hook: Hook, tokens: Tokens, before: StateHandler | None) -> StateHandler:
-    """Return what changes states by a hook, after another change."""
+    """Return a state handler that calls `before`, then a hook."""
 
     def handler(numbers: Tensor, t: int) -> Tensor:
         numbers = numbers if before is None else before(numbers, t)
@@ -378,7 +378,7 @@ def _on_state(hook: Hook, tokens: Tokens, before: StateHandler | None) -> StateH
 def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> Tensor:
     """Return the output of a call with edited scores and weights.
 
-    It is computed by the model's own kernel where neither is edited.
+    The model's own kernel computes it if neither is edited.
     """
     mechanism, barred = call.mechanism, None
     if "barred" in hooks:
@@ -405,7 +405,7 @@ def attend(call: AttentionCall, hooks: Hooks, queries: Tokens, keys: Tokens) -> 
 
 
 def _pairs(call: AttentionCall) -> Bool[Tensor, "b h q k"]:
-    """Return the pairs of a query and a key that the mask of a call allows."""
+    """Return a mask of the query–key pairs that the mask of a call allows."""
     (b, h, q, _), k = call.query.shape, call.key.shape[2]
     dense = (call.mask or Mask()).to_dense(q, k, call.query.device)
     return dense.expand(b, h, q, k)

@@ -1,7 +1,7 @@
-"""Positions of a Transformer, intercepted: vectors of the input, and the numbers that rotate.
+"""Intercept positions of a Transformer: position vectors, or the positions of rotary embeddings.
 
-Learned, sinusoidal and one-hot positions are vectors that join the embeddings. Rotary positions are
-a number for each token, by which a layer rotates queries and keys.
+Learned, sinusoidal and one-hot positions are vectors, added to or concatenated with the embeddings.
+Rotary positions are a number for each token, by which a layer rotates queries and keys.
 
 Shapes: b rows, n tokens.
 """
@@ -22,9 +22,9 @@ from regard.positions import Rotary
 
 
 def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
-    """Return the rotary positions of a layer by its number; None with others, or none.
+    """Return the rotary positions of a layer by its number; None for other positions, or none.
 
-    Dynamic scaling has no rotation of one position: the largest changes all.
+    Dynamic scaling also gives None: there, the largest position affects the rotation of all tokens.
     """
     kind = dict(enumerate(stack.rotary_of, stack.first_layer)).get(layer)
     found = None if kind is None else stack.rotary[kind]
@@ -33,7 +33,7 @@ def rotary_of(stack: Transformer, layer: int) -> Rotary | None:
 
 @contextmanager
 def intercept_vectors(stack: Transformer, reader: Reader, hook: Hook) -> Iterator[None]:
-    """Call a hook with the position vectors of the input, of each row."""
+    """Call a hook with the position vectors of each input row."""
     embed, absolute = stack._embed, stack.absolute
     assert absolute is not None
     compute = absolute.forward
@@ -53,7 +53,7 @@ def intercept_vectors(stack: Transformer, reader: Reader, hook: Hook) -> Iterato
 
 @contextmanager
 def intercept_rotation(layer: Layer, rotary: Rotary, reader: Reader, hook: Hook) -> Iterator[None]:
-    """Call a hook with the position of each token, and rotate by those that it returns."""
+    """Call a hook with the position of each token, and rotate by the positions it returns."""
 
     def rotated(x: Tensor, rope: Rope) -> Rope:
         tokens = reader.now

@@ -1,6 +1,6 @@
-"""Hidden states of recurrent layers, intercepted token by token.
+"""Intercept hidden states of recurrent layers, token by token.
 
-An edited state is the one from which the next token's is computed.
+The state after the next token is computed from the edited state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from regard.models.recurrent import BothDirections, Recurrence, reverse
 
 
 def state_places(name: str, recurrence: Recurrence) -> Iterator[tuple[str, nn.Module, bool]]:
-    """Yield the place of each direction of each layer, its module, and whether it reads back."""
+    """Yield the place of each direction of each layer, its module, and whether it is backward."""
     for i, layer in enumerate(recurrence.layers):
         if isinstance(layer, BothDirections):
             yield f"{name}.{i}.ahead", layer.ahead, False
@@ -42,7 +42,7 @@ def intercept_recurrence(
 def _stepped(
     layer: Any, reader: Reader, parts: Sequence[Hook | None], back: bool
 ) -> Iterator[None]:
-    """Run a layer token by token, with hooks of the parts of its state."""
+    """Run a layer token by token, with hooks on the parts of its state."""
     run = layer.forward
 
     def forward(x: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:

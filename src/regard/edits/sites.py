@@ -1,4 +1,4 @@
-"""Sites: the editable places of a run, by name, with shape and cost."""
+"""Sites: the named editable tensors of a run, with shape and cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,16 +38,16 @@ PAIRS = ("scores", "weights")
 
 @dataclass(frozen=True)
 class Site:
-    """An editable place: a tensor of one row, of one head where there are heads."""
+    """An editable tensor: a place, or one head of it."""
 
     name: str
     place: str
-    """What is intercepted: all heads together."""
+    """Name of the intercepted tensor, of all heads together."""
     head: int | None
     shape: Shape
-    """n is the number of tokens, m that of a source, and l that of a perceiver's latents."""
+    """Shape without the batch: n tokens, m source tokens, l latents of a perceiver."""
     cost: str
-    """What an edit costs beyond the model's own kernels."""
+    """Cost of an edit beyond the model's own kernels."""
 
     @property
     def part(self) -> str:
@@ -56,17 +56,17 @@ class Site:
 
     @property
     def layer(self) -> str:
-        """The attention layer of a head."""
+        """Name of a head's attention layer."""
         return self.place.rpartition(".")[0]
 
     @property
     def of_latents(self) -> bool:
-        """Whether rows are those of a perceiver's latents, or of the tokens that they read."""
+        """Whether rows are a perceiver's latents, or the tokens that they attend to."""
         return self.shape[0] == "l"
 
     @property
     def width(self) -> int | None:
-        """Channels of a token; None for numbers of queries and keys."""
+        """Number of channels per token; None for scores and weights."""
         return None if self.part in PAIRS else prod(x for x in self.shape if isinstance(x, int))
 
 
@@ -80,7 +80,7 @@ def sites(run: Run) -> list[Site]:
 
 
 def model_sites(model: Model) -> Iterator[Site]:
-    """The sites of a model."""
+    """Yield the sites of a model."""
     attention: dict[str, list[Site]] = {}
     for parts in attention_layers(model):
         attention[parts.place] = list(_attention_sites(parts))
@@ -107,7 +107,7 @@ def _transformer_sites(
     stack: Decoder | Encoder | PerceiverDecoder,
     attention: Mapping[str, Sequence[Site]],
 ) -> Iterator[Site]:
-    """The sites of a stack, with those of its attention layers."""
+    """Yield the sites of a stack, including those of its attention layers."""
     if stack.absolute is not None:
         of_tokens = stack.embedding.embedding_dim if stack.concatenated else 0
         yield _plain(f"{name}.positions", stack.width - of_tokens)
@@ -125,7 +125,7 @@ def _transformer_sites(
 
 
 def _branches(layer: Layer | LatentLayer) -> Iterator[str]:
-    """The parts of a layer that add to its residual stream."""
+    """Yield the branches of a layer that add to its residual stream."""
     if isinstance(layer, Layer):
         yield "attention"
     if cross_attention(layer) is not None:
@@ -138,7 +138,7 @@ def _plain(name: str, width: int, rows: str = "n") -> Site:
 
 
 def _attention_sites(parts: Parts) -> Iterator[Site]:
-    """The sites of each query head, and of each key/value head."""
+    """Yield the sites of each query head, and of each key/value head."""
     module, mechanism, place = parts.module, parts.mechanism, parts.place
     queries, keys, values, outputs = head_counts(module)
     width, value_width = _widths(module)
@@ -165,14 +165,14 @@ def _attention_sites(parts: Parts) -> Iterator[Site]:
 
 
 def _lengths(parts: Parts) -> tuple[str, str]:
-    """Return the letters of the numbers of queries and keys."""
+    """Return the letters for the numbers of queries and keys in shapes."""
     if LATENTS in (parts.queries, parts.keys):
         return "l" if parts.queries == LATENTS else "n", "l"
     return "n", "n" if parts.keys == parts.queries else "m"
 
 
 def _state_width(parts: Parts, d: int, e: int) -> int | None:
-    """Return the numbers of a head's state; None where there is none, or a window moves over it."""
+    """Return the size of a head's state; None if it has none or uses a sliding window."""
     module = parts.module
     if not isinstance(module, SelfAttention) or module.window_size is not None:
         return None
@@ -208,7 +208,7 @@ def find_site(known: Mapping[str, Site], name: str) -> Site:
     """Return the site of a name.
 
     Raises:
-        UserError: lists the nearest names, or the number of heads.
+        UserError: there is none; the message lists the nearest names, or the number of heads.
     """
     if name in known:
         return known[name]

@@ -1,4 +1,4 @@
-"""Tokens that a stack reads: their positions, and the prompt that they continue."""
+"""Input tokens of a stack: their positions, and the prompt that they continue."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from regard.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """The rows that a stack reads first."""
+    """The first input rows of a stack."""
 
     input_ids: Int[Tensor, "p n"]
     lengths: Int[Tensor, " p"]
     unit: str = "token"
-    """What the positions number: tokens, or latents of a perceiver."""
+    """Unit of the positions: token, or latent of a perceiver."""
 
     def row(self, row: int) -> list[int]:
         """Return the ids of a row without padding."""
@@ -38,14 +38,14 @@ class Tokens(NamedTuple):
         return self.positions.shape[1]
 
     def lengths(self, rows: int) -> Int[Tensor, " b"]:
-        """Return the prompt's length of each of so many rows; consecutive ones share a prompt."""
+        """Return the prompt length of each row; consecutive rows share a prompt."""
         return self.prompt.lengths.repeat_interleave(self.times(rows))
 
     def times(self, rows: int) -> int:
-        """Return how many rows continue each prompt.
+        """Return the number of rows that continue each prompt.
 
         Raises:
-            UserError: the rows aren't those of the prompts.
+            UserError: the number of rows isn't a multiple of that of the prompts.
         """
         prompts = len(self.prompt.lengths)
         if rows % prompts:
@@ -56,14 +56,14 @@ class Tokens(NamedTuple):
         return rows // prompts
 
     def at(self, chosen: Bool[Tensor, "p n"], rows: int) -> Bool[Tensor, "b n"]:
-        """Return which tokens are at chosen positions of the prompt."""
+        """Return a mask of the tokens at chosen positions of the prompt."""
         inside = self.positions < chosen.shape[1]
         places = self.positions.clamp(max=chosen.shape[1] - 1).expand(rows, -1)
         of_rows = chosen.repeat_interleave(self.times(rows), 0)
         return of_rows.gather(1, places) & inside
 
     def beyond(self, rows: int) -> Bool[Tensor, "b n"]:
-        """Return which tokens follow the prompt."""
+        """Return a mask of the tokens after the prompt."""
         return self.positions >= self.lengths(rows)[:, None]
 
 
@@ -74,9 +74,9 @@ Hooks: TypeAlias = Mapping[str, Hook]
 
 
 class Reader:
-    """Keeps track of the tokens that a stack reads, or of the first `limit` of them.
+    """Track the input tokens of a stack, or the first `limit` of them.
 
-    Latents of a perceiver are numbered as the tokens that they are made with.
+    Latents of a perceiver have the numbers of the tokens that they are made with.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Reader:
         unit: str = "token",
         followers: Sequence["Reader"] = (),
     ) -> None:
-        """Of whole rows, the first `prompt_tokens` are the prompt, by default all.
+        """Take the first `prompt_tokens` of whole rows as the prompt (default: all).
 
         Followers read the same tokens.
         """
@@ -119,14 +119,14 @@ class Reader:
             self.begin(input_ids, None if attention_mask is None else attention_mask.sum(1))
         new = torch.arange(input_ids.shape[1], device=input_ids.device)
         positions = before[:, None] + new
-        # Those beyond the limit are computed, too, but nothing reads them.
+        # Positions beyond the limit are clamped: such rows are computed, too, but never used.
         self._positions = positions if self._limit is None else positions.clamp(max=self._limit - 1)
         for reader in self._followers:
             reader.extend(input_ids, before, attention_mask)
 
     @property
     def now(self) -> Tokens:
-        """The tokens that are being read."""
+        """The tokens of the current call."""
         prompt, positions = self._prompt, self._positions
         if prompt is None or positions is None:
             raise UserError("edits: a layer was called outside the model; call the model")

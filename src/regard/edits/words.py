@@ -1,4 +1,4 @@
-"""Positions of a prompt: a word of it, an index, or the last token."""
+"""Find positions of a prompt: a word, an index, or the last token."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from regard.text.tokenizer import Tokenizer
 def chosen_positions(
     at: At, prompt: Prompt, tokenizer: Tokenizer | None, site: str
 ) -> Bool[Tensor, "p n"]:
-    """Return the positions of each prompt that `at` names.
+    """Return a mask of the positions of each prompt that `at` selects.
 
     Raises:
         UserError: a prompt has no such word or position.
@@ -54,7 +54,7 @@ def word_positions(
     """Return the positions of the tokens of a word, or of several words, at each occurrence.
 
     Raises:
-        UserError: the text doesn't contain it; names a word that is near.
+        UserError: the text doesn't contain it; the message suggests a similar word.
     """
     if not word.strip():
         raise UserError(f"{site}: at is empty; name a word of the text, or a position")
@@ -75,7 +75,7 @@ def word_positions(
 
 
 def _whole(word: str) -> str:
-    """A pattern of the word that isn't part of a longer one."""
+    """Return a regular expression that matches a word, but not inside a longer one."""
     before = r"(?<!\w)" if word[0].isalnum() else ""
     after = r"(?!\w)" if word[-1].isalnum() else ""
     return before + re.escape(word) + after

@@ -35,24 +35,24 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     question: str
     subject: str = ""
-    """Empty if it isn't recognized."""
+    """Empty if no subject is recognized."""
     expected: str | None = None
-    """None where it isn't known."""
+    """None if unknown."""
     answer: str | None
-    """None: the run abstains."""
+    """None if the run abstains."""
     best_guess: str | None
-    """The greedy answer, given or not; None where the question can't be read."""
+    """Greedy answer, even if the run abstains; None if the question can't be read."""
     confidence: float
-    """Calibrated: the estimated probability of being right; otherwise, the answer's probability."""
+    """Estimated probability of being right if calibrated, else the answer's probability."""
     signals: dict[str, float] = {}
     evidence: Evidence | None = None
     """None without an index or without a subject."""
     reason: str | None = None
-    """Why the question can't be read."""
+    """Reason why the question can't be read."""
 
     @property
     def answered(self) -> str:
-        """The greedy answer, given or not; empty where the question can't be read."""
+        """Greedy answer, even if the run abstains; empty if the question can't be read."""
         return self.best_guess or ""
 
     @property
@@ -62,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def correct(self) -> bool:
-        """Whether the greedy answer is the expected one; False where none is known."""
+        """Whether the greedy answer is the expected one; False if the expected one is unknown."""
         return self.expected is not None and exact_match(self.answered, self.expected)
 
     @property
@@ -81,11 +81,11 @@ def answer(
     index: CorpusIndex | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> list[Answer]:
-    """Answer questions, any texts, greedily; a calibrated run abstains from doubtful answers.
+    """Answer questions (any texts) greedily; a calibrated run abstains from doubtful answers.
 
-    `signals` are those of the calibration by default, or all that need nothing but the question;
-    an index of the training text adds evidence. Of a question with unknown words the others are
-    read, and the answer is a guess that isn't given; no answer depends on the other questions.
+    `signals` defaults to those of the calibration, or to all that need only the question. An
+    `index` of the training text adds evidence. Words that the vocabulary lacks are left out of a
+    question, and the run abstains from it. Answers don't depend on the other questions.
 
     Raises:
         UserError: the run was calibrated with another index.
@@ -111,13 +111,13 @@ def answer(
 
 
 class _Judge(msgspec.Struct, frozen=True):
-    """Decides whether answers are given, and finds evidence for them."""
+    """Decision whether to answer or abstain, with evidence from the index."""
 
     calibration: Calibration | None
     index: CorpusIndex | None
     known: KnownAnswers
     names: AnswerNames
-    """Those of the known answers."""
+    """Names of the known answers."""
 
     def __call__(
         self,
@@ -157,7 +157,7 @@ class _Judge(msgspec.Struct, frozen=True):
 def _read_all(
     run: Run, questions: Sequence[Example]
 ) -> tuple[list[tuple[Example | None, str | None]], list[list[int]]]:
-    """Return the readable part of each question, and why the rest can't be read; and the prompts.
+    """Return each question's readable part, with a reason if shortened, and the encoded prompts.
 
     A question without a readable part has no prompt.
     """
@@ -201,7 +201,7 @@ def _require_index(calibration: Calibration, index: CorpusIndex | None) -> None:
 
 
 def _unreadable(run: Run, question: Example) -> str | None:
-    """Return why a question can't be read; None if it can."""
+    """Return the reason why a question can't be read; None if it can."""
     if not question.text.strip():
         return "the question is empty"
     try:
@@ -212,7 +212,7 @@ def _unreadable(run: Run, question: Example) -> str | None:
 
 
 def _known_part(run: Run, question: Example) -> Example | None:
-    """Return a question without the words that the vocabulary lacks; None if that can't be read."""
+    """Return a question without its unknown words; None if the rest can't be read either."""
     words = [word for word in question.text.split() if _unreadable(run, Example(text=word)) is None]
     part = Example(text=" ".join(words))
     return part if _unreadable(run, part) is None else None

@@ -40,7 +40,7 @@ from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.calibration import Calibration, load_calibration, require_wordings
 from regard.uncertainty.signals import SignalConfig, quick_signals
 
-# The signal that separates two kinds of answers
+# Choice of a confidence signal
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def signal_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> dict[
 
 
 def choose_signal(trusted: Sequence[Answer], doubted: Sequence[Answer], *, seed: int = 0) -> Chosen:
-    """Choose on a random half of each kind of answers, report on the other halves.
+    """Choose the signal of highest AUROC on random halves, and score all on the other halves.
 
     Raises:
         ValueError: there are fewer than two answers of a kind.
@@ -102,13 +102,13 @@ class Evaluation:
 
     answers: list[Answer]
     accuracy: Interval | None
-    """None where the questions have no answers."""
+    """None if the questions have no answers."""
     confidence: Chosen | None
     """Signal that separates right from wrong answers; None if there are too few of a kind."""
     guarantee: Guarantee | None = None
-    """Of a calibrated run, which abstains."""
+    """Guarantee of a calibrated run, None if the run is not calibrated."""
     in_training: int | None = None
-    """Number of questions that the run was trained on; None where it isn't known."""
+    """Number of questions that the run was trained on; None if unknown."""
 
     @property
     def given(self) -> list[Answer]:
@@ -117,7 +117,7 @@ class Evaluation:
 
     @property
     def risk(self) -> float | None:
-        """Share of wrong answers among those given; None if it isn't known, or none is given."""
+        """Share of wrong answers among those given; None if unknown or if none is given."""
         if self.accuracy is None or not self.given:
             return None
         return sum(not answer.correct for answer in self.given) / len(self.given)
@@ -199,11 +199,11 @@ def evaluate(
 
     A run with a task is scored on `data`, on the rows held out of its file, or on the task's own
     test examples; with `skip_bad`, bad rows of a file are left out. A run of `train text` or of
-    packed corpora is scored on its held-out tokens, on files, or on what other packed corpora hold
-    out. `paraphrases` are other wordings of the questions, with {} for the subject. `seed` splits
-    the answers into the half that selects a signal and the half that scores it. `edit` applies to
-    the model; its words and positions are those of each question. An edited run isn't calibrated,
-    so it doesn't abstain.
+    packed corpora is scored on its held-out tokens, on files, or on the held-out documents of other
+    packed corpora. `paraphrases` are other wordings of the questions, with {} for the subject.
+    `seed` splits the answers into the half that selects a signal and the half that scores it.
+    `edit` applies to the model; its words and positions refer to each question. The calibration
+    doesn't apply to an edited run, so it doesn't abstain.
 
     Raises:
         UserError: the data don't fit the run, or the edit doesn't fit run or data.
@@ -236,7 +236,7 @@ def _score(
     skip_bad: bool,
     edits: Edits,
 ) -> Evaluation | TaskScore | TextScore:
-    """Score a run as `evaluate`, under edits that are applied."""
+    """Score a run as `evaluate` does, with the edits already applied to the model."""
     if run.recipe.task is not None:
         rows = given_examples(run, data, skip_bad=skip_bad)
         found = score_task(run, environment, rows)
@@ -272,7 +272,7 @@ def _score(
 
 
 def is_text(run: Run, path: Path) -> bool:
-    """Return whether a file or folder is a text for a run, and not a file of questions."""
+    """Return whether a run scores a file or folder as text, not as questions."""
     if path.suffix == ".txt" or path.is_dir():
         return True
     read = (run.path / "tokens").is_dir() or run.is_trained_on_packed
@@ -289,10 +289,10 @@ def evaluate_questions(
     calibration: Calibration | None = None,
     index: CorpusIndex | None = None,
 ) -> Evaluation:
-    """Answer all questions, and score the answers where they are known.
+    """Answer all questions, and score the answers if the expected ones are known.
 
-    `seed` draws the half of the answers on which the signal is chosen. A `calibration` gives
-    confidence and abstention, an `index` evidence, but not for conversations.
+    `seed` draws the half of the answers on which the signal is chosen. A `calibration` adds
+    confidence and abstention, an `index` evidence; both are ignored for conversations.
 
     Raises:
         UserError: a question can't be encoded or is too long, or the run was calibrated with
@@ -322,7 +322,7 @@ def evaluate_questions(
 def _signals(
     questions: Sequence[Example], paraphrases: Sequence[str], calibration: Calibration | None
 ) -> SignalConfig:
-    """Return the signals to measure: those of the calibration, or few, and the agreement.
+    """Return the signals to measure: those of the calibration, or the quick ones.
 
     Raises:
         UserError: a paraphrase can't be used.
@@ -331,19 +331,18 @@ def _signals(
     unknown = (question.where for question in questions if not subject_of(question.text))
     if paraphrases and (where := next(unknown, None)):
         raise UserError(
-            f"{where}: names nobody in capitals, so that a paraphrase can't be about the same; "
-            "leave --paraphrase out"
+            f"{where}: has no capitalized name to put into a paraphrase; leave --paraphrase out"
         )
     if calibration is None:
         return quick_signals(paraphrases)
     if paraphrases and calibration.config.wordings:
-        raise UserError("--paraphrase: the run is calibrated with its own; leave it out")
+        raise UserError("--paraphrase: the calibration has its own paraphrases; leave it out")
     wordings = (*calibration.config.wordings, *paraphrases)
     return msgspec.structs.replace(calibration.config, wordings=wordings)
 
 
 def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
-    """The accuracy of giving always the same answer.
+    """Return the accuracy of one constant answer.
 
     Raises:
         UserError: the questions have no answers.
@@ -354,7 +353,7 @@ def baseline_accuracy(questions: Sequence[Example], guess: str) -> Interval:
 
 
 def save_predictions(answers: Sequence[str], path: Path) -> None:
-    """A line for every question: the answer alone, as the course's evaluation expects it."""
+    """Write one answer per line, the format of the evaluation in CS224N's assignment 5."""
     write_file(path, "".join(" ".join(answer.split()) + "\n" for answer in answers).encode())
 
 

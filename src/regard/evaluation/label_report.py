@@ -27,7 +27,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LabelScore:
-    """Scores of one label. A share of nothing is None."""
+    """Scores of one label; precision or recall is None if its denominator is zero."""
 
     label: str
     true: int
@@ -61,14 +61,14 @@ class Mistake:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationReport:
-    """All that the page shows."""
+    """Content of the page that scores a classification run."""
 
     title: str
     n: int
     accuracy: Interval
     macro_f1: Interval
     labels: Sequence[LabelScore]
-    """The most frequent ones."""
+    """The most frequent labels."""
     n_labels: int
     confusion: Int[np.ndarray, "shown shown"]
     """A row for each true label shown, a column for each predicted one."""
@@ -82,7 +82,7 @@ class ClassificationReport:
     configuration: str
 
     def html(self) -> str:
-        """The page, complete in itself."""
+        """Return a self-contained page."""
         return render_page("label_report.html", report=self)
 
     def save(self, path: Path) -> None:
@@ -122,9 +122,9 @@ def classification_report(
 def label_scores(
     predicted: Sequence[str], true: Sequence[str], *, seed: int = 0
 ) -> list[LabelScore]:
-    """Precision, recall and F1 of each label, in order.
+    """Return precision, recall and F1 of each label, in order.
 
-    Precision and recall have Wilson's intervals, F1 that of a bootstrap over the rows.
+    Intervals are Wilson's for precision and recall, and bootstrapped over the rows for F1.
 
     Raises:
         ValueError: there isn't one prediction for each row.
@@ -148,7 +148,7 @@ def label_scores(
 
 
 def _f1_draws(pairs: Int[np.ndarray, "rows 2"], n_labels: int, seed: int) -> np.ndarray:
-    """The F1 of each label in resampled rows: 0 where a draw has none of it."""
+    """Return the F1 of each label in resampled rows: 0 if a label is absent from a draw."""
     rng = np.random.default_rng(seed)
     drawn = np.empty((DRAWS, n_labels), dtype=np.float32)
     for row in drawn:
@@ -160,7 +160,7 @@ def _f1_draws(pairs: Int[np.ndarray, "rows 2"], n_labels: int, seed: int) -> np.
 
 
 def calibration(predictions: Sequence[Prediction], true: Sequence[str]) -> list[Bin]:
-    """Mean confidence and accuracy of predictions in bins of equal width; empty bins left out."""
+    """Return mean confidence and accuracy of predictions in bins of equal width, none empty."""
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for prediction, label in zip(predictions, true, strict=True):
         number = min(int(prediction.probability * BINS), BINS - 1)
@@ -196,7 +196,7 @@ def most_confident_mistakes(
 
 
 def save_labels(examples: Sequence[Example], predictions: Sequence[Prediction], path: Path) -> None:
-    """Write predictions: with confidences to .jsonl or .csv, else the labels alone, a line each."""
+    """Write predictions: with confidences to .jsonl or .csv, else the labels alone, one a line."""
     rows = [
         {"where": e.where, "text": e.text, "predicted": p.text, "confidence": p.probability}
         | ({} if e.answer is None else {"label": e.answer})

@@ -36,11 +36,11 @@ class TextScore:
     """Perplexity of a text."""
 
     perplexity: Interval
-    """exp of the mean loss a token; the interval is over documents (or their pieces)."""
+    """exp of the mean loss per token; bootstrap interval over documents (or their pieces)."""
     bits_per_character: float
     tokens: int
     in_training: bool | None = None
-    """Whether the text was in training; None where it isn't known."""
+    """Whether the text was in training; None if unknown."""
 
     def lines(self) -> list[str]:
         """Return the scores as text."""
@@ -115,10 +115,10 @@ def text_dataset(run: Run, documents: Sequence[Document]) -> Documents:
 def held_out_perplexity(
     run: Run, environment: ExecutionEnvironment, *, tokens: Path | None = None
 ) -> TextScore | None:
-    """Score the tokens that a run of `train text` held out, if any; of many, evenly spaced windows.
+    """Score the held-out tokens of a run of `train text`, if any, in evenly spaced windows.
 
-    Windows begin anywhere, and are read independently. `tokens` is a folder [the run's]. Of a run
-    that was trained on packed corpora, these are scored.
+    Windows begin at any token, and are read independently. `tokens` is their folder (default: that
+    of the run). A run trained on packed corpora is scored on their held-out documents.
 
     Raises:
         UserError: a packed corpus is missing, damaged, or has changed; or the tokens are missing.
@@ -144,7 +144,7 @@ def held_out_perplexity(
 def packed_perplexity(
     run: Run, corpora: Sequence[PackedCorpus], environment: ExecutionEnvironment
 ) -> TextScore | None:
-    """Score the documents that packed corpora hold out, if any; of many, evenly spaced parts.
+    """Score the held-out documents of packed corpora, if any; if many, evenly spaced parts.
 
     Raises:
         UserError: a corpus is of another tokenizer.
@@ -168,7 +168,7 @@ def packed_perplexity(
 
 
 def _score(losses: Sequence[float], counts: Sequence[int], characters: int) -> TextScore:
-    """Return the score of rows, given the summed loss of each, and its number of targets."""
+    """Return the score of rows, given the summed loss and the number of targets of each."""
     return TextScore(
         perplexity=perplexity(losses, counts),
         bits_per_character=sum(losses) / log(2) / characters,
@@ -185,7 +185,7 @@ def _predicted_characters(run: Run, rows: PackedDocuments) -> int:
 def _losses(
     run: Run, texts: Dataset, environment: ExecutionEnvironment
 ) -> tuple[list[float], list[int]]:
-    """The summed loss of each row, in nats, and its number of targets."""
+    """Return the summed loss of each row, in nats, and its number of targets."""
     losses: list[float] = []
     counts: list[int] = []
     for rows in evaluation_batches(texts.lengths().tolist(), BATCH):

@@ -1,4 +1,4 @@
-"""report.html: one file, readable offline, of what an evaluation found."""
+"""report.html: the results of an evaluation, in one file that is readable offline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from regard.uncertainty.abstention import Guarantee
 from regard.uncertainty.signals import SIGNALS
 
 PASSAGES = 5
-"""Most sentences of evidence to show."""
+"""Largest number of sentences of evidence to show."""
 COUNTED = "Verdicts"
 """The group of results that counts verdicts by name."""
 
@@ -39,14 +39,14 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownAnswer:
-    """An answer with its confidence and the statements of the text."""
+    """An answer with its confidence and sentences of the text that state the right answer."""
 
     answer: Answer
     confidence: float
     stated: Sequence[str] = ()
     """Sentences of the text that state the right answer; empty if there are none."""
     verdict: Verdict | None = None
-    """Verdict by known truth, if it is shown; that by the training text is in the answer."""
+    """Verdict by the known right answer, if shown; `answer` has that by the training text."""
 
     @property
     def passages(self) -> Sequence[Passage]:
@@ -91,12 +91,12 @@ class Report:
     results: Mapping[str, Mapping[str, str]]
     """Groups of results: name → figure with its interval."""
     examples: Sequence[ShownAnswer] = ()
-    """Answers to open with, each with its verdict. With them, figures and tables are closed."""
+    """Answers at the top of the page, with verdicts; if any, figures and tables are collapsed."""
     picture: Figure | None = None
     """The figure below these answers."""
     figures: Sequence[Figure] = ()
     attention: str = ""
-    """The attention of all heads to one question, as a part of a page; empty without attention."""
+    """Attention of all heads on one question, as a part of a page; empty without attention."""
     tables: Sequence[AnswerTable] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     """Versions, seed, hardware, time."""
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """What the verdicts in the results and tables mean."""
+        """Definitions of the verdicts in the results and tables."""
         rows = (row for table in self.tables for row in table.rows)
         shown = {row.answer.evidence.verdict for row in rows if row.answer.evidence}
         shown |= {row.verdict for row in self.examples if row.verdict}
@@ -116,12 +116,12 @@ class Report:
         write_file(path, self.html().encode())
 
     def html(self) -> str:
-        """The page, complete in itself."""
+        """Return a self-contained page."""
         return render_page("report.html", report=self, signals=SIGNALS)
 
 
 def render_page(template: str, **values: object) -> str:
-    """Return a template of this package, filled with values and the policy of offline pages."""
+    """Render a template of this package, with the content security policy of offline pages."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("regard.evaluation"),
         autoescape=True,
@@ -146,7 +146,7 @@ def evaluation_report(
     source: str,
     seconds: float,
 ) -> Report:
-    """The report of an evaluation."""
+    """Return the report of an evaluation."""
     answers = evaluation.answers
     signal = evaluation.confidence.signal if evaluation.confidence else "confidence"
     signal = "confidence" if evaluation.guarantee else signal
@@ -193,9 +193,9 @@ def guaranteed_point(
 def answer_tables(
     answers: Sequence[Answer], signal: str, stated: Mapping[str, Sequence[str]]
 ) -> list[AnswerTable]:
-    """Return confident mistakes first, then right answers that are doubtful.
+    """Return tables of confident mistakes, of doubtful right answers and of unknown ones.
 
-    `stated` maps a question to the truth.
+    `stated` maps a question to sentences of the text that state the right answer.
     """
 
     def table(title: str, order: str, chosen: Sequence[Answer]) -> AnswerTable:
@@ -222,7 +222,7 @@ def risk_coverage_figure(
     *,
     points: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """Risk against coverage, a curve for each name with its answers and signal; named points."""
+    """Plot risk against coverage, a curve for each group of answers and signal; named points."""
     curves = {}
     for name, (answers, signal) in groups.items():
         confidence = [answer.scores[signal] for answer in answers]
@@ -243,7 +243,7 @@ def risk_coverage_figure(
 # Attention of an answer
 
 LONGEST = 48
-"""Most tokens to show; of a longer question, the last ones."""
+"""Largest number of tokens to show: the last ones of a longer question."""
 
 
 def attention_view(run: Run, answer: Answer, environment: ExecutionEnvironment) -> str:

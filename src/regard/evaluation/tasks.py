@@ -1,4 +1,4 @@
-"""A run on its task: its answers, and their scores beside those of baselines."""
+"""Scores of a run on its task, with those of baselines."""
 
 import warnings
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ BATCH = 128
 """Largest number of rows that the model reads or answers together."""
 PROBE_ROWS = 1000
 RECALLS = (1, 5, 10)
-"""The ranks within which a document counts as found."""
+"""Values of k for recall@k: a document of rank at most k counts as retrieved."""
 PROBE_SCORES = ("accuracy", "whole rows")
 """Shares of targets and of whole rows that are predicted."""
 
@@ -87,7 +87,7 @@ class TaskScore:
     absent: int = 0
     """Number of rows whose label is absent from those of the model; scored as wrong."""
     in_training: int | None = None
-    """Number of rows whose text the run was trained on; None where it isn't known."""
+    """Number of rows whose text the run was trained on; None if unknown."""
 
     def lines(self) -> list[str]:
         """Return the scores as text, a line for the run and for each baseline."""
@@ -123,9 +123,9 @@ class TaskScore:
 def score_task(
     run: Run, environment: ExecutionEnvironment, questions: Sequence[Example] | None = None
 ) -> TaskScore:
-    """A run on its task: on these questions, or on the task's own ones for testing.
+    """Score a run on its task: on these questions, or on the task's own test examples.
 
-    The task's baselines are scored beside it where the examples are its own.
+    The task's baselines are scored too if the examples are its own.
 
     Raises:
         UserError: the run has no task, or a question can't be used.
@@ -142,11 +142,11 @@ def score_task(
         split = task.make(run.recipe.seed)
         questions = split.test
     if not questions:
-        raise UserError(f"{run.path}: can't be scored without questions; give some")
+        raise UserError(f"{run.path}: can't be scored without questions; name a file of them")
     check_examples(task, questions)
     if isinstance(run.model, Embedder):
         if questions[0].answer is None:
-            raise UserError(f"{questions[0].where}: has no document; put a tab and one behind it")
+            raise UserError(f"{questions[0].where}: has no document; add one after a tab")
         return score_ranks(run, questions, environment)
     return score_answers(run, task, questions, environment, split.training if split else ())
 
@@ -154,9 +154,9 @@ def score_task(
 def given_examples(
     run: Run, data: Examples | None, *, skip_bad: bool = False
 ) -> list[Example] | None:
-    """Return the examples of a file, or the held-out rows of a run; none for a task's own.
+    """Return the examples of a file, or the held-out rows of a run; None for the task's own.
 
-    Bad rows of a file are left out with a warning if `skip_bad`, whatever training did.
+    If `skip_bad`, bad rows of a file are left out with a warning, even if training didn't.
 
     Raises:
         UserError: an example is malformed; or the run was trained on a file, and has no other rows.
@@ -181,7 +181,7 @@ def given_examples(
 
 
 def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) -> list[Example]:
-    """Return the examples that a run with a task of texts is scored on.
+    """Return the examples for scoring a run with a text task.
 
     Raises:
         UserError: as `given_examples`; or the run has no such task.
@@ -190,7 +190,7 @@ def scored_examples(run: Run, data: Examples | None, *, skip_bad: bool = False) 
     if found is not None:
         return found
     if task is None or isinstance(task, ProbeConfig):
-        raise UserError(f"{run.path}: was trained for no task of texts: name a file")
+        raise UserError(f"{run.path}: wasn't trained for a task of texts: name a file")
     return list(task.make(run.recipe.seed).test)
 
 
@@ -201,7 +201,7 @@ def score_answers(
     environment: ExecutionEnvironment,
     training: Sequence[Example] = (),
 ) -> TaskScore:
-    """A run's answers, scored; and those of the baselines, where there are examples for them.
+    """Score a run's answers, and those of the baselines if there are examples to fit them.
 
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
@@ -256,7 +256,7 @@ def label(
         check_examples(run.recipe.task, asked)
     for question in asked:
         if "" in (question.text.strip(), question.second and question.second.strip()):
-            raise UserError(f"{question.where}: is empty; a model needs something to read")
+            raise UserError(f"{question.where}: is empty; write a text")
     found, cut = predict(run, asked, run.environment(precision))
     if cut:
         raise UserError(
@@ -268,7 +268,7 @@ def label(
 def predict(
     run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
 ) -> tuple[list[Prediction], int]:
-    """The answer to each question, and how many questions lost their ends.
+    """Return the answer to each question, and the number of truncated questions.
 
     Raises:
         UserError: a question can't be encoded, or the model doesn't answer.
@@ -332,7 +332,7 @@ def _labels(
 def _tags(
     run: Run, model: TokenClassifier, rows: Rows, ends: Rows, device: torch.device
 ) -> list[Prediction]:
-    """A tag for each word, by its last token; all of them are as probable as their product."""
+    """Return the tags of words, by their last tokens, and the product of their probabilities."""
     assert isinstance(run.recipe.head, TokenClassificationHeadConfig)
     padded = _padded(run, rows, device)
     logits = model(padded.ids, padded.lengths)
@@ -353,7 +353,7 @@ def _tags(
 def score_ranks(
     run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
 ) -> TaskScore:
-    """Where each question's document stands among those of all questions.
+    """Rank each question's document among those of all questions.
 
     Raises:
         UserError: a text can't be encoded, or the model makes no vectors.
@@ -382,7 +382,7 @@ def _rank_scores(similarity: Float[np.ndarray, "n m"], right: np.ndarray, seed: 
 def embed(
     run: Run, questions: Sequence[Example], environment: ExecutionEnvironment
 ) -> tuple[Float[np.ndarray, "texts width"], int]:
-    """A vector of length 1 for each text, and how many texts lost their ends.
+    """Return a vector of norm 1 for each text, and the number of truncated texts.
 
     Raises:
         UserError: a text can't be encoded, or the model makes no vectors.
@@ -408,7 +408,7 @@ def embed(
 def score_probe(
     run: Run, task: ProbeConfig, environment: ExecutionEnvironment, *, rows: int, seed: int
 ) -> TaskScore:
-    """The share of targets of new rows that the model predicts, and of rows with all of them."""
+    """Return the shares of targets, and of whole rows, predicted right on newly drawn rows."""
     drawn = as_tokens(draw_probe_test(task, seed, rows), run.tokenizer)
     ids, labels = (torch.from_numpy(x).to(environment.device) for x in drawn)
     right: list[bool] = []
@@ -424,7 +424,7 @@ def score_probe(
 
 
 def _probe_hits(run: Run, ids: TokenIds, labels: TokenIds) -> Bool[Tensor, " targets"]:
-    """Return whether each target is predicted, of rows without padding."""
+    """Return whether each target is predicted right; rows have no padding."""
     if isinstance(run.model, Reconstructor):
         lengths = torch.full(ids.shape[:1], ids.shape[1], device=ids.device)
         predicted: Tensor = run.model(ids, lengths).argmax(-1)

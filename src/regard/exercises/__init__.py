@@ -1,1 +1,1 @@
-"""Exercises of the courses: functions to write, graded by what they return."""
+"""Programming exercises of the courses: functions to write, graded by their results."""

@@ -1,6 +1,6 @@
 """Checks in a notebook, on the student's numbers, with more help after each wrong try.
 
-Importing this module imports no torch: the grader runs the notebook's imports, too.
+Importing this module doesn't import torch, because the grader runs the notebook's imports, too.
 """
 
 from collections import Counter
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Checker:
-    """Checks the functions of a course; made by the first cell of a notebook."""
+    """Check the functions of a course; created by the first cell of a notebook."""
 
     def __init__(self, course: str, *, seed: int) -> None:
         self.course, self.seed = course, seed
         self._wrong_tries = Counter[str]()
 
     def __call__(self, function: Callable[..., Any]) -> None:
-        """Print "right", or as much help as there were wrong tries of this exercise.
+        """Print "right", or help that grows with the number of wrong tries.
 
-        First what is wrong, then the hint if the mistake is a typical one, then the part of the
-        book that explains it. Exceptions of the function pass, except that of a blank.
+        First the error, then the hint if the mistake is a typical one, then the part of the book
+        that explains it. Exceptions of the function are raised, except that of a blank.
 
         Raises:
             UserError: the course has no exercise of this name.
@@ -59,7 +59,7 @@ class Checker:
         return exercises[name]
 
     def _judge(self, exercise: "Exercise", function: Callable[..., Any]) -> tuple[str, str]:
-        """Return the hint and what is wrong; both are empty if the result is right."""
+        """Return the hint and the error; both are empty if the result is right."""
         from regard.exercises.grade import judge
         from regard.exercises.worker import Answers
 
@@ -79,7 +79,7 @@ def part_of(exercise: "Exercise") -> "Part":
 
 
 def _explained(part: "Part") -> str:
-    """Return where a part is explained."""
+    """Return the explanation's command and address in the book."""
     return (
         f'explained: regard book --only "{part.place}" --out book, then open'
         f" book/index.html#{part.anchor}"

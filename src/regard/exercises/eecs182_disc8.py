@@ -137,7 +137,7 @@ def _encoder_and_decoder(rng: torch.Generator) -> Inputs:
     n = integer(rng, 3, 4)
     return {
         "encoder": normal(rng, n, 3),
-        "decoder": normal(rng, n, 3),  # as many, so that every mistake runs
+        "decoder": normal(rng, n, 3),  # same length, so that every mistake runs
         "w_out": normal(rng, 4, 6),
     }
 

@@ -22,22 +22,22 @@ Inputs: TypeAlias = Mapping[str, Any]
 Program: TypeAlias = Callable[..., Any]
 
 INSTANCES = 5
-"""Inputs of a student: those shown in the notebook, and fresh ones for grading."""
+"""Number of inputs of a student: one shown in the notebook, the others for grading."""
 _DRAWS = 1000
-"""Random inputs tried before an exercise counts as one that can't tell its mistakes apart."""
+"""Number of random inputs to try before an exercise counts as unable to detect its mistakes."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a program, in the form that is compared."""
+    """Result of a program, in the form for comparison."""
 
     value: Any
     exceeds: bool = False
-    """Whether it made a tensor with more entries than the exercise allows."""
+    """Whether the program made a tensor with more entries than the exercise allows."""
 
 
 class Mistake:
-    """A typical mistake: the hint that names it, and programs that make it."""
+    """A typical mistake: a hint, and programs that make the mistake."""
 
     def __init__(self, hint: str, *programs: Program) -> None:
         self.hint, self.programs = hint, programs
@@ -45,7 +45,7 @@ class Mistake:
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """A function to write. `reference` has its signature, its docstring and its right results."""
+    """A function to write. `reference` has its signature, docstring and right results."""
 
     course: str
     part: str
@@ -59,13 +59,13 @@ class Exercise:
     mistakes: Sequence[Mistake]
     points: int = 1
     observe: Program | None = None
-    """Function of result and inputs whose value is compared, if many results are right."""
+    """Function of result and inputs whose value is compared if several results are right."""
     max_entries: Callable[..., int] | None = None
-    """Entries of the largest tensor that may be made, a function of the inputs."""
+    """Largest allowed number of entries of a tensor, as a function of the inputs."""
     autograd: bool = True
     """Whether a solution may use autograd; `reference` may."""
     tolerance: float | None = None
-    """Relative error allowed, where the problem states one; default: √ε of the precision."""
+    """Allowed relative error, if the problem states one. Default: √ε of the precision."""
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Exercise:
         """Return the random inputs of a student: index 0 is shown, the others are for grading.
 
         Inputs on which a typical mistake gives the right result are drawn again. Two mistakes may
-        give the same for some inputs, but not for all of a student's.
+        give equal results on some of a student's inputs, but not on all.
         """
         text = f"{self.name} {seed} {index}"
         key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
@@ -101,7 +101,7 @@ class Exercise:
             drawn = self.draw(generator)
             if self._separates(drawn, index):
                 return drawn
-        raise RuntimeError(f"{self.name}: no inputs tell the mistakes from the solution")
+        raise RuntimeError(f"{self.name}: no inputs distinguish the mistakes from the solution")
 
     def _separates(self, inputs: Inputs, index: int) -> bool:
         right = self.expected(inputs)
@@ -127,17 +127,17 @@ class Exercise:
         return self.observed(decode(value), entries, inputs)
 
     def call(self, program: Program, inputs: Inputs) -> tuple[Any, int]:
-        """Return what a program returns, as JSON, and the entries of its largest tensor."""
+        """Return a program's result as JSON, and the entries of its largest tensor."""
         value, entries = call_restricted(partial(program, **_copied(inputs)), self.restrictions)
         return encode(value), entries
 
     def observed(self, value: Any, entries: int, inputs: Inputs) -> Result:
-        """Return what is compared of a returned value, and of the largest tensor that was made."""
+        """Return the result to compare, from a returned value and the largest tensor's size."""
         exceeds = self.max_entries is not None and entries > self.max_entries(**inputs)
         return Result(self._observed(value, inputs), exceeds)
 
     def wrong_form(self, value: Any, inputs: Inputs) -> str:
-        """Return why a value has the wrong type or shape, or ""."""
+        """Return the error in a value's type or shape, or ""."""
         return wrong_form(value, decode(encode(self.reference(**_copied(inputs)))))
 
     def _observed(self, value: Any, inputs: Inputs) -> Any:
@@ -157,7 +157,7 @@ def _alike(first: Result, second: Result, tolerance: float | None) -> bool:
 
 
 def exercise(course: str, part: str, **parts: Any) -> Callable[[Program], Exercise]:
-    """Make an exercise of a function that returns the right result."""
+    """Return a decorator that turns a function with the right result into an exercise."""
     return lambda reference: Exercise(course=course, part=part, reference=reference, **parts)
 
 
@@ -167,7 +167,7 @@ def _copied(inputs: Inputs) -> dict[str, Any]:
 
 
 def _in_float64(value: Any) -> Any:
-    """Return a tensor, or each of several, in the precision of the inputs."""
+    """Return one tensor or several in float64, the precision of the inputs."""
     return value.double() if isinstance(value, Tensor) else [_in_float64(item) for item in value]
 
 

@@ -27,7 +27,7 @@ class Grade(msgspec.Struct, frozen=True):
     score: int
     max_score: int
     hint: str = ""
-    """The typical mistake that was made, if it is known."""
+    """Hint for the typical mistake, if recognized."""
     reason: str = ""
     """Error in the result, or the reason for its absence."""
     output: str = ""
@@ -37,7 +37,7 @@ class Grade(msgspec.Struct, frozen=True):
 def grade_folder(folder: Path, run: Run, *, seed: int | None = None) -> list[Grade]:
     """Grade all notebooks of a folder.
 
-    `seed` takes the place of the student's, which the notebooks hold.
+    `seed` replaces the student's seed, which the notebooks contain.
 
     Raises:
         UserError: there is no notebook, one can't be read, or has no seed.
@@ -70,7 +70,7 @@ def require_seed(submission: Submission, path: Path) -> int:
     """Return the student's seed.
 
     Raises:
-        UserError: the notebook doesn't hold it.
+        UserError: the notebook doesn't contain it.
     """
     if submission.seed is None:
         raise UserError(f"{path}: metadata.regard.seed: is missing; pass the student's --seed")
@@ -111,7 +111,7 @@ def grade(exercise: Exercise, program: list[tuple[str, str]], run: Run, seed: in
 
 
 def judge(exercise: Exercise, cases: Sequence[Inputs], answers: Answers) -> tuple[str, str]:
-    """Return the hint and what is wrong; both are empty if every result is right."""
+    """Return the hint and the error; both are empty if every result is right."""
     if answers.reason:
         return "", answers.reason
     try:
@@ -133,12 +133,12 @@ def judge(exercise: Exercise, cases: Sequence[Inputs], answers: Answers) -> tupl
 
 
 def _printable(text: str) -> str:
-    """Return text without the control characters that a student's code may have printed."""
+    """Return printed text of a student's code without control characters."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 def _wrong(exercise: Exercise, value: Any, result: Result, case: Inputs) -> str:
-    """Return what is wrong with a result, or ""."""
+    """Return the error in a result, or ""."""
     if reason := exercise.wrong_form(value, case):
         return reason
     if reason := difference(result.value, exercise.expected(case).value, exercise.tolerance):
@@ -147,7 +147,7 @@ def _wrong(exercise: Exercise, value: Any, result: Result, case: Inputs) -> str:
 
 
 def _hint(exercise: Exercise, wrong: Sequence[tuple[Inputs, Result]]) -> str:
-    """Return the hint of the mistake that gives all these results."""
+    """Return the hint of the mistake that gives all these results, or ""."""
     for mistake in exercise.mistakes:
         for program in mistake.programs:
             if all(exercise.same(result, exercise.run(program, case)) for case, result in wrong):
@@ -159,7 +159,7 @@ def _hint(exercise: Exercise, wrong: Sequence[tuple[Inputs, Result]]) -> str:
 
 
 def totals(grades: Sequence[Grade]) -> tuple[int, int]:
-    """Return the points, and the most that there are."""
+    """Return the points, and their maximum."""
     return sum(grade.score for grade in grades), sum(grade.max_score for grade in grades)
 
 

@@ -79,7 +79,7 @@ def _propagated(
 
 
 def _with_power(power: Callable[[int, int], int]) -> Callable[..., Tensor]:
-    """Return a program that takes W_hhᵀ to a power of t and i, also where i > t."""
+    """Return a program that raises W_hhᵀ to a power of t and i, even if i > t."""
 
     def program(w_hh: Tensor, w_yh: Tensor, g: Tensor, t: int, steps: int) -> Tensor:
         powers = [torch.linalg.matrix_power(w_hh.T, power(t, i)) for i in range(1, steps + 1)]

@@ -1,7 +1,7 @@
-"""Notebooks of exercises: written for a student, and read when they are graded; the answer key.
+"""Write notebooks of exercises for a student, read them for grading, and write the answer key.
 
-A notebook is JSON of nbformat 4.5. The grader looks for functions by their names, so that students
-may add, move and delete other cells.
+A notebook is JSON of nbformat 4.5. The grader finds functions by their names, so students may add,
+move and delete other cells.
 """
 
 import json
@@ -108,9 +108,9 @@ class Submission(NamedTuple):
     """Source of the code cells, in order, without the commands of IPython."""
 
     def program(self, name: str, names: Sequence[str]) -> list[tuple[str, str]]:
-        """Return what is run to define a function: source by label; empty if no cell defines it.
+        """Return the labeled sources that define a function; empty if no cell defines it.
 
-        `names` are the functions of all exercises: what stands above the first is run too.
+        `names` are the functions of all exercises; cells above the first one are run, too.
         """
         own = [cell for cell in self.cells if _defines(cell, [name])]
         if not own:

@@ -14,7 +14,7 @@ from regard.exercises.exercise import Inputs, Mistake, exercise, integer, normal
 
 _COURSE = "practical-4"
 _REST = 1e-6
-"""Weight that all other keys together may get."""
+"""Largest total weight of all other keys."""
 
 
 def _keys_and_share(rng: torch.Generator) -> Inputs:
@@ -24,7 +24,7 @@ def _keys_and_share(rng: torch.Generator) -> Inputs:
 
 
 def _weights_of_query(q: Tensor, keys: Tensor, a: int, b: int, **_: float) -> tuple[Tensor, bool]:
-    """Return the shares of a and b in their sum, and whether the others get next to nothing."""
+    """Return the weights of a and b over their sum, and whether the others are negligible."""
     weights = Softmax(scaled=False).weights(q[None, None, None], keys[None, None])[0, 0, 0]
     pair = weights[[a, b]]
     return pair / pair.sum(), float(1 - pair.sum()) <= _REST

@@ -1,4 +1,4 @@
-"""All exercises, in the order of the courses."""
+"""Registry of all exercises, in the order of the courses."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""What an exercise may exclude, autograd or large tensors, and calls of programs without it."""
+"""Restrictions of exercises, on autograd or large tensors, and restricted calls of programs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,7 +17,7 @@ _SWITCHES = {
     Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
     torch._C._set_grad_enabled,
 }
-"""Each turns autograd on by its last argument; `torch.func` calls them too."""
+"""Functions that turn autograd on by their last argument; `torch.func` calls them, too."""
 _CONVERSIONS = {
     Tensor.__array__,
     Tensor.__dlpack__,
@@ -40,11 +40,11 @@ class Restrictions(msgspec.Struct, frozen=True):
     autograd: bool = True
     """Whether it may use autograd."""
     count_entries: bool = False
-    """Whether the entries of its tensors are counted, which therefore have to remain tensors."""
+    """Whether entries of tensors are counted, so that tensors must not be converted."""
 
 
 class ExcludedError(Exception):
-    """A program uses what its exercise excludes."""
+    """A program uses an operation that its exercise excludes."""
 
 
 def call_restricted(call: Callable[[], Any], restrictions: Restrictions) -> tuple[Any, int]:
@@ -53,12 +53,12 @@ def call_restricted(call: Callable[[], Any], restrictions: Restrictions) -> tupl
     The entries are 0 if they aren't counted.
 
     Raises:
-        ExcludedError: by the operation that is excluded.
+        ExcludedError: the call uses an excluded operation.
     """
     with ExitStack() as entered:
         if not restrictions.autograd:
             entered.enter_context(_no_autograd())
-        if not restrictions.count_entries:  # torch takes a second to begin with it
+        if not restrictions.count_entries:  # the first use of a dispatch mode takes torch a second
             return call(), 0
         entered.enter_context(_Excluded(lambda func, *_: func in _CONVERSIONS, _CONVERTED))
         largest = entered.enter_context(_LargestTensor())
@@ -68,12 +68,12 @@ def call_restricted(call: Callable[[], Any], restrictions: Restrictions) -> tupl
 
 @contextmanager
 def _no_autograd() -> Iterator[None]:
-    """Raise where autograd is used; no operation records what it would need."""
+    """Raise if autograd is used, and record no operations for it."""
     try:
         with torch.no_grad(), _Excluded(_differentiates, _AUTOGRAD):
             yield
     except RuntimeError as error:
-        # `torch.autograd.backward` asks no mode, but finds nothing recorded.
+        # No mode intercepts `torch.autograd.backward`, but it finds nothing recorded.
         if "does not require grad" not in str(error):
             raise
         raise ExcludedError(_AUTOGRAD).with_traceback(error.__traceback__) from None
@@ -85,7 +85,7 @@ def _differentiates(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 class _Excluded(TorchFunctionMode):
-    """Raises an error before a call of torch that a condition excludes."""
+    """Raise an error before torch calls that a condition excludes."""
 
     def __init__(self, condition: Callable[..., bool], message: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class _Excluded(TorchFunctionMode):
 
 
 class _LargestTensor(TorchDispatchMode):
-    """Counts the entries of the largest tensor that operations of torch return."""
+    """Record the number of entries of the largest tensor that torch operations return."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
-"""Processes for students' code: one a job, with limits of time and memory.
+"""Processes for students' code: one per job, with limits of time and memory.
 
-On Linux they are forked from a server that has torch imported; elsewhere each imports torch.
-Nothing that a student's code returns is unpickled. It is no jail: the code runs with the rights of
-the user.
+On Linux, they are forked from a server that has imported torch; elsewhere each imports torch.
+Values returned by a student's code are not unpickled. This isn't a security boundary: the code runs
+with the rights of the user.
 """
 
 import json
@@ -24,16 +24,16 @@ from regard.exercises.worker import ANSWERS, READY, RETURNED, UNREADABLE, Answer
 from regard.operating_system import signal_name
 
 MEMORY = 2 * 2**30
-"""Bytes that a job may use."""
+"""Memory limit of a job, in bytes."""
 SECONDS = 5
-"""Seconds of processor time that a job may take; it may wait four times as long."""
+"""Limit of a job's processor time, in seconds; its wall-clock limit is four times as long."""
 _TRIES = 100
 _START = 300.0
-"""Seconds until a process has imported torch, on a busy machine."""
+"""Limit of the start of a process, which imports torch, in seconds, on a busy machine."""
 
 
 class Sandbox:
-    """Runs jobs one after another, each in a separate process."""
+    """Run jobs one after another, each in a separate process."""
 
     def __init__(self, *, seconds: int = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
@@ -44,7 +44,7 @@ class Sandbox:
             self._context.set_forkserver_preload(["__main__", "regard.exercises.worker"])
 
     def run(self, job: Job) -> Answers:
-        """Return the answers of a job, or why there are none."""
+        """Return the answers of a job, or the reason for missing ones."""
         receiver, sender = self._context.Pipe(duplex=False)
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             arguments = (sender, msgspec.json.encode(job), folder, self.seconds, self.memory)
@@ -73,7 +73,7 @@ class Sandbox:
         raise RegardError("processes for the students' code can't be started; repeat the command")
 
     def _is_ready(self, receiver: Connection, process: Any) -> bool:
-        """Wait until a process says that it begins; False if it has ended before."""
+        """Wait until a process reports that it begins; False if it has ended before."""
         if not wait([receiver, process.sentinel], _START):
             raise RegardError(f"a process for the students' code didn't start in {_START:g} s")
         with suppress(EOFError, OSError):
@@ -81,17 +81,17 @@ class Sandbox:
         return False
 
     def _ends(self, receiver: Connection, process: Any) -> bool:
-        """Wait until a process says that it ends, or does; False if neither happens in time.
+        """Wait until a process reports its end, or ends; False if neither happens in time.
 
-        What it says isn't read: the student's code may say a part of it. Its own end may not be
-        seen, for processes that it has started keep the sentinel.
+        The report isn't read, because the student's code may write to it. The end of the process
+        may go unnoticed, because processes that it has started keep the sentinel open.
         """
         ends = bool(wait([receiver, process.sentinel], 4 * self.seconds))
         process.join(self.seconds if ends else 0)
         return ends
 
     def _ended(self, process: Any) -> str:
-        """Return how a process ended that sent no result."""
+        """Return a description of the end of a process without a result."""
         code = process.exitcode
         if code is None or code >= 0:
             return f"exits with code {code} before it returns"
@@ -111,7 +111,7 @@ def _read(answers: Path) -> Answers:
 
 
 def _kill(process: Any) -> None:
-    """End the process, and those of the group that it has made."""
+    """Kill the process and its process group."""
     if sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Values that exercises pass and return: as JSON, as Python source, and compared."""
+"""Values of exercises: convert them to JSON and Python source, and compare them."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 SEPARATE = 1e-2
-"""The least relative difference between a right result and that of a typical mistake."""
+"""Smallest relative difference between a right result and that of a typical mistake."""
 
 
 class Other:
-    """A value that no exercise returns, such as a set, or a tensor of complex numbers."""
+    """A value of an unsupported type, such as a set or a complex tensor."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,7 +43,7 @@ def _encode_tensor(value: Tensor) -> dict[str, Any]:
 
 
 def decode(value: Any) -> Any:
-    """Return the value that JSON stands for; tensors are of float64, int64 or bool."""
+    """Return the value of JSON; tensors are of float64, int64 or bool."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
@@ -54,7 +54,7 @@ def decode(value: Any) -> Any:
     tensor = torch.tensor(value["tensor"], dtype=torch.float64).reshape(value["shape"])
     if not dtype.is_floating_point:
         return tensor.to(torch.bool if dtype is torch.bool else torch.int64)
-    # Rounded to what the student's precision holds, so that the tolerance can follow from it.
+    # Rounded to the student's precision, from which the tolerance follows.
     return tensor.float() if torch.finfo(dtype).bits <= 32 else tensor
 
 
@@ -74,7 +74,7 @@ def literal(value: Any, indent: str = "    ") -> str:
 
 
 def wrong_form(found: Any, expected: Any) -> str:
-    """Return why a result can't be compared with the expected one: its type or shape; or ""."""
+    """Return the error in the type or shape of a result, or ""."""
     if isinstance(expected, Tensor):
         if not isinstance(found, Tensor):
             return f"returned {_kind(found)}, not a tensor of shape {list(expected.shape)}"
@@ -95,10 +95,10 @@ def wrong_form(found: Any, expected: Any) -> str:
 
 
 def difference(found: Any, expected: Any, tolerance: float | None = None) -> str:
-    """Return how a result differs from the expected one, in one line; or "".
+    """Return the difference of a result from the expected one, in one line, or "".
 
-    Numbers may differ by √ε of the result's precision, relative to the largest expected entry, or
-    by `tolerance`. NaN and infinity equal themselves.
+    Numbers may differ by `tolerance`, by default √ε of the result's precision, relative to the
+    largest expected entry. NaN and infinity equal themselves.
     """
     if reason := wrong_form(found, expected):
         return reason
@@ -134,7 +134,7 @@ def _as_tensor(number: Any) -> Tensor:
 
 
 def _nested(items: Sequence[Any]) -> bool:
-    """Whether a list is a tuple of several results, and not one list of tokens."""
+    """Return whether a list holds several results, not the tokens of one."""
     return any(isinstance(item, Tensor | list | float) for item in items)
 
 

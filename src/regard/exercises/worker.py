@@ -1,4 +1,4 @@
-"""A student's code, run on the inputs of one exercise; what it does comes back as JSON."""
+"""Run a student's code on the inputs of one exercise; results are returned as JSON."""
 
 import io
 import json
@@ -19,23 +19,23 @@ from regard.exercises.restrictions import ExcludedError, Restrictions, call_rest
 from regard.exercises.values import decode, encode
 
 OUTPUT = 2000
-"""Characters of a student's output that are kept."""
+"""Largest number of kept characters of a student's output."""
 RETURNED = 4_000_000
-"""Characters of JSON that a student's results may take."""
+"""Largest number of JSON characters of a student's results."""
 
 
 LARGEST = RETURNED // 2
-"""Entries of a result that take as many characters."""
+"""Largest number of entries of a result, which take about as many characters."""
 TOO_LARGE = "returns more than can be graded"
 """Message for larger results."""
 NOT_WRITTEN = "not written yet"
 """Message for a blank."""
 READY = b"ready"
-"""Message of a process before it runs a student's code."""
+"""Report of a process before it runs a student's code."""
 ANSWERS = "answers.json"
 """The file of a job's answers."""
 UNREADABLE = "sends results that can't be read"
-"""Why results are worth nothing that the code has tampered with."""
+"""Reason for discarding results if the code has tampered with them."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True):
     cells: list[tuple[str, str]]
     function: str
     inputs: list[dict[str, Any]]
-    """As JSON values, see `values.encode`."""
+    """Inputs as JSON values, see `values.encode`."""
     restrictions: Restrictions = Restrictions()
 
 
@@ -52,17 +52,17 @@ class Answers(msgspec.Struct, frozen=True):
     """Results of a program for each of the inputs, until it failed."""
 
     returned: list[Any] = []
-    """As JSON values."""
+    """Results as JSON values."""
     entries: list[int] = []
-    """Of the largest tensor that was made for each input; 0 if they aren't counted."""
+    """Number of entries of the largest tensor for each input; 0 if not counted."""
     reason: str = ""
     """Reason why some inputs have no result."""
     output: str = ""
-    """The beginning of what was printed."""
+    """Beginning of the printed output."""
 
 
 class _BoundedText(io.TextIOBase):
-    """Keeps the beginning of what is written."""
+    """A text stream that keeps the beginning of its output."""
 
     def __init__(self) -> None:
         self.kept = ""
@@ -73,7 +73,7 @@ class _BoundedText(io.TextIOBase):
 
 
 def run_job(job: Job) -> Answers:
-    """Return what the student's function returns; an exception becomes the reason."""
+    """Run a job and return the results; an exception becomes the reason."""
     printed, returned, entries = _BoundedText(), list[Any](), list[int]()
     reason = ""
     with redirect_stdout(printed), redirect_stderr(printed):
@@ -108,7 +108,7 @@ def _define(job: Job) -> Any:
 
 
 def is_blank(error: BaseException) -> bool:
-    """Return whether an exception is that of a function that is still to be written."""
+    """Return whether an exception comes from a function that is still blank."""
     return isinstance(error, NotImplementedError) and not error.args
 
 
@@ -120,7 +120,7 @@ def _reason(error: BaseException, labels: list[str]) -> str:
 
 
 def _explained(error: BaseException, labels: list[str]) -> str:
-    """Return one line: what was raised, and in which line of which cell."""
+    """Return one line with the exception, and its line and cell."""
     if is_blank(error):
         return NOT_WRITTEN
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
@@ -141,9 +141,9 @@ def _explained(error: BaseException, labels: list[str]) -> str:
 
 
 def serve_job(connection: Any, job: bytes, folder: str, seconds: int, memory: int) -> None:
-    """Run a job in this process, which is made for it; its answers are written into a folder.
+    """Run a job in this process, started for it, and write its answers into a folder.
 
-    The process says that it begins, and closes the connection when it ends.
+    The process reports that it begins, and closes the connection when it ends.
     """
     work, written = Path(folder) / "work", Path(folder) / ANSWERS
     work.mkdir()
@@ -169,7 +169,7 @@ def _to_json(answers: Answers) -> str:
 def _restrict(seconds: int, memory: int) -> None:
     """Leave the caller's terminal and session; limit time, memory, files and core dumps.
 
-    Not on Windows; memory on Linux only.
+    Has no effect on Windows; memory is limited only on Linux.
     """
     if sys.platform == "win32":
         return
@@ -179,7 +179,7 @@ def _restrict(seconds: int, memory: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    seconds += round(time.process_time())  # where this process has imported torch itself
+    seconds += round(time.process_time())  # includes the import of torch, if not forked
     # The soft limit of time sends a signal; the hard one would kill without a reason.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     limits = {resource.RLIMIT_FSIZE: 64 * 2**20, resource.RLIMIT_CORE: 0}

@@ -1,1 +1,1 @@
-"""Experiments of `regard demo` and `regard birthplaces`: compared trainings, and their reports."""
+"""Experiments of `regard demo` and `regard birthplaces`: training, comparison and reports."""

@@ -1,12 +1,12 @@
 """Effect of pretraining on answers about birthplaces of real people, in three arms.
 
-Stanford CS224N's assignment 5: a text contains a sentence about each person. The model learns to
-answer where some of them were born, and is tested on the others. It can know these answers from
-their sentences only. It is therefore trained on the text, without any text, and on the text without
-the sentences about the people in the test questions.
+Stanford CS224N's assignment 5: a text contains a sentence about each person. The model is trained
+to answer where some of them were born, and tested on the others, whose birthplaces only the text
+states. The arms are trained on the text, without any text, and on the text without the sentences
+about the people in the test questions.
 
-Two kinds of doubt are distinguished: whether an answer is right, and whether the text mentions the
-person. For each, every signal of confidence has an AUROC.
+Each signal of confidence has two AUROCs: for right against wrong answers, and for people that the
+text mentions against absent ones.
 """
 
 import re
@@ -55,7 +55,7 @@ from regard.uncertainty.signals import quick_signals
 
 Examples: TypeAlias = Sequence[Example]
 COVERAGES = (0.25, 0.5, 0.75, 1.0)
-"""Shares of answers that are given, the most confident first."""
+"""Coverages: shares of the most confident answers."""
 PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not-pretrained"
 WITHOUT_THEM = "without-them"
@@ -122,7 +122,7 @@ class Data(NamedTuple):
         if not 0 < n < len(people):
             raise UserError(
                 f"{self.qa_train[0].where}: can't hold out {n} people; the questions name "
-                f"{len(people)} people, of whom one at least must stay"
+                f"{len(people)} people, and at least one must remain for training"
             )
         chosen, asked = set(people[:n]), list(zip(self.qa_train, names, strict=True))
         return self._replace(
@@ -178,8 +178,8 @@ class Data(NamedTuple):
         left = [d for d in self.corpus if not any(_says(d.text, name) for name in self.names)]
         if not any(document.text.strip() for document in left):
             raise UserError(
-                f"{self.corpus[0].where}: every line names a person asked for, so that no text is "
-                f"left without them; add other lines, or leave out the arm {WITHOUT_THEM}"
+                f"{self.corpus[0].where}: every line names a person of the questions, so no text "
+                f"is left without them; add other lines, or leave out the arm {WITHOUT_THEM}"
             )
         return left
 
@@ -193,21 +193,21 @@ def _names(questions: Sequence[str]) -> list[str]:
 
 
 def _says(text: str, what: str) -> bool:
-    """Return whether words occur in a text, not as parts of longer ones."""
+    """Return whether words occur in a text as whole words."""
     return what in text and re.search(rf"(?<!\w){re.escape(what)}(?!\w)", text) is not None
 
 
 class Mistakes(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of wrong answers of each kind; each counts as the first that it is."""
+    """Number of wrong answers by kind; each answer counts for the first kind that applies."""
 
     not_stated: int
     """The text about the person does not contain the right answer."""
     from_their_sentence: int
-    """Other words of the text about the person."""
+    """The answer is from the text about the person."""
     of_a_namesake: int
-    """The answer of QA training about a person with the same first or last name."""
+    """The answer is that of QA training for a person with the same first or last name."""
     commonest: int
-    """The most frequent answer in QA training."""
+    """The answer is the most frequent one in QA training."""
     other: int
 
 
@@ -223,12 +223,12 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     """Ends of the 95 % interval."""
     right_or_wrong: dict[str, Interval]
-    """AUROC of each signal, right against wrong answers; empty if there are too few."""
+    """AUROC of each signal for right against wrong answers; empty if there are too few."""
     mentioned_or_absent: dict[str, Interval]
-    """AUROC of each signal, people that the arm's text mentions against absent ones; empty without
-    text."""
+    """AUROC of each signal for people that the arm's text mentions against absent ones; empty
+    without text."""
     risk: tuple[float, ...]
-    """Share of wrong answers at each of `COVERAGES`, by confidence."""
+    """Share of wrong answers at each of `COVERAGES`."""
     mistakes: Mistakes
     parameters: int
     steps: int
@@ -244,7 +244,7 @@ class Arm(NamedTuple):
     """A trained model with its answers and score."""
 
     stages: Sequence[Run]
-    """Trained models, one after the other."""
+    """Trained models, in the order of the training stages."""
     evaluation: Evaluation
     mentioned: Sequence[Answer]
     """Answers about people that the arm's text mentions."""
@@ -254,7 +254,7 @@ class Arm(NamedTuple):
 
     @property
     def run(self) -> Run:
-        """The model that answers."""
+        """The model of the last stage, which answers."""
         return self.stages[-1]
 
 
@@ -389,7 +389,7 @@ def _any_says(sentences: Sequence[str], what: str | None) -> bool:
 
 
 def _places_by_name(questions: Examples) -> dict[str, set[str]]:
-    """Return the answers about all people with a first or last name."""
+    """Return first or last name → answers about all people with it."""
     found: dict[str, set[str]] = defaultdict(set)
     for question, name in zip(questions, _names([q.text for q in questions]), strict=True):
         for part in _first_and_last(name):

@@ -1,9 +1,9 @@
 """Recalled or invented answers: pretraining on text, questions, and signals of confidence.
 
-Stanford CS224N's assignment 5 as an experiment with known truth: a fictional world replaces
-Wikipedia. Some people are in QA training, some in the text only, some are absent. A model that can
-recall facts from its text answers about people in the text only. Its answers about absent people
-are invented, and the experiment measures which signal separates the two.
+Stanford CS224N's assignment 5 with known ground truth: a fictional world replaces Wikipedia. Some
+people are in QA training, some in the text only, and some are absent. A model that recalls facts
+from its text answers right about people in the text only. Its answers about absent people are
+invented, and the experiment measures how well signals separate the two.
 """
 
 import dataclasses
@@ -58,15 +58,15 @@ MAX_ERROR = 0.1
 
 
 STATED = 180.0
-"""Longest time of the demo, in seconds, that README states."""
+"""Upper end of the demo's duration in the README, in seconds."""
 FIRST_STEPS = 40
-"""Steps after which its time is estimated."""
+"""Number of steps after which the duration is estimated."""
 WHOLE = {True: 1.2, False: 2.2}
-"""Time of all over that of the first training, by whether others run side by side with it."""
+"""Duration of the demo relative to its first training; True: the others train in parallel."""
 
 
 class ExpectedTime(Logger):
-    """Prints how long the demo takes, after its first steps, if that is longer than stated."""
+    """Print the expected duration of the demo after its first steps, if longer than stated."""
 
     def __init__(self, environment: ExecutionEnvironment) -> None:
         self._started, self._printed = time.perf_counter(), False
@@ -96,19 +96,19 @@ class Recall(NamedTuple):
 
     world: World
     arms: Arms
-    """The models that are compared."""
+    """The compared models."""
     accuracies: dict[str, Interval]
     """Accuracy of each model, and of the most frequent place, on people in the text only."""
     text_only: list[Answer]
     """Answers of the pretrained model about people in the text only."""
     absent: list[Answer]
-    """Its answers about absent people."""
+    """Answers of the pretrained model about absent people."""
     chosen: Chosen
-    """The signal that separates the two."""
+    """The signal that best separates `text_only` from `absent`."""
     verdicts: Mapping[Group, Mapping[str, int]]
     """Number of answers by group and verdict, most frequent first."""
     abstention: Abstention
-    """Abstention on people in the text only and absent people together."""
+    """Abstention on questions about both groups of people."""
     seconds: float
     peak_memory_mb: float
 
@@ -183,14 +183,14 @@ def count_verdicts(people: Sequence[Person], answers: Sequence[Answer]) -> dict[
 def person_verdict(person: Person, answer: Answer) -> Verdict:
     """Return the verdict on an answer about a person of the world.
 
-    The world has all places of birth, of absent people too, and whether the text states them.
+    The world records all birthplaces, even of absent people, and whether the text states them.
     """
     stated = {person.place} if person.statements else ()
     return verdict(answer.answered, {person.place}, stated)
 
 
 def abstain(answers: Sequence[Answer], *, seed: int, max_error: float = MAX_ERROR) -> Abstention:
-    """Calibrate confidence and threshold on a random half of answers, and apply them to the others.
+    """Calibrate confidence and threshold on a random half of answers, and apply them to the rest.
 
     Answers about absent people count as wrong.
     """
@@ -254,10 +254,10 @@ def _train_side_by_side(
     train_others: Callable[[ExecutionOptions], T],
     options: ExecutionOptions,
 ) -> T:
-    """Train in this thread, and others in a second one, which is quiet and ends with the first.
+    """Train in this thread, and other models in a second, quiet one that stops with the first.
 
-    Each has half of the CPU's threads, since models as small as these train hardly faster on more.
-    On a GPU, or with a single thread, they train one after the other.
+    Each uses half of the CPU threads, since models this small train hardly faster on more. On a
+    GPU, or with a single thread, they train one after the other.
     """
     if not _trains_side_by_side(options.environment):
         train(options)

@@ -88,7 +88,7 @@ EXAMPLES = 4
 def _examples(found: Recall) -> list[ShownAnswer]:
     """Return the most confident answer of each verdict.
 
-    Where a verdict doesn't occur, the least confident of the other answers follow.
+    If a verdict doesn't occur, the least confident of the other answers fill up the list.
     """
     people = [*found.world.group("text_only"), *found.world.group("absent")]
     answers = zip(people, [*found.text_only, *found.absent], strict=True)
@@ -141,8 +141,8 @@ def _fallbacks(found: Recall) -> dict[str, str]:
 def _namesakes(found: Recall, part: int) -> str:
     """Return the share of invented answers that are places of people with the same name part.
 
-    The first name if `part` is 0, the last name if 1. Beside it, the same share after assigning the
-    answers to people at random.
+    `part` is 0 for the first name, 1 for the last name. The chance level is the same share with
+    answers assigned to people at random.
     """
     places: dict[str, set[str]] = {}
     for person in found.world.people:

@@ -1,4 +1,4 @@
-"""Recipes of trainings that are compared: on text, on questions alone, and on both in turn."""
+"""Recipes of compared training stages: on text, on questions only, and fine-tuning after text."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from regard.runs.recipes import RECIPES, find_recipe
 
 
 class Stages(NamedTuple):
-    """Recipes with one model, which differ in their training."""
+    """Recipes with the same model and different training."""
 
     pretraining: Recipe
     questions: Recipe
-    """For training from scratch on questions."""
+    """Training from scratch on questions."""
     finetuning: Recipe
-    """For training on questions after pretraining."""
+    """Training on questions after pretraining."""
 
 
 def choose_stages(recipe: str, settings: Sequence[str] = ()) -> Stages:
-    """Return the recipes that belong to one, with settings.
+    """Return the recipes of all stages, given that of pretraining, with settings.
 
-    Settings such as training.steps=600 are for pretraining, questions.epochs=3 and
-    finetuning.epochs=3 for the training of the others; model.n_layers=6 is for all.
+    Settings such as training.steps=600 apply to pretraining, questions.epochs=3 and
+    finetuning.epochs=3 to the other stages, and model.n_layers=6 to all.
 
     Raises:
         UserError: there is no such recipe, or a setting is invalid.
@@ -48,7 +48,7 @@ def choose_stages(recipe: str, settings: Sequence[str] = ()) -> Stages:
 
 
 def text_only(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe with the steps on text among `steps`, and none on questions."""
+    """Return a recipe for text only, with the share of `steps` that was on text."""
     objective = recipe.objective
     share = 1 - objective.questions / objective.total
     text = ["objective.questions=0", "objective.cloze_relevance=0"]

@@ -1,4 +1,4 @@
-"""The interface of models that the explorer can show."""
+"""Interface of models for the explorer."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +13,7 @@ from regard.explorer.gradients import Gradient
 HUGGING_FACE = "hf:"
 """Prefix of Hugging Face model names; any other name is a run folder."""
 MAX_GENERATED = 24
-"""Tokens that an encoder–decoder generates where no target is given."""
+"""Largest number of tokens that an encoder–decoder generates if no target is given."""
 
 
 class Adapter(Protocol):
@@ -29,7 +29,7 @@ class Adapter(Protocol):
 
     @property
     def max_tokens(self) -> int | None:
-        """Longest text, without the special tokens around each; None if there is no limit."""
+        """Largest number of tokens of a text, without special tokens; None if unlimited."""
 
     @property
     def regular_token_ids(self) -> Sequence[int]:
@@ -45,7 +45,7 @@ class Adapter(Protocol):
         """Return a token as text, a special one by its name."""
 
     def prompt(self, text: str, *, raw: bool = False) -> Prompts:
-        """Return what continues a text; `raw`, as it stands, without the model's template."""
+        """Return the prompt for generation after a text; `raw`: without the model's template."""
 
     def maps_of_generated(
         self, text: str, generated: Sequence[int], *, raw: bool = False
@@ -53,7 +53,7 @@ class Adapter(Protocol):
         """Return the attention of all layers to a text and the tokens that continue it."""
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
-        """Return the attention of the first stack to tokens, and the position of the first one."""
+        """Return the attention of the first stack to tokens, and the first token's position."""
 
     def gradients(self, text: str) -> Sequence[Gradient]:
         """Return ∂L/∂A of the loss of a text for each layer of the first stack."""
@@ -63,13 +63,13 @@ class Adapter(Protocol):
 
 
 def require_characters(*texts: str | None) -> None:
-    """Raise for a text that is empty."""
+    """Raise if a text is empty."""
     if "" in texts:
         raise UserError("a text is empty; attention needs at least one token")
 
 
 def require_fit(tokens: int, context_length: int | None, what: str) -> None:
-    """Raise for a text with more tokens than the model's context."""
+    """Raise if a text has more tokens than the model's context."""
     if context_length is not None and tokens > context_length:
         raise UserError(
             f"{what} has {tokens} tokens, more than the model's context length of "
@@ -78,6 +78,6 @@ def require_fit(tokens: int, context_length: int | None, what: str) -> None:
 
 
 def require_tokens(ids: Sequence[int], vocabulary: int) -> None:
-    """Raise for tokens that a model doesn't have."""
+    """Raise if a token isn't in the model's vocabulary."""
     if max(ids, default=0) >= vocabulary:
         raise UserError("these tokens aren't in this model's vocabulary; generate again")

@@ -1,4 +1,4 @@
-"""What a model computes from a text: attention of each layer and head, and its prediction."""
+"""Attention maps of a text, by layer and head, and the model's prediction."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class PositionInfo:
     """Positions added before attention. Biases on scores are part of a layer's record."""
 
     vectors: Float[Tensor, "n d"] | None = None
-    """Added to or concatenated with the embeddings."""
+    """Position vectors, added to or concatenated with the embeddings."""
     rotation: tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]] | None = None
     """Cosines and signed sines of rotary positions (`regard.positions.rotate`)."""
 
@@ -48,7 +48,7 @@ class Layer:
 
     @property
     def value_lengths(self) -> Float[Tensor, "heads keys"] | None:
-        """‖v_j W_O‖ of all heads, if the output projection is known."""
+        """‖v_j W_O‖ of all heads; None if the output projection is unknown."""
         if self.projection is None:
             return None
         values = self.record.value[0, self.record.kv_heads]
@@ -58,10 +58,10 @@ class Layer:
 def value_lengths(
     values: Float[Tensor, "heads n d"], projection: Float[Tensor, "d_model heads_d"]
 ) -> Float[Tensor, "heads n"]:
-    """Return ‖v_j W_O‖: the output of a head that attends only to key j.
+    """Return ‖v_j W_O‖: the norm of a head's output if it attends only to key j.
 
-    A large weight on a small value adds little: ‖A[i, j] v_j W_O‖ (Kobayashi et al., 2020,
-    arXiv:2004.10102).
+    The contribution of key j to query i is ‖A[i, j] v_j W_O‖, which is small for a large weight
+    on a small value (Kobayashi et al., 2020, arXiv:2004.10102).
     """
     heads, _, d = values.shape
     parts = projection.view(-1, heads, d)
@@ -71,7 +71,7 @@ def value_lengths(
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """One kind of attention of a model: of a text to itself, or of a target to its source."""
+    """Attention of one kind in all layers: self-attention, or of a target to its source."""
 
     name: str
     queries: tuple[str, ...]
@@ -83,7 +83,7 @@ class AttentionMap:
 
 
 SHOWN = 5
-"""Candidates of a prediction."""
+"""Largest number of candidates of a prediction."""
 ANSWER = "read as a question, first token of the answer"
 """Kind of a prediction after a question, which is encoded as `regard ask` encodes it."""
 
@@ -152,9 +152,9 @@ def gather_maps(
 
 
 def layer_names(paths: Sequence[str]) -> list[str]:
-    """Return a number for each layer, from 0: the first one in its path, if that is unique.
+    """Return a number for each layer: the first number in its path, if all are distinct.
 
-    Otherwise its place: layers that share their weights have one path.
+    Otherwise, number the layers from 0: layers that share their weights have the same path.
     """
     found = [re.search(r"\.(\d+)\.", f".{path}.") for path in paths]
     numbers = [number[1] for number in found if number]
@@ -165,7 +165,7 @@ def layer_names(paths: Sequence[str]) -> list[str]:
 def choose(
     one: AttentionMap, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> AttentionMap:
-    """Return a map with only some layers and heads, from 0.
+    """Return a map with only some layers and heads, numbered from 0.
 
     Raises:
         UserError: there are no such layers or heads.
@@ -176,9 +176,9 @@ def choose(
 
 
 def parse_index_ranges(asked_by: str, text: str) -> list[int]:
-    """Return the numbers of a list of ranges: `0,2-3` → [0, 2, 3].
+    """Parse a list of numbers and ranges: `0,2-3` → [0, 2, 3].
 
-    `asked_by` is the option or field that holds the list.
+    `asked_by` is the name of the option or field, for error messages.
 
     Raises:
         UserError: the text isn't such a list.
@@ -195,7 +195,7 @@ def parse_index_ranges(asked_by: str, text: str) -> list[int]:
 
 
 def end_of(one: AttentionMap, n: int) -> AttentionMap:
-    """Return the last n tokens of a map."""
+    """Return a map restricted to the last n tokens."""
     cut = max(len(one.keys) - n, 0)
     return replace(
         one,
@@ -238,7 +238,7 @@ class PositionPicture:
     columns: str
     matrices: Mapping[str, Float[Tensor, "rows columns"]]
     first: int = 0
-    """Number of the first row."""
+    """Number of the first row, for its label."""
 
 
 def position_pictures(one: AttentionMap) -> list[PositionPicture]:
@@ -269,7 +269,7 @@ def _before_attention(info: PositionInfo) -> Iterator[PositionPicture]:
 
 @torch.no_grad()
 def _of_bias(layer: Layer) -> PositionPicture | None:
-    """Numbers added to scores, by head; vectors added to keys and values, by distance."""
+    """Return a bias on scores, by head, or vectors added to keys and values, by distance."""
     bias = layer.record.bias
     if isinstance(bias, ShawVectors):
         vectors = {"on keys": bias.keys.detach(), "on values": bias.values.detach()}

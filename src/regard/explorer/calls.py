@@ -1,8 +1,8 @@
-"""Calls of attention mechanisms, handed to a handler before they are computed.
+"""Intercept calls of attention mechanisms before they are computed.
 
-A handler meets whole sequences, new tokens with a decoding state, and reads of a memory. It
-computes a call on the model's own kernel or changes it first; weights are computed only when it
-reads them.
+A handler receives every call: on whole sequences, on new tokens with a decoding state, and on an
+encoded memory. It computes the call on the model's own kernel, or changes it first. Attention
+weights are computed only if the handler asks for them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ from regard.explorer.states import StateHandler, step_through
 
 
 def mechanisms(model: nn.Module) -> Iterator[tuple[str, Attention]]:
-    """The mechanisms that the model calls itself, without those inside another mechanism."""
+    """Yield the outermost attention mechanisms of a model, without those inside another one."""
     found: list[str] = []
     for name, module in model.named_modules():
         if isinstance(module, Attention) and not any(name.startswith(f"{n}.") for n in found):
@@ -49,7 +49,7 @@ class AttentionInputs:
     layer: str
     mechanism: Attention
     query: Queries
-    """As the mechanism receives them: with rotary positions, after the rotation."""
+    """Queries as the mechanism receives them, after any rotation by position."""
     key: Keys
     value: Values
     mask: Mask | None
@@ -74,21 +74,21 @@ class AttentionCall(AttentionInputs):
     """A call of a mechanism that isn't computed yet."""
 
     kernel: Callable[["AttentionCall"], Outputs]
-    """The computation of a call: by the next handler, or by the model's own kernel."""
+    """Computes a call: the next handler, or the model's own kernel."""
     given_weights: Weights | None = None
-    """Weights that replace those of queries and keys."""
+    """Weights that replace those computed from queries and keys."""
     on_state: StateHandler | None = None
-    """Changes the states of linear attention and of recurrences, which are then met one by one."""
+    """Edits the states of linear attention and recurrences; the call then runs token by token."""
 
     def compute(self) -> Outputs:
-        """Return the output of the model's own kernel, or of the given weights."""
+        """Return the output of the model's own kernel, or that of given weights."""
         return self.kernel(self)
 
     def require_weights(self) -> None:
-        """Raise where outputs don't come from weights.
+        """Check that the call has attention weights.
 
         Raises:
-            UnsupportedError: states are changed.
+            UnsupportedError: states are edited.
         """
         if self.on_state is not None:
             raise UnsupportedError(
@@ -100,7 +100,7 @@ class AttentionCall(AttentionInputs):
         """Return the weights: a matrix of queries × keys for each head.
 
         Raises:
-            UnsupportedError: states are changed.
+            UnsupportedError: states are edited.
         """
         self.require_weights()
         if self.given_weights is not None:
@@ -109,13 +109,13 @@ class AttentionCall(AttentionInputs):
         return self.mechanism.weights(self.query, self.key, **given)
 
     def output_from(self, weights: Weights) -> Outputs:
-        """Return the output that these weights give, in the type of the values."""
+        """Return the output for these weights, in the dtype of the values."""
         value = self.mechanism.gated_values(self.value, self.gates)
         return weighted_values(weights, value, self.added).to(self.value.dtype)
 
 
 def weighted_values(weights: Weights, value: Values, added: PositionedBias | None) -> Outputs:
-    """Return Σ_j A_ij (v_j + a^V_ij), with a^V only where the bias adds vectors to the values."""
+    """Return Σ_j A_ij (v_j + a^V_ij); a^V is 0 unless the bias adds vectors to the values."""
     out = weights @ repeat_kv(value, weights.shape[1]).to(weights.dtype)
     return out if added is None else out + added.gather(weights)
 
@@ -130,9 +130,9 @@ def intercept_calls(
 ) -> Iterator[None]:
     """Call the handler for each call of named mechanisms in the with block.
 
-    New tokens with a decoding state are a call of the whole text so far, so that a handler meets
-    the same call as without a cache; the state keeps queries, keys, values and gates. Of nested
-    blocks, the outer handler meets a call first, and computes it by the inner one.
+    In decoding, each step is a call on the whole text so far, the same call as without a cache:
+    the state keeps queries, keys, values and gates. In nested blocks, the outer handler receives a
+    call first; its `compute` calls the inner handler.
     """
     with ExitStack() as intercepted:
         for name, module in modules:
@@ -182,7 +182,7 @@ class _Handled:
         for name, handler in reversed(self.handlers):
             compute = partial(_handled, name, handler, compute)
         call = AttentionCall(self.name, self.module, *inputs, mask, bias, gates, compute)
-        with replaced(self.module, *METHODS):  # a forward may use a memory itself
+        with replaced(self.module, *METHODS):  # forward may call encode_memory itself
             return call.compute()
 
     def _kernel(self, call: AttentionCall) -> Tensor:
@@ -256,7 +256,7 @@ def _handled(
     kernel: Callable[[AttentionCall], Tensor],
     call: AttentionCall,
 ) -> Tensor:
-    """Hand a call to a handler, by the handler's name of the layer, with a kernel to compute it."""
+    """Pass a call to a handler, with the handler's name of the layer and a kernel to compute it."""
     return handler(replace(call, layer=name, kernel=kernel))
 
 
@@ -266,12 +266,12 @@ def _stepped(call: AttentionCall, handler: StateHandler) -> Tensor:
 
 
 def _older(name: str) -> UserError:
-    return UserError(f"{name}: the decoding state is older than the interception; make it inside")
+    return UserError(f"{name}: the decoding state is older than the interception; create it inside")
 
 
 @dataclass(frozen=True, eq=False)
 class ReadMemory(RowState):
-    """An encoded memory with the keys and values that it is made of."""
+    """An encoded memory with its keys and values."""
 
     encoded: State
     key: Keys
@@ -334,7 +334,7 @@ class History(RowState):
 def _take(
     x: Float[Tensor, "batch heads n *d"], places: Int[Tensor, "batch m"]
 ) -> Float[Tensor, "batch heads m *d"]:
-    """Return the tokens at some places of each row."""
+    """Return the tokens at the given positions of each row."""
     rows = torch.arange(len(x), device=x.device)[:, None]
     return x.transpose(1, 2)[rows, places].transpose(1, 2)
 
@@ -344,7 +344,7 @@ METHODS = ("forward", "encode_memory", "attend_memory", "init_state", "extend", 
 
 @contextmanager
 def replaced(module: nn.Module, *restored: str, **methods: Callable[..., Any]) -> Iterator[None]:
-    """Override methods of a module in the with block; `restored` are those of its class there."""
+    """Override methods of a module in the with block; `restored` ones are again the class's."""
     names = (*restored, *methods)
     before = {name: vars(module).pop(name) for name in names if name in vars(module)}
     vars(module).update(methods)

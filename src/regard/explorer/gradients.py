@@ -1,4 +1,4 @@
-"""Gradients of a loss by attention weights: ∂L/∂A[i, j]."""
+"""Gradients of a loss with respect to attention weights: ∂L/∂A[i, j]."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,13 +34,14 @@ def weight_gradients(
 ) -> list[Gradient]:
     """Return ∂L/∂A of each layer, in the order of their calls.
 
-    Each weight is varied alone, so rows needn't sum to 1; effects through later layers count.
+    Each weight is an independent variable, so rows needn't sum to 1. Gradients include effects
+    through later layers.
     """
     applied: list[tuple[str, Tensor]] = []
 
     def handle(record: AttentionRecord) -> Tensor:
         weights = record.weights
-        if not weights.requires_grad:  # all that they are made of is frozen
+        if not weights.requires_grad:  # queries and keys come from frozen parameters
             weights.requires_grad_()
         applied.append((record.layer, weights))
         return record.output_from(weights).to(record.value.dtype)
@@ -68,10 +69,10 @@ def gradient_norms(
 
 
 def text_loss(model: Model, *inputs: Tensor) -> Float[Tensor, ""]:
-    """Return the mean cross entropy of a text under a model, in nats a token.
+    """Return the mean cross entropy of a text under a model, in nats per token.
 
     A language model predicts each token after the first. A masked language model predicts each
-    token at its own position, with none of them masked.
+    token at its own position, without masking any.
 
     Raises:
         UserError: the model doesn't predict tokens, or the text is too short.

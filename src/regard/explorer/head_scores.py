@@ -1,7 +1,7 @@
-"""Scores of attention heads: where each head puts its weight.
+"""Scores of attention heads: the share of weight on each pattern.
 
-A weight A[i, j] is what query i gives to key j; positions count from 0. Functions of weights take
-the matrices of any number of heads, whose rows sum to 1, and return one number a head.
+A[i, j] is the weight of query i on key j; positions count from 0. Functions of weights take
+matrices of any number of heads, whose rows sum to 1, and return one number per head.
 """
 
 import unicodedata
@@ -22,15 +22,15 @@ from regard.explorer.intercept import AttentionRecord
 SEPARATORS = frozenset({"[SEP]", "</s>", "<|endoftext|>", "<sep>", "⁇", "\n"})
 """Separator tokens of common vocabularies."""
 SINK = 0.3
-"""A head that gives the first token more than this on average uses it as a sink."""
+"""Threshold of an attention sink: mean weight on the first token."""
 SINK_TOKENS = 10
-"""Fewest tokens of a text of which uniform causal attention gives the first no more than that."""
+"""Smallest text length at which uniform causal attention is not a sink by that threshold."""
 _PATTERNS = (
     *("previous", "next", "self", "first"),
     *("separators", "punctuation", "same token", "induction"),
 )
 LEAST_RANGE = 0.1
-"""Least difference of two scores in a picture that are as apart as its lightest and darkest."""
+"""Smallest range of scores that a column's color scale covers."""
 _NO_SHARES = ("distance", "norm", "gradient")
 """Scores that may exceed 1."""
 
@@ -50,19 +50,19 @@ class Head(NamedTuple):
 
     layer: str
     head: int
-    """From 0; layers have the names of pages."""
+    """Number of the head, from 0."""
     scores: dict[str, float]
 
     @property
     def pattern(self) -> str:
-        """The pattern with most weight; "mixed" if none has half."""
+        """The pattern with the most weight; "mixed" if none has at least half."""
         kinds = {name: self.scores[name] for name in _PATTERNS}
         name = max(kinds, key=kinds.__getitem__)
         return name if kinds[name] >= 0.5 else "mixed"
 
 
 def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
-    """Return the scores of each head, averaged over the texts of one model: a map a text.
+    """Return the scores of each head, averaged over texts: one map per text, of one model.
 
     Raises:
         ValueError: there are no maps.
@@ -73,14 +73,14 @@ def head_scores(maps: Sequence[AttentionMap]) -> list[Head]:
 
 
 def _mean_of(same: Sequence[Head]) -> Head:
-    """One head with the means of its scores on several texts."""
+    """Return a head with the means of its scores on several texts."""
     head = same[0]
     means = {name: fmean(one.scores[name] for one in same) for name in head.scores}
     return head._replace(scores=means)
 
 
 def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"]]) -> list[Head]:
-    """Return the heads with further scores, given in the same order."""
+    """Return the heads with additional scores, given in the same order."""
     return [
         head._replace(scores=head.scores | {name: float(of[i]) for name, of in more.items()})
         for i, head in enumerate(heads)
@@ -88,11 +88,11 @@ def with_scores(heads: Sequence[Head], more: Mapping[str, Float[Tensor, " heads"
 
 
 def most_selective(one: AttentionMap) -> tuple[int, int]:
-    """Return the layer and head, from 0 as they are shown, whose queries select keys by content.
+    """Return the layer and head (indices on the page) whose queries most select keys by content.
 
-    The score of a head is the mean over queries of the largest weight on a key, above the mean
-    that all queries give to it. The first key and separators don't count, nor, where a text attends
-    to itself, the query and its neighbors.
+    A head's score is the mean over queries of max_j (A[i, j] − mean weight of all queries on j).
+    The first key and separators are excluded; in self-attention, so are the query's own position
+    and its neighbors.
     """
     n, m = len(one.queries), len(one.keys)
     ignored = token_info(one.keys).separators.repeat(n, 1)
@@ -119,7 +119,7 @@ def mean_entropy(heads: Sequence[Head]) -> float:
 
 
 def draw_head_scores(heads: Sequence[Head], ending: str) -> bytes:
-    """Draw a row a head, a column a score, colored by its own range: SVG for ".svg", else PNG."""
+    """Draw a row per head and a column per score, with its own color range: SVG or PNG."""
     names = [name for name in heads[0].scores if name not in _NO_SHARES]
     with panels(height=2.2 + 0.22 * len(heads), width=8) as (figure, (axes,)):
         values = np.array([[head.scores[name] for name in names] for head in heads])
@@ -165,9 +165,9 @@ def patterns(weights: Weights, tokens: TokenInfo) -> Mapping[str, Scores]:
 
 
 def shares(record: AttentionRecord) -> Float[Tensor, "batch heads queries keys"]:
-    """Return the share of each key in what a query gathers.
+    """Return weights whose rows sum to 1.
 
-    Implied weights may be negative and sum to anything; their shares are |A| / Σ |A|.
+    Implied weights may be negative and needn't sum to 1; their shares are |A| / Σ |A|.
     """
     if record.score_attention is not None:
         return record.weights
@@ -188,13 +188,13 @@ def among(weights: Weights, chosen: Bool[Tensor, "n n"]) -> Scores:
 
 
 def same_token(ids: Int[Tensor, " n"]) -> Bool[Tensor, "n n"]:
-    """Return, for each query, the other occurrences of its token."""
+    """Return a mask of the other occurrences of each query's token."""
     same = ids[:, None] == ids
     return same & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device)
 
 
 def after_same_token(ids: Int[Tensor, " n"]) -> Bool[Tensor, "n n"]:
-    """Return, for each query, the earlier keys that follow its token: j < i, x[j − 1] = x[i]."""
+    """Return a mask of earlier keys that follow each query's token: j < i, x[j − 1] = x[i]."""
     found = torch.zeros(len(ids), len(ids), dtype=torch.bool, device=ids.device)
     found[:, 1:] = ids[:, None] == ids[:-1]
     return found.tril(-1)
@@ -225,7 +225,7 @@ def sink(weights: Weights, key: int = 0) -> Scores:
 def entropy(weights: Weights, *, causal: bool) -> Scores:
     """Return −Σ A ln A, averaged over queries, as a share of uniform attention's entropy.
 
-    Uniform attention has ln n, or the mean of ln(i + 1) if query i sees i + 1 keys.
+    Uniform attention has entropy ln n, or the mean of ln(i + 1) if causal.
     """
     found = torch.special.entr(weights).sum(-1).mean(-1)
     n = weights.shape[-1]
@@ -252,7 +252,7 @@ def blocks(weights: Weights, second: int) -> Float[Tensor, "*heads 2 2"]:
 
 
 def _scores_of(one: AttentionMap) -> list[Head]:
-    """Scores of each shown head on one text."""
+    """Return the scores of each shown head on one text."""
     tokens, found = token_info(one.keys), []
     for layer in one.layers:
         weights = shares(layer.record)[0].float().cpu()

@@ -13,7 +13,7 @@ from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.head_scores import repeated, shares
 
 DEFAULT_TOKENS = 50
-"""Length of the random sequence, if it fits twice."""
+"""Default length of the random sequence, if it fits the context twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class RepeatedSequence:
 def attend_repeated_sequence(
     model: Adapter, tokens: int | None = None, *, seed: int = 0
 ) -> RepeatedSequence:
-    """Return a model's attention to random tokens, repeated once; of its first stack.
+    """Return the attention of a model's first stack to random tokens, repeated once.
 
     Raises:
         UserError: the model's context is too short.
@@ -52,7 +52,7 @@ def induction_scores(sequence: RepeatedSequence) -> Mapping[str, Float[Tensor, "
 
 
 def _length(tokens: int | None, max_tokens: int | None) -> int:
-    """The requested length, or the longest that fits twice."""
+    """Return the requested or default length, at most the longest that fits twice."""
     if max_tokens is None:
         return DEFAULT_TOKENS if tokens is None else tokens
     tokens = min(DEFAULT_TOKENS, max_tokens // 2) if tokens is None else tokens

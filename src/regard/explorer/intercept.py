@@ -1,4 +1,4 @@
-"""Attention of each layer, intercepted while a model runs on its own kernels."""
+"""Capture the attention of each layer while a model runs on its own kernels."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -36,7 +36,7 @@ class MismatchError(RegardError):
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord(AttentionInputs):
-    """One call of an attention mechanism, with its values gated already."""
+    """One call of an attention mechanism; its values are already gated."""
 
     out: Outputs
     """The output of the kernel."""
@@ -44,7 +44,7 @@ class AttentionRecord(AttentionInputs):
 
     @property
     def learned_scores(self) -> Weights | None:
-        """The scores of a mechanism that has them instead of products."""
+        """Learned scores of a Synthesizer, which replace q·k; None for other mechanisms."""
         if not isinstance(self.mechanism, Synthesizer):
             return None
         return self.mechanism.learned.scores(at_least_float32(self.query), *self.positions)
@@ -56,12 +56,12 @@ class AttentionRecord(AttentionInputs):
         return [head // (heads // self.key.shape[1]) for head in range(heads)]
 
     def output_from(self, weights: Weights) -> Outputs:
-        """Return the output that these weights give."""
+        """Return the output for these weights."""
         return weighted_values(weights, self.value, self.added)
 
     @property
     def score_attention(self) -> ScoreAttention | None:
-        """The mechanism, if its weights are made of scores."""
+        """The mechanism if its weights are computed from scores, else None."""
         return self.mechanism if isinstance(self.mechanism, ScoreAttention) else None
 
 
@@ -78,7 +78,7 @@ def make_record(
 ) -> AttentionRecord:
     """Recompute the weights of a kernel's call and check them against its output.
 
-    `inputs` are query, key and value; given weights are checked in the place of recomputed ones.
+    `inputs` are query, key and value. If `weights` are given, they are checked instead.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
@@ -96,16 +96,16 @@ def make_record(
 
 
 def _padded(x: Tensor, value: Values) -> Tensor:
-    """Return queries or keys; zero, in the width of the values, where a mechanism has none."""
+    """Return queries or keys; if a mechanism has none, zeros of the values' width."""
     return x if x.shape[-1] else x.new_zeros(*x.shape[:-1], value.shape[-1])
 
 
 def score_steps(
     record: AttentionRecord, row: int, head: int
 ) -> list[tuple[str, Float[Tensor, "queries keys"]]]:
-    """Return the named matrices from q·k to the weights of one head, in float32 at least.
+    """Return the named matrices from q·k to the weights of one head, in at least float32.
 
-    A mechanism without scores has only products and weights. Learned scores replace products.
+    A mechanism without scores has only q·k and weights. Learned scores replace q·k.
     """
     query, key = at_least_float32(record.query), record.key[row, record.kv_heads[head]]
     scores = query[row, head] @ at_least_float32(key).mT
@@ -134,7 +134,7 @@ def score_steps(
 
 
 def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"] | None:
-    """The keys that each query may attend to; None without a mask."""
+    """Return a mask of the keys that each query may attend to; None without a mask."""
     query, mask = record.query, record.mask
     if isinstance(record.mechanism, BlockSparse):
         mask = record.mechanism.restrict(mask or Mask(), query)
@@ -152,8 +152,8 @@ def _allowed(record: AttentionRecord) -> Bool[Tensor, "batch heads queries keys"
 def _check(record: AttentionRecord) -> None:
     value, out, weights = record.value.double(), record.out.double(), record.weights
     error = (record.output_from(weights.double()) - out).abs().max()
-    # The kernel rounds scores relative to their size, which becomes a relative error of weights;
-    # the recomputed weights are rounded too, each of those that a row sums over.
+    # Rounding errors of scores are relative to their size, and become relative errors of weights.
+    # The recomputed weights are rounded too; their errors add up over the keys of a row.
     query, mechanism = record.query, record.score_attention
     if isinstance(record.mechanism, MapDifference):
         query = record.mechanism.queries(query, record.gates)
@@ -174,7 +174,7 @@ def _check(record: AttentionRecord) -> None:
 
 
 def _weighted_bias(record: AttentionRecord) -> Tensor | float:
-    """The size of the bias where the weights are; elsewhere its rounding doesn't matter."""
+    """Return the largest mean |bias| under the weights; rounding matters only where A > 0."""
     if record.bias is None or isinstance(record.bias, RelativeVectors):
         return 0.0
     return (record.weights.abs() * record.bias.dense(*record.positions).abs()).sum(-1).max()

@@ -31,7 +31,7 @@ from regard.explorer.token_comparison import compare_tokens
 from regard.files import content_policy, inert, write_file
 
 HeadIndex: TypeAlias = tuple[int, int, int]
-"""Map, layer and head, from 0, as they are shown."""
+"""Indices of map, layer and head among those on the page, from 0."""
 VIEWS = ("model", "heads", "matrix", "step by step", "word", "positions")
 """Names of a page's views."""
 
@@ -48,17 +48,17 @@ class View:
     title: str
     panels: tuple[Panel, ...]
     detail: Sequence[HeadIndex] | None = None
-    """Heads with exact scores: map, layer and head, from 0. Default: the one that opens."""
+    """Heads with exact scores: map, layer and head, from 0. Default: the head shown first."""
     word: str | None = None
-    """Word to compare between panels; by default the first that they share."""
+    """Word to compare between panels. Default: the first that they share."""
     opens: tuple[str, HeadIndex] | None = None
-    """View and head on which the page opens, or the default; see `opened`."""
+    """View and head on which the page opens. Default: see `opened`."""
 
     @property
     def opened(self) -> tuple[str, HeadIndex]:
         """View and head on which the page opens.
 
-        By default the matrix of the most selective head, or of several panels, all heads.
+        By default, the matrix of the most selective head, or all heads if there are several panels.
         """
         view = "matrix" if len(self.panels) == 1 else "model"
         return self.opens or (view, (0, *most_selective(self.panels[0].maps[0])))
@@ -68,7 +68,7 @@ class View:
         """Data of the page.
 
         Raises:
-            UserError: there is too much to show, or nothing in the view that opens.
+            UserError: there is too much to show, or the view that opens is empty.
         """
         view, chosen = self.opened
         detail = [chosen] if self.detail is None else self.detail
@@ -87,7 +87,7 @@ class View:
     def png(
         self, path: str | Path, *, layer: int = 0, head: int = 0, panel: int = 0, map: int = 0
     ) -> Path:
-        """Draw one head without a browser; the ending .svg writes SVG."""
+        """Draw one head without a browser, as SVG if the path ends in .svg, else as PNG."""
         place = Path(path)
         write_file(place, draw_map(self.panels[panel].maps[map], layer, head, place.suffix))
         return place
@@ -100,7 +100,7 @@ class View:
     def only(
         self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> "View":
-        """Return a view of some layers and heads, from 0.
+        """Return a view of some layers and heads, numbered from 0.
 
         Raises:
             UserError: there are no such layers or heads.
@@ -134,8 +134,8 @@ class View:
     def embed(self) -> str:
         """Return the view as a part of another page, as HTML; a page may have several.
 
-        Its styles and those of the page don't meet. The page's Content Security Policy must allow
-        inline scripts.
+        Its styles and those of the page are isolated. The page's Content Security Policy must
+        allow inline scripts.
         """
         return (
             f'<div class="regard-view"><style>{style()}</style>'
@@ -168,7 +168,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def page_script() -> str:
-    """Return the only script of a page."""
+    """Return the script of a page."""
     return _script("start.js")
 
 
@@ -202,7 +202,7 @@ def style() -> str:
 
 
 def _script(name: str) -> str:
-    """The module with a script that uses it."""
+    """Return the module followed by a script that uses it."""
     return f"{module()}\n{_static(name)}"
 
 
@@ -211,15 +211,15 @@ def _static(name: str) -> str:
 
 
 LARGEST = 16_000_000
-"""Bytes of weights on a page: beyond that, browsers are slow."""
+"""Largest number of bytes of weights on a page; browsers are slow beyond it."""
 LARGEST_STEPS = 32_000_000
-"""Bytes of exact scores; they are decoded on demand, so there may be more of them."""
+"""Largest number of bytes of exact scores, which are decoded on demand."""
 DETAILED = 4
-"""Heads with exact queries, keys and scores on a page."""
+"""Largest number of heads with exact queries, keys and scores on a page."""
 
 
 class TooLargeError(UserError):
-    """There is too much data for one page. `fact` omits the remedy, which depends on the caller."""
+    """Too much data for one page. `fact` is the message without the remedy."""
 
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(f"{fact}: {remedy}")
@@ -235,7 +235,7 @@ def serialize(
     """Return the data of a page; `word` is compared between panels.
 
     Raises:
-        TooLargeError: there are too many numbers.
+        TooLargeError: there are too many weights or exact scores.
         UserError: there are too many heads with detail, or a panel doesn't have the word.
     """
     size = sum(_bytes(one) for panel in panels for one in panel.maps)
@@ -271,7 +271,7 @@ def _missing(chosen: HeadIndex) -> UserError:
 
 
 def _bytes(one: AttentionMap) -> int:
-    """Size of a map's weights and position pictures on a page."""
+    """Return the size of a map's weights and position pictures on a page, in bytes."""
     heads = sum(len(layer.heads) for layer in one.layers)
     drawn = [matrix for picture in position_pictures(one) for matrix in picture.matrices.values()]
     numbers = heads * len(one.queries) * len(one.keys) + sum(matrix.numel() for matrix in drawn)
@@ -289,7 +289,7 @@ def _panel(panel: Panel, detail: Collection[HeadIndex]) -> dict[str, Any]:
 
 
 def _has(panel: Panel, chosen: HeadIndex) -> bool:
-    """Whether a head is on the page."""
+    """Return whether a panel has a head."""
     where, layer, head = chosen
     layers = panel.maps[where].layers if where in range(len(panel.maps)) else ()
     return layer in range(len(layers)) and head in range(len(layers[layer].heads))
@@ -309,7 +309,7 @@ def _map(one: AttentionMap) -> dict[str, Any]:
 
 
 def _heads(layer: Layer, second: int | None) -> list[dict[str, Any]]:
-    """Weights, ‖v_j W_O‖, and the blocks of two texts."""
+    """Return the weights, ‖v_j W_O‖, and the blocks of two texts for each head."""
     weights, lengths = layer.record.weights[0], layer.value_lengths
     found: list[dict[str, Any]] = []
     for head in layer.heads:
@@ -330,7 +330,7 @@ def _picture(picture: PositionPicture) -> dict[str, Any]:
 
 
 def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]]:
-    """Words shared by two panels, for each pair of panels and each kind of attention."""
+    """Yield the words shared by two panels, for each pair of panels and of maps."""
     for first, second in combinations(range(len(panels)), 2):
         for (i, one), (j, other) in product(
             enumerate(panels[first].maps), enumerate(panels[second].maps)
@@ -342,9 +342,9 @@ def _words(panels: Sequence[Panel], word: str | None) -> Iterator[dict[str, Any]
 
 
 def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:
-    """Return a matrix with a byte a weight: 0 and 255 are the lowest and the highest of each row.
+    """Quantize a matrix to one byte per weight: 0 is min(row, 0), and 255 is the row's maximum.
 
-    Zero, the most frequent weight, is one of them unless a row has negative weights.
+    Zero, the most frequent weight, stays exact unless a row has negative weights.
     """
     low = np.minimum(weights.min(1, keepdims=True), 0)
     high = np.maximum(weights.max(1, keepdims=True), low)
@@ -354,7 +354,7 @@ def pack(weights: Float[np.ndarray, "queries keys"]) -> dict[str, str]:
 
 
 def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, Any]:
-    """Exact vectors and scores of a head."""
+    """Return the exact vectors and scores of a head."""
     record, number = one.layers[layer].record, one.layers[layer].heads[head]
     kv_head = record.kv_heads[number]
     query, key = record.query[0, [number]], record.key[0, [kv_head]]
@@ -377,7 +377,7 @@ def _detail(one: AttentionMap, where: int, layer: int, head: int) -> dict[str, A
 
 
 def _gates(record: AttentionRecord, head: int) -> list[dict[str, str]]:
-    """The gates of each key: a number, or one per channel. Logarithms as factors."""
+    """Return the gates of each key, one number or one per channel; log-gates exponentiated."""
     found = []
     of_keys = [gate.name for gate in record.mechanism.gates if gate.at == "key"]
     for name in of_keys:
@@ -390,7 +390,10 @@ def _gates(record: AttentionRecord, head: int) -> list[dict[str, str]]:
 
 
 def _steps(found: Sequence[tuple[str, Tensor]]) -> list[dict[str, str]]:
-    """Named steps with the numbers that don't follow from the one before: q·k is Σ q ∘ k."""
+    """Encode steps by their names, and by numbers unless these follow from earlier ones.
+
+    The page computes q·k itself; masking is stored as bits.
+    """
     written = [{"name": found[0][0]}]
     for (_, before), (name, matrix) in pairwise(found):
         hidden = matrix.isinf()

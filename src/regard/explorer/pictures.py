@@ -11,7 +11,7 @@ from regard.drawing import INK, color_bar, heat_map, panels, to_png, to_svg
 from regard.explorer.attention_maps import AttentionMap, Layer
 
 MOST_NAMED = 64
-"""Most tokens to write beside a picture; more would be too small to read."""
+"""Largest number of tokens to label in a picture; more would be illegible."""
 
 Weights = Float[np.ndarray, "queries keys"]
 
@@ -63,7 +63,7 @@ def _weights(layer: Layer, head: int) -> Weights:
 
 
 def _draw(figure: Figure, axes: Sequence[Axes], maps: Sequence[Weights]) -> None:
-    """Draw heat maps in one color scale, which ends at the largest weight."""
+    """Draw heat maps in one color scale up to the largest absolute weight."""
     strongest = max(float(np.abs(weights).max()) for weights in maps) or 1.0
     for panel, weights in zip(axes, maps, strict=True):
         heat_map(panel, weights, strongest=strongest)

@@ -39,7 +39,7 @@ from regard.models.transformer import Transformer
 from regard.runs.run import Run
 
 ModelInputs: TypeAlias = tuple[Sequence[Any], list[int], list[int], int | None]
-"""A model's inputs, the ids of source and target, and where the second of two texts begins."""
+"""A model's inputs, the ids of source and target, and the position of the second of two texts."""
 
 QUESTION_MARKS = ("?", "？", "؟")
 
@@ -62,7 +62,7 @@ class RunAdapter:
 
     @property
     def max_tokens(self) -> int:
-        """Longest text; of a sequence-to-sequence model, the longest source."""
+        """Largest number of tokens of a text, or of a sequence-to-sequence model's source."""
         return self.run.max_text_tokens
 
     @property
@@ -101,7 +101,7 @@ class RunAdapter:
         return self.run.tokenizer.decode([token])
 
     def prompt(self, text: str, *, raw: bool = False) -> Prompts:
-        """Return what answers or continues a text; `raw`, continues it as it stands.
+        """Return the prompt for the answer or continuation of a text; `raw`: without a template.
 
         Raises:
             UserError: the run doesn't generate, or can't read the text.
@@ -125,7 +125,7 @@ class RunAdapter:
         return self.maps_of_rows(ids, [])
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
-        """Return the attention of the first stack to tokens, and the position of the first one.
+        """Return the attention of the first stack to tokens, and the first token's position.
 
         Raises:
             UserError: the model has no attention.
@@ -137,7 +137,7 @@ class RunAdapter:
     def maps_of_rows(
         self, source: Sequence[int], target: Sequence[int]
     ) -> tuple[AttentionMap, ...]:
-        """Return the attention of all layers to tokens, those of the target empty without one.
+        """Return the attention of all layers to source and target tokens; `target` may be empty.
 
         Raises:
             UserError: the model has no attention.
@@ -151,7 +151,7 @@ class RunAdapter:
         target: Sequence[int],
         second: int | None = None,
     ) -> tuple[AttentionMap, ...]:
-        """The attention of all layers to a model's inputs, made of these ids."""
+        """Return the attention of all layers to a model's inputs, which these ids form."""
         self._require_tokens_alone()
         body, decode = self.run.model.body, self.run.tokenizer.decode
         records = capture_attention(body, *inputs)
@@ -191,7 +191,7 @@ class RunAdapter:
         return isinstance(self.run.model, SequenceToSequence)
 
     def _is_question(self, text: str) -> bool:
-        """Whether a text is a question of a run that was trained to answer questions."""
+        """Return whether a text is a question, and the run was trained to answer questions."""
         run = self.run
         answers = isinstance(run.model, LanguageModel) and run.recipe.task is None
         return answers and run.answers_questions and text.rstrip().endswith(QUESTION_MARKS)
@@ -201,7 +201,7 @@ class RunAdapter:
         return (self._encode_pair if self._has_target else self._encode_text)(text, second)
 
     def _encode_text(self, text: str, second: str | None) -> ModelInputs:
-        """One sequence, of one text or of two."""
+        """Encode one text or two as one sequence."""
         run = self.run
         if second is None and self._is_question(text):
             (ids,) = self.prompt(text).starts
@@ -214,7 +214,7 @@ class RunAdapter:
         return inputs, ids, [], types.index(1) if second else None
 
     def _encode_pair(self, text: str, second: str | None) -> ModelInputs:
-        """A source, and its target: given or generated."""
+        """Encode a source and its target, given or generated."""
         model, context_length = self.run.model, self.run.recipe.model.context_length
         assert isinstance(model, SequenceToSequence)
         template = self.run.template
@@ -235,7 +235,7 @@ class RunAdapter:
         return self._inputs(source, target), source, target, None
 
     def _inputs(self, source: Sequence[int], target: Sequence[int] = ()) -> list[Tensor]:
-        """One row and its length, and the row of a target."""
+        """Return one row and its length, and the target row if there is a target."""
         length = torch.tensor([len(source)], device=self.run.device)
         return [self._tensor(source), length, *([self._tensor(target)] if target else [])]
 
@@ -264,15 +264,13 @@ def _projection(model: nn.Module, layer: str) -> Float[Tensor, "d_model heads_e"
     parent = model.get_submodule(layer.rpartition(".")[0])
     if not isinstance(parent, SelfAttention | CrossAttention):
         return None
-    if isinstance(
-        parent.gating, OutputGate | DifferentialNorm
-    ):  # the product isn't what the layer adds
+    if isinstance(parent.gating, OutputGate | DifferentialNorm):  # v W_O isn't the layer's output
         return None
     return parent.o_proj.weight.detach()
 
 
 def _position_info(model: nn.Module, one: AttentionMap) -> PositionInfo:
-    """The positions of the stack that contains a map's layers."""
+    """Return the positions of the stack that contains a map's layers."""
     owner, found, rest = one.layers[0].record.layer.rpartition("layers.")
     stack = model.get_submodule(owner.rstrip(".")) if found else None
     if not (isinstance(stack, Transformer) and "self_attention" in rest):

@@ -1,7 +1,7 @@
-"""States of linear attention and of recurrences, met token by token.
+"""Edit states of linear attention and of recurrences, token by token.
 
-A kernel's state is Σ φ(k) v with Σ φ(k) as its last column; that of a recurrence is S. Shapes: b
-rows, h states, n tokens, s numbers of a state, e the width of a value.
+The state of kernel attention is Σ φ(k) vᵀ with Σ φ(k) as its last column; that of a recurrence is
+S. Shapes: b rows, h states, n tokens, s elements of a state, e width of a value.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from regard.attention.types import Keys, Outputs, Queries, Values
 
 Numbers: TypeAlias = Float[Tensor, "b h 1 s"]
 StateHandler: TypeAlias = Callable[[Numbers, int], Numbers]
-"""Receives the state after a token, with the token's number, and returns the one that the following
-tokens read. The token's own output was computed before."""
+"""Receives the state after a token and the token's index; returns the state for the next tokens.
+The token's own output was computed before."""
 
 
 def state_width(mechanism: Attention, d: int, e: int) -> int | None:
-    """Return the numbers of a head's state, for keys of width d; None if it keeps all tokens."""
+    """Return the number of elements of a head's state; None if the state keeps all tokens."""
     if not isinstance(mechanism, RecurrentAttention | KernelAttention):
         return None
     cpu = torch.device("cpu")
@@ -39,7 +39,7 @@ def step_through(
     gates: Gates,
     handler: StateHandler,
 ) -> Outputs:
-    """Return the output of causal attention whose state passes a handler after each token."""
+    """Return the output of causal attention whose state a handler edits after each token."""
     query, key, value = inputs
     b, heads, n, e = value.shape
     state = mechanism.init_state(
@@ -62,7 +62,7 @@ def step_through(
 
 
 def _numbers(state: State) -> Numbers:
-    """Return the numbers of a state; sums are not divided by a maximum, and so in float64."""
+    """Return the elements of a state; kernel sums times exp(their maximum), in float64."""
     if isinstance(state, KernelState):
         sums = state.sums.double() * state.maximum.double().exp()[..., None, None]
         return sums.flatten(2)[:, :, None]
@@ -71,7 +71,7 @@ def _numbers(state: State) -> Numbers:
 
 
 def _with_numbers(state: State, numbers: Numbers) -> State:
-    """Return a state with these numbers."""
+    """Return a state with these elements."""
     if isinstance(state, KernelState):
         sums = numbers.view(state.sums.shape) / state.maximum.double().exp()[..., None, None]
         return state._replace(sums=sums.to(state.sums.dtype))

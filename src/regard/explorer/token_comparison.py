@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.explorer.attention_maps import AttentionMap
 
 LARGEST = 400_000
-"""Bytes of cosines and distances for two texts on a page; further shared words are left out."""
+"""Largest number of bytes of cosines and distances for two texts; further words are left out."""
 
 Pair: TypeAlias = tuple[int, int]
 """Positions of a word in both texts."""
@@ -28,9 +28,9 @@ class TokenComparison:
     pairs: tuple[Pair, ...]
     """Positions of the words; the chosen one first."""
     cosines: Float[Tensor, "pairs layers heads 3"]
-    """Of queries, of keys and of values."""
+    """Cosine similarities of queries, of keys and of values."""
     distances: Float[Tensor, "pairs layers heads 3"]
-    """Norms of the differences."""
+    """Euclidean distances of queries, of keys and of values."""
     vectors: tuple[tuple[Float[Tensor, "layers heads width"], ...], ...]
     """Queries, keys and values of the chosen word, in each of both texts."""
 
@@ -87,7 +87,7 @@ def shared_tokens(first: Sequence[str], second: Sequence[str], word: str | None)
 
 
 def find_token(tokens: Sequence[str], word: str) -> int:
-    """Return the position of a word; of several tokens the last, which attends to the others.
+    """Return the position of a word: of its last token, which attends to the previous ones.
 
     Raises:
         UserError: the text doesn't have it.
@@ -105,12 +105,12 @@ def find_token(tokens: Sequence[str], word: str) -> int:
 
 
 def _plain(token: str) -> str:
-    """A token without spaces and case."""
+    """Return a token stripped and case-folded."""
     return token.strip().casefold() or token
 
 
 def _shape(one: AttentionMap) -> tuple[object, ...] | None:
-    """Return the shape of comparable maps; None if queries and keys are different words."""
+    """Return the shape by which maps are comparable; None if queries and keys differ."""
     if one.queries != one.keys:
         return None
     layers = {
@@ -121,7 +121,7 @@ def _shape(one: AttentionMap) -> tuple[object, ...] | None:
 
 
 def _vectors(one: AttentionMap) -> list[Float[Tensor, "layers heads n width"]]:
-    """Queries, keys and values of the heads that are shown, in float32 at least."""
+    """Return queries, keys and values of the shown heads, in at least float32."""
     parts = []
     for layer in one.layers:
         record, heads = layer.record, list(layer.heads)

@@ -1,4 +1,4 @@
-"""The post-processor of a tokenizer: the ids that transformers puts around each text."""
+"""The post-processor of a tokenizer, which adds ids around each text in transformers."""
 
 from tokenizers import processors
 
@@ -6,7 +6,7 @@ from regard.text.template import Affixes, Template
 
 
 def post_processor(template: Template, outer: Affixes) -> processors.TemplateProcessing:
-    """Return what adds the ids of a template around texts in transformers, as `Template.join`."""
+    """Return the post-processor that adds a template's ids around texts, as `Template.join`."""
     parts = {
         "begin": outer.prefix,
         "before_first": template.first.prefix,

@@ -114,7 +114,7 @@ class Endpoints:
         )
 
     def _use(self, inputs: ModelInput, job: Callable[[Run | Adapter], T]) -> T:
-        """Call a function with the model of a request, as one that can be edited if it is."""
+        """Call a function with the model of a request, imported as a run if edits require it."""
         key = ModelKey(inputs.model, inputs.untrained, inputs.imported or bool(inputs.edit))
         return self._cache.use(key, job)
 
@@ -125,9 +125,9 @@ class Endpoints:
     async def _stream(
         self, model: int, lines: Iterator[dict[str, Any]], line: dict[str, Any] | None
     ) -> AsyncIterator[bytes]:
-        """Yield a line of JSON per token; other requests get their turn in between.
+        """Yield a line of JSON per token; other requests may run in between.
 
-        An error behind the first line is a line of its own.
+        An error after the first line is sent as a line, too.
         """
         try:
             with self._worker.slot():
@@ -145,7 +145,7 @@ def make_app(
     port: int,
     edit: str = "",
 ) -> ASGIApp:
-    """Build the application for these models, whose page begins with the text of an edit."""
+    """Build the application for these models; `edit` is the page's initial text of edits."""
     endpoints = Endpoints(available, ModelCache(available, device), worker)
     routes = [
         Route("/", _static(_read("serve.html"), "text/html")),
@@ -166,7 +166,7 @@ def make_app(
     handled: dict[Any, Any] = {
         RegardError: _regard_error,
         HTTPException: _http_error,
-        ClientDisconnect: lambda *_: Response(status_code=400),  # which nobody reads
+        ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
     }
     return SameOriginMiddleware(Starlette(routes=routes, exception_handlers=handled), port)
 

@@ -1,4 +1,4 @@
-"""The models of a page. The page uses their index and name; paths stay on the server."""
+"""The models of a page. The page refers to them by index and name; paths stay on the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from regard.serve.errors import public_message
 
 _SEQ2SEQ = EncoderDecoderConfig | RecurrentEncoderDecoderConfig
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""Ends of the names of Hugging Face classes that predict the next token."""
+"""Suffixes of Hugging Face class names of models that predict the next token."""
 EXAMPLE = "The trophy doesn't fit into the suitcase because it is too large."
 """Text for models whose training data is unknown (a Winograd schema; Levesque et al., 2012)."""
 
@@ -31,10 +31,10 @@ class AvailableModel:
     """Absolute, so that it can be found and replaced in a message."""
 
     def info(self) -> dict[str, Any]:
-        """Return a description, an example text, and whether it generates, from a source, answers.
+        """Return a description, an example text, and whether the run generates, and how.
 
-        A run answers if it is a causal language model that was trained on questions. One whose
-        texts have a template, such as that of questions, also continues them as they stand.
+        A run answers if it is a causal language model that was trained on questions. A run with a
+        template, such as that of questions, can also continue texts without it.
         """
         recipe = load_recipe(self.path)
         generates = isinstance(recipe.head, LMHeadConfig)
@@ -57,7 +57,7 @@ class AvailableHuggingFaceModel(AvailableModel):
     """A Hugging Face model, in a folder or in the local cache."""
 
     def info(self) -> dict[str, Any]:
-        """Return the same as for a run."""
+        """Return the same fields as for a run."""
         config = read_config(self.path)
         seq2seq = bool(config.get("is_encoder_decoder"))
         saved = config.get("architectures") or []
@@ -98,7 +98,7 @@ def find_runs(folder: Path) -> list[str]:
 
 
 def model_info(model: AvailableModel) -> dict[str, Any]:
-    """Describe a model without loading it; for a damaged one, the description is the error."""
+    """Describe a model without loading it; the description of a damaged one is the error."""
     try:
         found = model.info()
     except RegardError as error:

@@ -1,4 +1,4 @@
-"""Errors as the page shows them: one line, without a path of this machine."""
+"""Error messages for the page: one line, without paths of this machine."""
 
 import re
 from typing import TYPE_CHECKING

@@ -92,7 +92,7 @@ def _select(shown: View, layers: str, heads: str) -> View:
 
 @contextmanager
 def _page_advice(advice: str) -> Iterator[None]:
-    """Replace the command line's advice by one that the page's user can follow."""
+    """Replace the command line's advice by advice for users of the page."""
     try:
         yield
     except TooLargeError as error:
@@ -113,9 +113,9 @@ def head_switches(model: Run | Adapter) -> list[dict[str, Any]]:
 
 
 def generate_lines(model: Run | Adapter, request: GenerateRequest) -> Iterator[dict[str, Any]]:
-    """Yield each token with the text so far and the candidates; the last line says why it ended.
+    """Yield each token with the text so far and the candidates, then the reason for the end.
 
-    An edited model generates all tokens first, since others read with it in between.
+    An edited model generates all tokens first, as other requests use the model between tokens.
 
     Raises:
         UserError: the model doesn't generate, or can't read the text, or the edit doesn't fit.

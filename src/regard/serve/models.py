@@ -19,7 +19,7 @@ from regard.serve.errors import ModelFailedError, public_message
 
 T = TypeVar("T")
 CACHED = 4
-"""Models in memory at once."""
+"""Largest number of models in memory."""
 log = logging.getLogger(__name__)
 
 

@@ -19,14 +19,14 @@ from regard.uncertainty.calibration import load_calibration, require_answering
 from regard.uncertainty.signals import SIGNALS
 
 SHOWN = 10
-"""Sentences of evidence, and other answers, on the page."""
+"""Largest number of sentences of evidence, and of other answers, on the page."""
 
 
 def reply_data(model: Run | Adapter, folder: Path, request: AskRequest) -> dict[str, Any]:
     """Return a run's reply to a question, with the calibration and index of its folder.
 
-    Both are read again, since `regard calibrate` may run while the page is served. An edited run
-    isn't calibrated.
+    Both are read for each request, since `regard calibrate` may run while the page is served. The
+    calibration doesn't apply to an edited run.
 
     Raises:
         UserError: the model isn't trained on questions, its calibration or index is damaged, or the

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from regard.files import decode_json
 
 MAX_CHARACTERS = 8_000
-"""Of a text. The model's context limits its tokens too."""
+"""Largest number of characters of a text; the model's context length limits it, too."""
 MAX_NEW_TOKENS = 1_024
-"""Generated tokens per request."""
+"""Largest number of generated tokens per request."""
 MAX_BYTES = 320 * 1024
-"""Of a request: four texts and two edits, with each character escaped."""
+"""Largest size of a request: four texts and two edits, with each character escaped."""
 
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_CHARACTERS)]
 Index: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -24,22 +24,22 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class ModelInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model, and one or two texts that it reads."""
+    """A model and its input: one or two texts."""
 
     model: Index
     text: Text
     second: Text | None = None
     generated: Annotated[tuple[Index, ...], Meta(max_length=MAX_NEW_TOKENS)] | None = None
-    """Token ids that the model generated from the text, instead of a second text. If empty, the
-    text is read up to the step that generates the first token."""
+    """Token ids that the model generated from the text, in place of a second text. If empty, the
+    model reads the prompt from which it would generate the first token."""
     raw: bool = False
-    """Whether these tokens continue the text as it stands, without the run's template."""
+    """Whether these tokens continue the text without the run's template."""
     untrained: bool = False
     """Use the model as it was initialized, before training."""
     edit: Text | None = None
     """Edits of the model, as TOML."""
     imported: bool = False
-    """Read a Hugging Face model as an imported run, as edited ones are, so that sides compare."""
+    """Whether to import a Hugging Face model as a run, as for edits, to compare both sides."""
 
 
 class HeadsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     seed: Index = 0
     raw: bool = False
-    """Whether to continue the text as it stands, without the run's template."""
+    """Whether to continue the text without the run's template."""
     edit: Text | None = None
     """Edits of the model, as TOML."""
 

@@ -30,7 +30,7 @@ HEADERS = {
 
 
 class SameOriginMiddleware:
-    """Passes on the requests of the server's own page, and rejects all others."""
+    """Forward requests of the server's own page, and reject all others."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app, self._hosts = app, allowed_hosts(port)
@@ -49,13 +49,13 @@ class SameOriginMiddleware:
 
 
 def allowed_hosts(port: int) -> frozenset[str]:
-    """Return the Host headers of this machine's browsers; port 80 is omitted there."""
+    """Return the Host headers that this machine's browsers send; they omit port 80."""
     bare = HOST_NAMES if port == 80 else ()
     return frozenset({f"{name}:{port}" for name in HOST_NAMES} | set(bare))
 
 
 def rejection(method: str, path: str, headers: Headers, hosts: Collection[str]) -> str | None:
-    """Return why a request is rejected, or None if it is allowed."""
+    """Return the reason for rejecting a request; None if it is allowed."""
     host = headers.get("host", "").lower()
     if host not in hosts or len(headers.getlist("host")) != 1:
         return "this server answers only to 127.0.0.1 and localhost, at its own port"

@@ -1,4 +1,4 @@
-"""The server: a socket on this machine's own address, stopped by Ctrl-C."""
+"""The server: a socket on the loopback address, stopped by Ctrl-C."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from regard.serve.worker import Worker
 
 ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 3
-"""Time for running requests to finish when the server stops."""
+"""Seconds for running requests to finish when the server stops."""
 
 
 def serve(
@@ -27,7 +27,7 @@ def serve(
 ) -> None:
     """Serve until Ctrl-C; `ready` is called with the URL. Port 0 stands for any free port.
 
-    The page begins with the text of an `edit`.
+    `edit` is the page's initial text of edits.
 
     Raises:
         UserError: the port is taken.

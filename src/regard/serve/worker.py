@@ -1,7 +1,7 @@
 """One thread that runs all models, first come, first served.
 
-Torch uses all cores for one request; and capturing attention hooks into a model, so that no other
-request may run it meanwhile.
+Torch uses all cores for one request. Capturing attention hooks into a model, so no other request
+may run it at the same time.
 """
 
 from asyncio import wrap_future
@@ -14,11 +14,11 @@ from regard.serve.errors import BusyError, ShutdownError
 
 T = TypeVar("T")
 QUEUE_SIZE = 512
-"""Requests that may wait at once."""
+"""Largest number of queued requests."""
 
 
 class Worker:
-    """Runs one job after another. To be used from one event loop."""
+    """Run one job after another. For use from one event loop."""
 
     def __init__(self, queue_size: int = QUEUE_SIZE) -> None:
         self._thread = ThreadPoolExecutor(1, "models")

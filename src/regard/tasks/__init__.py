@@ -1,1 +1,1 @@
-"""Tasks: data and how answers are scored."""
+"""Tasks: data and scores of answers."""

@@ -1,4 +1,4 @@
-"""Bags of words: what is left of a text if order is forgotten. The classical baselines."""
+"""Bag-of-words baselines: naive Bayes and tf–idf."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,22 +13,22 @@ from regard.tasks.examples import Example
 
 
 def bag(text: str) -> Counter[str]:
-    """The words of a text, in lower case and in the alphabet's order, and how often each occurs."""
+    """Return the counts of a text's words, in lower case and alphabetical order."""
     return Counter(sorted(re.findall(r"\w+", text.lower())))
 
 
 def naive_bayes(training: Sequence[Example], texts: Sequence[str]) -> list[str]:
-    """The label of each text by multinomial naive Bayes with add-one smoothing.
+    """Return the label of each text by multinomial naive Bayes with add-one smoothing.
 
-    As in Manning, Raghavan & Schütze, "Introduction to Information Retrieval", 2008, Fig. 13.2. Of
-    labels that are equally likely the first in the alphabet.
+    As in Manning, Raghavan & Schütze, "Introduction to Information Retrieval", 2008, Fig. 13.2.
+    Ties go to the first label in alphabetical order.
 
     Raises:
         UserError: there are no labels.
     """
     labeled = [(q.text, q.answer) for q in training if q.answer is not None]
     if not labeled:
-        raise UserError("naive Bayes needs texts with labels to learn from: give some")
+        raise UserError("naive Bayes needs texts with labels for training")
     labels = Counter(label for _, label in labeled)
     words: dict[str, Counter[str]] = {label: Counter() for label in sorted(labels)}
     for text, label in labeled:
@@ -48,10 +48,10 @@ def naive_bayes(training: Sequence[Example], texts: Sequence[str]) -> list[str]:
 def tf_idf(
     queries: Sequence[str], documents: Sequence[str]
 ) -> Float[np.ndarray, "queries documents"]:
-    """Similarity of each query and document: the cosine of their weighted bags of words.
+    """Return the cosine similarity of the tf–idf vectors of each query and document.
 
-    A word weighs as often as it occurs, times 1 + ln((1 + n) / (1 + m)) where m of n documents have
-    it (Salton & Buckley, 1988, smoothed). Words that no document has count for nothing.
+    The weight of a word is its count times 1 + ln((1 + n) / (1 + m)) if m of n documents contain it
+    (Salton & Buckley, 1988, smoothed). Words in no document are ignored.
     """
     bags = [bag(document) for document in documents]
     having = Counter(word for words in bags for word in words)
@@ -68,7 +68,7 @@ def tf_idf(
 
 
 def _weights(words: Mapping[str, int], rarity: Mapping[str, float]) -> dict[str, float]:
-    """Weights of words whose squares add up to 1."""
+    """Return tf–idf weights of words, with norm 1."""
     weights = {word: n * rarity[word] for word, n in words.items() if word in rarity}
     norm = sqrt(sum(weight**2 for weight in weights.values()))
     return {word: weight / norm for word, weight in weights.items()}

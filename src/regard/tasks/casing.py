@@ -1,7 +1,7 @@
 """Upper and lower case: «<U> I am A student» → «I AM A STUDENT».
 
-The easiest task that needs every character: each of the answer has its place in the text, and the
-task token, which may stand at the other end, says what becomes of it.
+The easiest task that needs every character: each character of the answer is the one at the same
+position of the text, in the case that the task token at either end of the text requests.
 """
 
 import warnings
@@ -42,9 +42,9 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
     """«<U> I am A student» → «I AM A STUDENT», and «<L> …» → «i am a student»."""
 
     shortest: Positive = 8
-    """Fewest characters of a text, without the task token."""
+    """Smallest number of characters of a text, without the task token."""
     longest: Positive = 40
-    """Most characters of a text."""
+    """Largest number of characters of a text."""
     place: Place = "first"
     """Position of the task token, before or after the text."""
 
@@ -55,10 +55,10 @@ class CasingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="casing"):
             )
 
     def make(self, seed: int) -> Split:
-        """Texts of known words and of letters that make none, in mixed case.
+        """Make texts of known words and random letters, in mixed case.
 
         Raises:
-            UserError: there aren't so many texts.
+            UserError: there are fewer different texts.
         """
 
         def pair(draw: Random) -> tuple[str, str]:
@@ -101,9 +101,9 @@ def read_cases(path: Path, place: Place = "first") -> list[Example]:
 
 
 def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Example]:
-    """Each of a user's texts in both cases, without the characters of `uneven_characters`.
+    """Return each of a user's texts in both cases, without the characters of `uneven_characters`.
 
-    Texts that hold nothing else are left out.
+    Texts that are empty without them are left out.
     """
     kept = [(_even(document.text), document.where) for document in texts]
     pairs = [
@@ -116,7 +116,7 @@ def case_pairs(texts: Sequence[Document], place: Place = "first") -> list[Exampl
 
 
 def uneven_characters(texts: Sequence[Document]) -> Counter[str]:
-    """The characters that become several in the other case (ß, İ, ŉ, …), and how often they occur.
+    """Count the characters that become several in the other case (ß, İ, ŉ, …).
 
     An answer with them would be longer than its text; `case_pairs` leaves them out.
     """
@@ -138,7 +138,7 @@ def _pair(token: str, text: str, place: Place) -> tuple[str, str]:
 
 
 def _text(draw: Random, shortest: int, longest: int) -> str:
-    """Words cut off at a length that is uniform in shortest..longest."""
+    """Draw words, cut off at a length that is uniform in shortest..longest."""
     length, text = between(draw, shortest, longest), ""
     while len(text) < length:
         text += _word(draw) + " "
@@ -147,7 +147,7 @@ def _text(draw: Random, shortest: int, longest: int) -> str:
 
 
 def _word(draw: Random) -> str:
-    """A word, or letters that make none; each letter is a capital with the word's own chance."""
+    """Draw a known word or random letters; the probability of capitals is drawn for each word."""
     letters = (choice(draw, ascii_lowercase) for _ in range(between(draw, 1, 10)))
     word = choice(draw, _WORDS) if index(draw, 2) else "".join(letters)
     capitals = draw.random()

@@ -1,4 +1,4 @@
-"""Probes whose solution is a known circuit: induction, indirect objects, copying on a trigger."""
+"""Probes with known circuits: repeated tokens, indirect objects, and copying on a trigger."""
 
 from typing import Annotated
 
@@ -11,14 +11,14 @@ from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where
 
 BEGIN, ASK, FIRST_NAME = 0, 1, 2
-"""What begins a row, what asks for a name, and the first of the names."""
+"""Ids: the start of a row, the question for a name, and the first name."""
 
 
 class RepeatedConfig(Probe, frozen=True, tag_field="kind", tag="repeated"):
     """A segment of uniform ids, repeated to the end of the row → the next ids of the repetitions.
 
     Repeated random tokens, as for the induction scores of Olsson et al. (2022, arXiv:2209.11895).
-    The length of the segment is drawn for each row, so that no fixed distance is right.
+    The length of the segment is drawn for each row, so attention at a fixed distance fails.
     """
 
     vocabulary: Annotated[int, Meta(ge=2)] = 64
@@ -26,9 +26,9 @@ class RepeatedConfig(Probe, frozen=True, tag_field="kind", tag="repeated"):
     length: Annotated[int, Meta(ge=4, le=LONGEST)] = 48
     """Ids per row, without the last one, which is only predicted."""
     shortest: Positive = 8
-    """Fewest ids of a segment."""
+    """Smallest number of ids of a segment."""
     longest: Positive = 24
-    """Most ids of a segment."""
+    """Largest number of ids of a segment."""
 
     def __post_init__(self) -> None:
         if not self.shortest <= self.longest < self.length:
@@ -48,7 +48,7 @@ class RepeatedConfig(Probe, frozen=True, tag_field="kind", tag="repeated"):
 
 
 class IndirectObjectConfig(Probe, frozen=True, tag_field="kind", tag="indirect-object"):
-    """Two names in either order and one of them again → the other one.
+    """Two names, then one of them again → the other name.
 
     Symbolic indirect-object identification (Adhikari, 2025, arXiv:2510.25013, after Wang et al.,
     2022, arXiv:2211.00593): 0, two names, the repeated one, 1.
@@ -99,9 +99,9 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
 
     @property
     def transitions(self) -> Float[np.ndarray, "vocabulary vocabulary"]:
-        """The probability of each next id after each id that is no trigger.
+        """Probability of each next id after each id that isn't a trigger.
 
-        Rows of the chain are uniform among all distributions; no trigger follows the begin.
+        Transitions of the chain are drawn uniformly from the simplex; no trigger follows the start.
         """
         first = 1 + self.triggers
         n = self.vocabulary - first
@@ -129,11 +129,11 @@ class BigramBackcopyConfig(Probe, frozen=True, tag_field="kind", tag="bigram-bac
     def _rows(self, rng: np.random.Generator, rows: int) -> Ids:
         """Return rows with the last id, which is only predicted."""
         ids, n = np.full((rows, self.length + 1), BEGIN), self.vocabulary
-        # One search for all rows: the distribution after id i lies between i and i + 1.
+        # One search for all rows: the cumulative distribution after id i lies in [i, i + 1].
         below = (self.transitions.cumsum(axis=1) + np.arange(n)[:, None]).ravel()
         for i in range(1, self.length + 1):
             last, before = ids[:, i - 1], ids[:, max(i - 2, 0)]
             drawn = np.searchsorted(below, last + rng.random(rows), side="right") - n * last
-            # The sum of a distribution may be a rounding less than 1.
+            # Rounding may make the sum of a distribution less than 1.
             ids[:, i] = np.where(self.is_trigger(last), before, np.minimum(drawn, n - 1))
         return ids

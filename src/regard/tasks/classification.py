@@ -1,11 +1,10 @@
 """Sentiment that no bag of words can classify: «the food was good but the service was bad».
 
-Each sentence sets a good clause against a bad one, and its conjunction says which of them counts:
-the one after «but», the one that doesn't follow «although». The same clauses the other way round
-have the same words and the other label, and both sentences always stand together, in training or
-in the test. So a score of nothing but which words occur, and how often, is right on exactly
-half of the test (`naive_bayes`). Nor does it help to look only at the first clause, or only at the
-last: either counts half the time. And half the clauses deny: «the room was not bad» is praise.
+Each sentence contrasts a good and a bad clause; the conjunction determines which one counts: the
+clause after «but», or the clause that doesn't follow «although». Exchanging the clauses keeps the
+words and changes the label, and both sentences are always in the same split, so a classifier of
+word counts alone (`naive_bayes`) has an accuracy of exactly one half. The first and the last clause
+each count half of the time. Half of the clauses are negated: «the room was not bad» is praise.
 """
 
 from pathlib import Path
@@ -25,7 +24,7 @@ FRAMES = (
     "{counts} although {other}",
     "{counts}, even though {other}",
 )
-"""Sentences of two clauses, and which of them counts."""
+"""Sentences of two clauses, the one that counts and the other."""
 
 _TOPICS = (
     *("food", "service", "room", "music", "view", "coffee", "garden", "bed"),
@@ -49,15 +48,15 @@ class ClassificationConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="
         for field in ("training", "test"):
             if getattr(self, field) % 2:
                 raise ValueError(
-                    f"{field} = {getattr(self, field)} is odd, but each example stands beside one "
-                    "of the same words and the other label: choose an even number"
+                    f"{field} = {getattr(self, field)} is odd, but examples come in pairs with "
+                    "the same words and different labels: choose an even number"
                 )
 
     def make(self, seed: int) -> Split:
-        """Sentences labeled "positive" or "negative"; half and half, in training and test.
+        """Make sentences labeled "positive" or "negative", half of each in training and test.
 
         Raises:
-            UserError: there aren't so many sentences.
+            UserError: there are fewer different sentences.
         """
         draw = generator(self.seed, seed, "classification")
         n = (self.training + self.test) // 2
@@ -74,7 +73,7 @@ class ClassificationConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="
 
 
 def _draw_contrast(draw: Random) -> tuple[str, str, str]:
-    """A frame, a good clause and a bad one."""
+    """Draw a frame, a good clause and a bad one."""
     praised, blamed = sample(draw, _TOPICS, 2)
     good, bad = _clause(draw, praised, "positive"), _clause(draw, blamed, "negative")
     return choice(draw, FRAMES), good, bad

@@ -1,6 +1,6 @@
-"""The columns of a table that hold texts and labels: named, called so, or found by their cells.
+"""Find the columns of texts and labels in a table by their cells.
 
-Columns are given by their cells, in the order of the table.
+A column is the sequence of its cells; columns are in the order of the table.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeAlias
 Column: TypeAlias = Sequence[str]
 
 FEWEST = 4
-"""Fewest rows whose cells tell what a column holds."""
+"""Smallest number of rows for recognizing a column by its cells."""
 LONGEST_LABEL = 4
-"""Most words of a label."""
+"""Largest number of words of a label."""
 
 
 class Found(NamedTuple):
-    """The column of texts and that of labels, and those that could be either as well."""
+    """The columns of texts and of labels, and other columns that could be either."""
 
     text: int
     label: int
@@ -27,11 +27,11 @@ class Found(NamedTuple):
 def find_columns(
     columns: Sequence[Column], text: int | None = None, label: int | None = None
 ) -> Found:
-    """Find the columns of texts and labels by their cells, where they aren't known.
+    """Find the columns of texts and labels by their cells; given columns are kept.
 
-    Labels are few and short, and repeat. Beside them, the longest cells are the texts; without
-    them, texts come first and what is to be learned last. Numbers are no text, and single words
-    that never repeat, such as ids, are neither; a known column of texts that has them is doubtful.
+    Labels are few, short and repeated. If there is a column of labels, the texts are the column
+    with the longest cells; otherwise, texts are the first column and labels the last. Columns of
+    numbers aren't texts, and columns of single words that never repeat, such as ids, are neither.
     """
     usable = [i for i in range(len(columns)) if i not in (text, label)]
     named = [i for i in usable if not _is_id(columns[i])]

@@ -1,4 +1,4 @@
-"""Examples as rows of ids that fit a model; what is too long loses its end, and is counted."""
+"""Encode examples as rows of ids that fit a model; truncated ones are counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from regard.text.tokenizer import Tokenizer, encode_documents, locate_unknown
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of ids, and how many of them were cut."""
+    """Rows of ids, and the number of truncated rows."""
 
     rows: list[list[int]]
     marks: list[list[int]]
-    """Of texts, the segment of each id; of words, the place of each one's last token that fits."""
+    """For texts, the segment of each id; for words, the position of each word's last token."""
     cut: int = 0
 
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Prompts with their completions, and how many prompts were cut."""
+    """Prompts with their completions, and the number of truncated prompts."""
 
     pairs: list[tuple[list[int], list[int]]]
     cut: int = 0
 
 
 def max_prompt_length(context_length: int, template: Template) -> int:
-    """The longest prompt whose answer follows it: three quarters of what the template leaves."""
+    """Return the largest prompt length before an answer; a quarter is left for the answer."""
     max_tokens = context_length - len(template.prompt)
     return context_length - max_tokens // 4
 
@@ -37,7 +37,7 @@ def max_prompt_length(context_length: int, template: Template) -> int:
 def encode_texts(
     template: Template, affixes: Affixes, examples: Sequence[Example], longest: int
 ) -> Encoded:
-    """Texts of examples in rows of at most `longest` ids; of two texts, the longer is cut first.
+    """Encode texts in rows of at most `longest` ids; of two texts, the longer is truncated first.
 
     Raises:
         UserError: a text can't be encoded.
@@ -57,10 +57,10 @@ def encode_texts(
 def encode_words(
     template: Template, affixes: Affixes, examples: Sequence[Example], longest: int
 ) -> Encoded:
-    """Texts of examples in rows of at most `longest` ids, word by word.
+    """Encode texts in rows of at most `longest` ids, word by word.
 
     Raises:
-        UserError: a text can't be encoded, or nothing is left of a word.
+        UserError: a text can't be encoded, or a word has no tokens.
     """
     rows, ends, cut = [], [], 0
     max_tokens, begin = longest - len(affixes), len(affixes.prefix)
@@ -84,7 +84,7 @@ def encode_words(
 def encode_answers(
     tokenizer: Tokenizer, examples: Sequence[Example], max_tokens: int
 ) -> list[list[int]]:
-    """The answers of examples, none of which may be longer than `max_tokens`.
+    """Encode the answers of examples, of at most `max_tokens` each.
 
     Raises:
         UserError: an answer can't be encoded or is too long.
@@ -102,7 +102,7 @@ def encode_answers(
 def encode_joined(
     template: Template, examples: Sequence[Example], context_length: int
 ) -> EncodedPairs:
-    """Prompts and their answers, which together take at most the context and one token more.
+    """Encode prompts and answers, together at most one token longer than the context.
 
     Raises:
         UserError: as `encode_answers`.
@@ -122,7 +122,7 @@ def encode_joined(
 def _fit(
     first: list[int], second: list[int] | None, max_tokens: int
 ) -> tuple[list[int], list[int] | None]:
-    """One text or two without the end of the longer one."""
+    """Truncate one text or two to `max_tokens` together, the longer one first."""
     if second is None:
         return first[:max_tokens], None
     kept = min(len(second), max(max_tokens - len(first), max_tokens // 2))

@@ -1,11 +1,11 @@
 """Entailment: a statement follows from a text, contradicts it, or neither.
 
 The three labels of Bowman et al. (2015), in a world so small that they are certain: everybody has
-one birthplace, one profession, one subject and one hobby. Each statement stands beside three texts,
-one for each label, so that no statement gives its label away, as those that people wrote do
-(Gururangan et al., 2018). A neutral text leaves the statement open, or states the same about
-somebody else. Facts about a person are drawn again each time, so that they can't be memorized. No
-person of the test is in training.
+one birthplace, one profession, one subject and one hobby. Each statement occurs with three texts,
+one for each label, so the statement alone doesn't predict the label, as it does in human-written
+data (Gururangan et al., 2018). A neutral text lacks the fact, or states it about somebody else.
+Facts about a person are drawn anew for each example, so they can't be memorized. Test people aren't
+in training.
 """
 
 from itertools import product
@@ -29,7 +29,7 @@ VALUES = {
 }
 """Possible facts about a person.
 
-Few values, so that each pair of them, whether they agree or not, is met often.
+Few values, so that each pair of equal or different values occurs often.
 """
 
 
@@ -37,7 +37,7 @@ class EntailmentConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="enta
     """A text and a statement → «follows», «contradicts» or «unknown»."""
 
     def make(self, seed: int) -> Split:
-        """Texts of one to three sentences with statements; each label for a third of them."""
+        """Make texts of one to three sentences with statements, a third with each label."""
         everyone = [
             f"{first} {last}" for first, last in product(names.FIRST_NAMES, names.LAST_NAMES)
         ]
@@ -56,13 +56,13 @@ class EntailmentConfig(LabelTaskConfig, frozen=True, tag_field="kind", tag="enta
 
 
 def _examples(draw: Random, people: list[str], n: int) -> list[Example]:
-    """Examples about each person in turn."""
+    """Make examples about each person in turn."""
     made = [e for i in range(ceil(n / 3)) for e in _three(draw, people, i % len(people))]
     return shuffled(draw, made[:n])
 
 
 def _three(draw: Random, people: list[str], subject: int) -> list[Example]:
-    """A statement about one of some people, with a text for each label."""
+    """Make a statement about a person, with a text for each label."""
     person, stranger = people[subject], choice(draw, [*people[:subject], *people[subject + 1 :]])
     asked = choice(draw, list(VALUES))
     value, other = sample(draw, VALUES[asked], 2)

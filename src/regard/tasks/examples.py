@@ -1,4 +1,4 @@
-"""Questions and answers: reading them, what they have in common, and encoding them uncut."""
+"""Questions and answers: read them, find their subjects, and encode them without truncation."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from regard.text.tokenizer import encode_documents
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question, its answer if one is known, and where it stands.
+    """A question, its answer if known, and its place in a file.
 
     >>> regard.Example(text="Where was Ada born?", answer="Rome").asked
     ['Where was Ada born?']
@@ -25,7 +25,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     text: str
     second: str | None = None
-    """A second text, where the question is about two."""
+    """The second text of a pair."""
     answer: str | None = None
     turns: tuple[tuple[str, str], ...] = ()
     """Earlier questions and answers of the conversation."""
@@ -38,7 +38,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Examples: TypeAlias = str | Path | Sequence[Example]
-"""A file, or the examples themselves."""
+"""Path of a file, or a sequence of examples."""
 
 
 def _line(text: str, answer: str) -> type[msgspec.Struct]:
@@ -72,7 +72,7 @@ class Words(NamedTuple):
 
     @property
     def form(self) -> str:
-        """A description of a line of TSV."""
+        """Description of a TSV line."""
         return f"a {self.text}, a tab, and the {self.answer}"
 
 
@@ -82,10 +82,10 @@ LABELS = Words("text", "label")
 
 
 def read_questions(path: Path) -> list[Example]:
-    """Questions from a TSV file (question, tab, answer) or JSONL file (fields question, answer).
+    """Read questions from a TSV file (question, tab, answer) or JSONL file (question, answer).
 
     The fields of JSONL may also be article and summary, source and target, text and label, or text
-    and tags; or, of conversations, turns or messages (see `parse_conversation`). Either every line
+    and tags; for conversations, turns or messages (see `parse_conversation`). Either every line
     has an answer or none has.
 
     Raises:
@@ -95,7 +95,7 @@ def read_questions(path: Path) -> list[Example]:
 
 
 def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
-    """The questions of a TSV or JSONL file, by what reads a line of each.
+    """Read the questions of a TSV or JSONL file with parsers of their lines.
 
     Raises:
         UserError: as `read_questions`.
@@ -109,9 +109,9 @@ def parse_file(path: Path, of_tsv: Parse, of_json: Parse) -> list[Example]:
 def parse_lines(
     path: Path, of_tsv: Parse, of_json: Parse, words: Words = QUESTIONS
 ) -> tuple[list[Example], list[str]]:
-    """Return the questions of a TSV or JSONL file, and an error for each line that is none.
+    """Return the questions of a TSV or JSONL file, and an error for each malformed line.
 
-    Where some have answers, a question without one is an error.
+    If some have answers, a question without one is an error.
 
     Raises:
         UserError: the file can't be read or is empty.
@@ -131,14 +131,14 @@ def parse_lines(
         return questions, bad
     return answered, bad + [
         f"{question.where}: has no {words.answer}, but other lines have: put a tab and the "
-        f"{words.answer} behind the {words.text}, or take all away to have them predicted"
+        f"{words.answer} after the {words.text}, or remove all to have them predicted"
         for question in questions
         if question.answer is None
     ]
 
 
 def read_answered(path: Path) -> list[Example]:
-    """Questions that all have answers, for training.
+    """Read questions that all have answers, for training.
 
     Raises:
         UserError: as `read_questions`, or there are no answers.
@@ -156,14 +156,14 @@ def answered_examples(questions: Examples) -> Sequence[Example]:
 
 
 def require_answers(questions: list[Example], words: Words = QUESTIONS) -> list[Example]:
-    """The questions of a file, which must have answers.
+    """Return the questions of a file after a check that they have answers.
 
     Raises:
         UserError: they have none.
     """
     if questions[0].answer is None:
         raise UserError(
-            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} behind "
+            f"{questions[0].where}: has no {words.answer}: put a tab and the {words.answer} after "
             f"the {words.text}"
         )
     return questions
@@ -180,7 +180,7 @@ def _ascii(text: str) -> str:
 
 
 def majority_answer(questions: Sequence[Example]) -> str:
-    """The commonest answer; of equally common ones the first in the alphabet.
+    """Return the most frequent answer; ties go to the first in alphabetical order.
 
     Raises:
         UserError: there are no answers.
@@ -192,7 +192,7 @@ def majority_answer(questions: Sequence[Example]) -> str:
 
 
 def parse_tsv(line: Document, words: Words = QUESTIONS) -> Example:
-    """A question, and behind a tab its answer.
+    """Parse a question and, after a tab, its answer.
 
     Raises:
         UserError: the line is malformed.
@@ -210,7 +210,7 @@ def parse_tsv(line: Document, words: Words = QUESTIONS) -> Example:
 
 
 def parse_json(line: Document, words: Words = QUESTIONS) -> Example:
-    """The fields of a question and its answer.
+    """Parse a JSON record with a question and its answer.
 
     Raises:
         UserError: the line is malformed.
@@ -244,11 +244,11 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_conversation(fields: dict[str, object], where: str) -> Example:
-    """The last turn of a conversation, with the earlier ones.
+    """Parse a conversation: its last turn is the question, with the earlier turns.
 
-    Turns have a question and an answer, messages a role and a content. A system message comes
-    before the first question, with an empty line between. The last answer may be missing. Other
-    fields of the record are not read.
+    Turns have a question and an answer, messages a role and a content. A system message is
+    prepended to the first question, with an empty line between. The last answer may be missing.
+    Other fields of the record are ignored.
 
     Raises:
         msgspec.ValidationError: a turn or message is malformed.
@@ -270,7 +270,7 @@ def parse_conversation(fields: dict[str, object], where: str) -> Example:
 
 
 def _alternating(messages: Sequence[_Message], where: str) -> list[str | None]:
-    """The contents of messages by user and assistant in turn."""
+    """Return the contents of messages that alternate between user and assistant."""
     is_system = bool(messages) and messages[0].role == "system"
     spoken = messages[is_system:]
     for i, message in enumerate(spoken):
@@ -287,7 +287,7 @@ def _alternating(messages: Sequence[_Message], where: str) -> list[str | None]:
 
 
 def read_history(path: Path) -> tuple[tuple[str, str], ...]:
-    """The turns of a file with one conversation, to be continued.
+    """Read the turns of a file with one conversation.
 
     Raises:
         UserError: as `read_answered`, or there are several conversations.
@@ -302,10 +302,10 @@ def read_history(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def subjects(texts: Sequence[str]) -> list[str]:
-    """Subject of each question: the words that differ between questions of one wording.
+    """Return the subject of each question: the words that differ between questions of one wording.
 
     «Where was Ada Finch born?» and «Where was Otto Lange born?» are about «Ada Finch» and «Otto
-    Lange». Empty where that can't be told: nothing is common, or there is but one question.
+    Lange». Empty if the questions share no first or last word, or if there is only one question.
     """
     if len(set(texts)) < 2:
         return []
@@ -323,11 +323,11 @@ _ASKING = frozenset(
     {"where", "when", "who", "whom", "whose", "what", "which", "why", "how", "in", "from", "at"}
     | {"is", "was", "are", "were", "do", "does", "did", "has", "have", "can", "could", "tell"}
 )
-"""Words that open a question, and no name."""
+"""Capitalized words that open a question and aren't part of a name."""
 _PARTICLES = frozenset(
     ("al", "bin", "da", "de", "del", "den", "der", "di", "du", "ibn", "la", "of", "van", "von")
 )
-"""Words without a capital that may stand inside a name."""
+"""Lowercase words that may be inside a name."""
 
 
 def subject_of(question: str) -> str:
@@ -353,7 +353,7 @@ def _names(word: str) -> bool:
 
 
 def _common(rows: Sequence[Sequence[str]], most: int) -> int:
-    """Number of first words that all rows share, at most `most`."""
+    """Return the number of first words that all rows share, at most `most`."""
     n = 0
     while n < most and len({row[n] for row in rows}) == 1:
         n += 1
@@ -361,14 +361,14 @@ def _common(rows: Sequence[Sequence[str]], most: int) -> int:
 
 
 def texts_of(questions: Sequence[Example]) -> list[str]:
-    """Return questions and answers, as a tokenizer is trained on them."""
+    """Return questions and answers as texts for training a tokenizer."""
     return [text for q in questions for text in (*q.asked, q.second, q.answer) if text]
 
 
 def encode_pairs(
     template: Template, questions: Sequence[Example], context_length: int
 ) -> list[tuple[list[int], ...]]:
-    """Prompt and completion of each question, uncut; of a conversation, those of each turn.
+    """Encode prompt and completion of each question, or of each turn, without truncation.
 
     Raises:
         UserError: a question and its answer don't fit the context, or can't be encoded.
@@ -386,7 +386,7 @@ def encode_pairs(
 def encode_questions(
     template: Template, questions: Sequence[Example], context_length: int
 ) -> list[list[int]]:
-    """Prompts of questions, uncut; earlier turns of a conversation come before the last prompt.
+    """Encode prompts of questions, after earlier turns if any, without truncation.
 
     Raises:
         UserError: a question doesn't fit the context together with an answer, or can't be encoded.
@@ -401,7 +401,7 @@ def encode_questions(
 def _encode_turns(
     template: Template, questions: Sequence[Example], texts: Sequence[Sequence[str]]
 ) -> list[tuple[list[int], ...]]:
-    """Prompts and completions in turn, of the texts of each question."""
+    """Encode the texts of each question as alternating prompts and completions."""
     places = zip(questions, texts, strict=True)
     documents = [Document(text, question.where) for question, row in places for text in row]
     ids = iter(encode_documents(template.tokenizer, documents))

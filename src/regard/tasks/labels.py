@@ -1,4 +1,4 @@
-"""Texts and pairs of texts with labels: scores, baselines, and their files.
+"""Texts and pairs of texts with labels: scores, baselines and files.
 
 A file of pairs is TSV (text, tab, second text, tab, label) or JSONL.
 """
@@ -24,7 +24,7 @@ from regard.tasks.rows import LINES, Rows
 from regard.tasks.split import Answers, Scores, TextTaskConfig, exact_matches
 from regard.text.corpus import Document
 
-_FORM = "a line holds a text, a tab, a second text, and behind another tab the label"
+_FORM = "a line holds a text, a tab, a second text, and after another tab the label"
 
 
 class LabelTaskConfig(TextTaskConfig, frozen=True):
@@ -62,7 +62,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_text_pairs(path: Path) -> Rows:
-    """Pairs of texts, with their labels if those are known.
+    """Read pairs of texts, with their labels if known.
 
     Raises:
         UserError: there are no lines.
@@ -71,7 +71,7 @@ def read_text_pairs(path: Path) -> Rows:
 
 
 def read_labeled(path: Path) -> Rows:
-    """Texts and their labels; or pairs of texts, where a line has three columns.
+    """Read texts and their labels, or pairs of texts if lines have three columns.
 
     Raises:
         UserError: there are no lines.
@@ -89,10 +89,10 @@ def read_labeled(path: Path) -> Rows:
 
 
 def require_second(question: Example) -> None:
-    """Raise for an example with one text.
+    """Check that an example has a second text.
 
     Raises:
-        UserError: names its place.
+        UserError: it doesn't; the message names its place.
     """
     if question.second is None:
         raise UserError(f"{question.where}: has no second text: {_FORM}")

@@ -1,8 +1,8 @@
 """Probes of MAD, mechanistic architecture design (Poli et al., 2024, arXiv:2403.17844).
 
 Definitions and default sizes are those of the authors' repository (athms/mad-lab,
-mad/data/instances.py and configs/tasks, with multi_query). Recall is trained on the next id of all
-positions, and tested on values alone. Selective copying is among `probes`.
+mad/data/instances.py and configs/tasks, with multi_query). Recall is trained on the next id at all
+positions, and tested on values only. Selective copying is in `probes`.
 """
 
 from typing import Annotated
@@ -16,15 +16,15 @@ from regard.data import IGNORE
 from regard.tasks.probe import Ids, LabeledRows, Probe, next_ids, next_ids_where, require_even
 
 CHUNK = 1000
-"""Rows of fuzzy recall that are drawn at a time, which bounds the memory."""
+"""Number of rows of fuzzy recall to draw at a time, to bound memory."""
 EMPTY = -1
-"""The place of an id that a shorter key or value doesn't have."""
+"""Padding of keys and values shorter than the longest."""
 
 Mask = Bool[np.ndarray, "rows length"]
 
 
 class PairsConfig(Probe, frozen=True):
-    """Base of probes of pairs of key and value, each a single id."""
+    """Base of probes of key–value pairs, each a single id."""
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
         """Return rows whose labels are the next ids."""
@@ -32,7 +32,7 @@ class PairsConfig(Probe, frozen=True):
         return next_ids(pairs)
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows with labels only where the value of a key follows that came before."""
+        """Return rows with labels only at keys that occurred before."""
         pairs, asked = self._pairs(rng, rows)
         return next_ids_where(pairs, asked)
 
@@ -64,8 +64,8 @@ class InContextRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="in-
 class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-recall"):
     """In-context recall with noise between the pairs.
 
-    Each pair but the last is noise with a given probability: two uniform ids of noise. One pair,
-    uniform among them, never is.
+    Each pair but the last is replaced by two uniform noise ids with a given probability, except one
+    uniformly drawn pair.
     """
 
     vocabulary: Annotated[int, Meta(ge=5)] = 32
@@ -98,7 +98,7 @@ class NoisyRecallConfig(PairsConfig, frozen=True, tag_field="kind", tag="noisy-r
 def _recall_pairs(
     rng: np.random.Generator, vocabulary: int, is_noise: Bool[np.ndarray, "rows pairs"]
 ) -> tuple[Ids, Mask]:
-    """Rows of pairs, of which some are passed over, and which ids are values of known keys."""
+    """Return rows of pairs, where noise pairs are skipped, and a mask of values of known keys."""
     rows, n = is_noise.shape
     half = vocabulary // 2
     values = rng.integers(half, vocabulary, size=(rows, half))
@@ -129,10 +129,10 @@ def _first_places(numbers: Int[np.ndarray, "rows n"]) -> Int[np.ndarray, "rows n
 class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"):
     """In-context recall whose keys and values are several ids long, tested on the longest keys.
 
-    A key, and a value, has a uniform number of ids, which are uniform and all different; a key has
-    the same value in all of its row. As many pairs are drawn as leave place for the longest one;
-    the last pair is one of those before, drawn uniformly. (The authors draw the last pair first,
-    and insert it at a random place.) Rows are filled from the left.
+    Keys and values have uniformly drawn lengths and distinct uniform ids; a key has one value per
+    row. Pairs are drawn while the longest one would still fit; the last pair is drawn uniformly
+    from the earlier ones. (The authors draw the last pair first, and insert it at a random place.)
+    Rows are padded on the left.
     """
 
     vocabulary: Annotated[int, Meta(ge=5)] = 16
@@ -141,9 +141,9 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
     length: Annotated[int, Meta(ge=1, le=LONGEST)] = 128
     """Ids per row, without the last one, which is only predicted."""
     key_size: Positive = 3
-    """Most ids of a key."""
+    """Largest number of ids of a key."""
     value_size: Positive = 3
-    """Most ids of a value."""
+    """Largest number of ids of a value."""
 
     def __post_init__(self) -> None:
         keys = (self.vocabulary - 1) // 2
@@ -156,7 +156,7 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
         shortest = 2 * (self.key_size + self.value_size) - 1
         if self.length < shortest:
             raise ValueError(
-                f"length = {self.length} has no place for two pairs: choose {shortest} or more"
+                f"length = {self.length} is too short for two pairs: choose {shortest} or more"
             )
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
@@ -176,7 +176,7 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
         return np.concatenate(ids), np.concatenate(asked)
 
     def _chunk(self, rng: np.random.Generator, rows: int, shortest_key: int) -> tuple[Ids, Mask]:
-        """Rows of pairs, and which ids are values of known keys."""
+        """Return rows of pairs, and a mask of the values of known keys."""
         filler, n = self.vocabulary - 1, self.length + 1
         half, most = filler // 2, n // (shortest_key + 1) + 1
         keys = _motifs(rng, (rows, most), half, shortest_key, self.key_size)
@@ -202,20 +202,20 @@ class FuzzyRecallConfig(Probe, frozen=True, tag_field="kind", tag="fuzzy-recall"
 def _motifs(
     rng: np.random.Generator, shape: tuple[int, int], below: int, shortest: int, longest: int
 ) -> Int[np.ndarray, "rows pairs longest"]:
-    """Between `shortest` and `longest` different numbers each, filled up with EMPTY."""
+    """Draw `shortest` to `longest` distinct numbers each, padded with EMPTY."""
     motifs = rng.random((*shape, below)).argsort(axis=2)[:, :, :longest]
     sizes = rng.integers(shortest, longest, size=(*shape, 1), endpoint=True)
     return np.where(np.arange(longest) < sizes, motifs, EMPTY)
 
 
 def _right_aligned(ids: Ids, asked: Mask, n: int) -> tuple[Ids, Mask]:
-    """Close the gaps of rows to the right, and keep the last n ids."""
+    """Move the ids of rows to the right over EMPTY, and keep the last n."""
     order = np.argsort(ids != EMPTY, axis=1, kind="stable")[:, -n:]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(asked, order, axis=1)
 
 
 class CompressionConfig(Probe, frozen=True, tag_field="kind", tag="compression"):
-    """Uniform ids and one that ends the row → all of them, from the last hidden state alone.
+    """Uniform ids and an end id → all of them, from the last hidden state alone.
 
     The label of each position is its own id (generate_compression_instance, without noise). The
     model is MAD's autoencoder: a body whose last hidden state is the input of
@@ -237,7 +237,7 @@ class CompressionConfig(Probe, frozen=True, tag_field="kind", tag="compression")
 class MemorizationConfig(Probe, frozen=True, tag_field="kind", tag="memorization"):
     """Keys → their values, which are the same in all rows and never shown.
 
-    Uniform keys, each followed by an id that asks for its value. No two keys share a value.
+    Uniform keys, each followed by a query id for its value. No two keys share a value.
     """
 
     vocabulary: Annotated[int, Meta(ge=3)] = 256

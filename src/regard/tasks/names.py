@@ -1,4 +1,4 @@
-"""The words that the fictional world is made of, from names.toml. All places are invented."""
+"""Names and words of the fictional world, from names.toml. All places are invented."""
 
 import tomllib
 from importlib.resources import files

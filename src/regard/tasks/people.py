@@ -10,8 +10,8 @@ from regard.tasks.split import Split, TextTaskConfig, cut
 from regard.tasks.world import Person, WorldConfig, make_world
 
 MOST_PEOPLE = 2000
-"""People that tasks about the fictional world may have, of its 5600 names: no two of them share
-both place and profession."""
+"""Largest number of people, out of 5600 names, such that no two share both place and
+profession."""
 
 
 class PeopleTaskConfig(TextTaskConfig, frozen=True):
@@ -34,9 +34,9 @@ class PeopleTaskConfig(TextTaskConfig, frozen=True):
 
 
 def distinct_people(seed: int, n: int) -> list[Person]:
-    """People with a profession, no two of whom have the same place and profession.
+    """Return n people, no two of whom have both the same place and profession.
 
-    At most MOST_PEOPLE of them are sure to be found.
+    `n` is at most MOST_PEOPLE, which can always be found.
     """
     assert n <= MOST_PEOPLE
     everyone = WorldConfig(
@@ -59,9 +59,9 @@ def split_by_people(
     seed: int,
     example: Callable[[Random, list[Person], int], tuple[str, str]],
 ) -> Split:
-    """Make examples about people: in training, each of them in turn; in the test, others.
+    """Make examples about people: in training, each in turn; in the test, about other people.
 
-    `example` draws text and answer about one of some people, given by its index.
+    `example` draws text and answer about a person, given the people and the person's index.
     """
     task = str(config.__struct_config__.tag)
     people = distinct_people(config.seed, config.people + config.test)

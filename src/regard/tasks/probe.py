@@ -1,4 +1,4 @@
-"""Base of probes: rows of ids, and the label to predict at each position."""
+"""Base of probes: rows of ids with a label to predict at each position."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ Ids: TypeAlias = Int[np.ndarray, "rows length"]
 
 
 class LabeledRows(NamedTuple):
-    """Rows of equal length: label i is predicted at position i, and IGNORE where there is none."""
+    """Rows of equal length: label i is the target at position i, IGNORE if there is none."""
 
     ids: Ids
     labels: Ids
@@ -22,11 +22,11 @@ class Probe(Config, frozen=True):
     """Base of probes; each has a `vocabulary`, the number of its ids."""
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows to train on, each drawn by itself."""
+        """Return training rows, drawn independently."""
         raise NotImplementedError
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows to score a model on; those of training, unless the probe has others."""
+        """Return test rows, by default drawn as in training."""
         return self.draw(rng, rows)
 
 
@@ -36,12 +36,12 @@ def next_ids(rows: Ids) -> LabeledRows:
 
 
 def next_ids_where(rows: Ids, asked: Bool[np.ndarray, "rows length"]) -> LabeledRows:
-    """Return rows without their last ids; only ids that are asked for are labels."""
+    """Return rows without their last ids; labels are next ids where `asked`, else IGNORE."""
     return LabeledRows(rows[:, :-1], np.where(asked, rows, IGNORE)[:, 1:])
 
 
 def require_even(length: int) -> None:
-    """Raise for rows that aren't made of pairs.
+    """Check that a length is even, for rows of pairs.
 
     Raises:
         ValueError: the length is odd.

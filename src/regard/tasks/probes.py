@@ -1,4 +1,4 @@
-"""Probes: rows of ids that show what a mechanism can look up, carry along and put in order.
+"""Probes: rows of ids that test recall, copying and sorting.
 
 A row says itself what is to be predicted and where: its label i is to be predicted at position i,
 from the ids up to there, and is IGNORE where there is no loss.
@@ -25,8 +25,8 @@ from regard.tasks.state_tracking import ParityConfig, StateTrackingConfig
 from regard.text.tokenizer import Tokenizer
 
 SEPARATOR, NOISE, FIRST_TOKEN = 0, 1, 2
-"""What parts a question from its answer, what is to be passed over, and the first of the ids that
-mean nothing else. (Of mqar, all ids are keys or values.)"""
+"""Ids: separator of question and answer, noise, and the first ordinary id. (In mqar, all ids are
+keys or values.)"""
 
 
 # Recall
@@ -36,9 +36,9 @@ class MqarConfig(Probe, frozen=True, tag_field="kind", tag="mqar"):
     """Multi-query associative recall: key–value pairs, then queries of keys.
 
     As in Arora et al. (2023, arXiv:2312.04927; HazyResearch/zoology,
-    zoology/data/multiquery_ar.py): pairs of key and value; then each key once more, at an even
-    distance from the last pair that follows a power law; any ids in between. The label of such a
-    key is its value.
+    zoology/data/multiquery_ar.py): key–value pairs, then each key once more, with its value as
+    label. The distance of a query from the last pair is even and follows a power law; positions in
+    between have random ids.
     """
 
     vocabulary: Annotated[int, Meta(ge=4)] = 256
@@ -48,7 +48,7 @@ class MqarConfig(Probe, frozen=True, tag_field="kind", tag="mqar"):
     pairs: Positive = 8
     """Pairs of key and value, each queried once."""
     power: Annotated[float, Meta(gt=0, le=1)] = 0.01
-    """a of the power law of the gaps, a·gap^(a-1); 1 makes all gaps equally likely."""
+    """a in the power law of gaps, a·gap^(a-1); 1 makes all gaps equally likely."""
 
     def __post_init__(self) -> None:
         require_even(self.length)
@@ -80,7 +80,7 @@ class MqarConfig(Probe, frozen=True, tag_field="kind", tag="mqar"):
 class InductionConfig(Probe, frozen=True, tag_field="kind", tag="induction"):
     """… A B … A → B.
 
-    Olsson et al. (2022, arXiv:2209.11895); A stands nowhere else.
+    Olsson et al. (2022, arXiv:2209.11895); A occurs nowhere else.
     """
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
@@ -102,11 +102,11 @@ class InductionConfig(Probe, frozen=True, tag_field="kind", tag="induction"):
 
 
 class NeedleConfig(Probe, frozen=True, tag_field="kind", tag="needle"):
-    """One marked value among other ids → the value, tested at a distance.
+    """One marked value among other ids → the value; test rows can fix its distance.
 
     A needle in a haystack (Kamradt, 2023, gkamradt/LLMTest_NeedleInAHaystack; Hsieh et al., 2024,
-    arXiv:2404.06654, NVIDIA/RULER) in ids: 0, then the value, anywhere among uniform ids; 0 once
-    more at the end asks for it.
+    arXiv:2404.06654, NVIDIA/RULER) in ids: 0, then the value, anywhere among uniform ids; a second
+    0 at the end asks for it.
     """
 
     vocabulary: Annotated[int, Meta(ge=4)] = 64
@@ -127,11 +127,11 @@ class NeedleConfig(Probe, frozen=True, tag_field="kind", tag="needle"):
             )
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows whose value is anywhere, with a label at the last position."""
+        """Return rows with the value at a uniform position and a label at the last position."""
         return self._anywhere(rng, rows, self.length)
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows of the test length, whose value is at the distance."""
+        """Return rows of the test length, with the value at `distance` if given."""
         length = self.test_length or self.length
         if self.distance is None:
             return self._anywhere(rng, rows, length)
@@ -212,7 +212,7 @@ class ReverseConfig(TokensConfig, frozen=True, tag_field="kind", tag="reverse"):
 
 
 def _answered(question: Ids, answer: Ids) -> LabeledRows:
-    """question, separator, answer; the answer's last id need not be read any more."""
+    """Return rows of question, separator and answer without its last id, which is never read."""
     separator = np.full_like(question[:, :1], SEPARATOR)
     ids = np.concatenate([question, separator, answer[:, :-1]], axis=1)
     return LabeledRows(ids, np.concatenate([np.full_like(question, IGNORE), answer], axis=1))
@@ -267,7 +267,7 @@ def _generator(config: ProbeConfig, seed: int) -> np.random.Generator:
 
 
 def _distinct(rng: np.random.Generator, rows: int, n: int, below: int) -> Ids:
-    """Rows of n different numbers of 0..below-1, by Floyd's method (Bentley & Floyd, 1987)."""
+    """Draw n distinct numbers in 0..below-1 per row, by Floyd's method (Bentley & Floyd, 1987)."""
     chosen = np.empty((rows, n), dtype=np.int64)
     for i, highest in enumerate(range(below - n, below)):
         new = rng.integers(highest, size=rows, endpoint=True)
@@ -277,9 +277,9 @@ def _distinct(rng: np.random.Generator, rows: int, n: int, below: int) -> Ids:
 
 
 def _power_law(rng: np.random.Generator, rows: int, n: int, below: int, a: float) -> Ids:
-    """Rows of n different numbers, drawn one by one, each in proportion to (1 + number)^(a-1).
+    """Draw n distinct numbers per row, with weights (1 + number)^(a-1) and without replacement.
 
-    Exponential clocks that ring at those rates ring in such an order.
+    The order of independent exponential variables with these rates has this distribution.
     """
     rates = np.arange(1, below + 1) ** (a - 1)
     return np.argsort(rng.exponential(size=(rows, below)) / rates, axis=1)[:, :n]

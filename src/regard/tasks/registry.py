@@ -1,4 +1,4 @@
-"""All tasks. Imports no torch."""
+"""Registry of all tasks. Doesn't import torch."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -41,7 +41,7 @@ TEXT_TASKS = tuple(str(config.__struct_config__.tag) for config in get_args(Text
 def read_rows(
     task: TextTaskConfig, path: Path, table: TableConfig, *, label_required: bool = True
 ) -> Rows:
-    """Read a user's rows of a task from a table or from lines; for casing, any .txt file has some.
+    """Read a user's rows of a task from a table or from lines; casing also reads any .txt file.
 
     Raises:
         UserError: the file can't be read, a row is bad and not skipped, or no row is good.
@@ -52,20 +52,20 @@ def read_rows(
 
 
 def check_examples(task: TextTaskConfig, examples: Sequence[Example]) -> None:
-    """Raise for examples of another task.
+    """Check that examples fit a task.
 
     Raises:
-        UserError: names the first of them.
+        UserError: one doesn't; the message names the place of the first.
     """
     for example in examples:
         check_example(task, example)
 
 
 def check_example(task: TextTaskConfig, example: Example) -> None:
-    """Raise for an example of another task.
+    """Check that an example fits a task.
 
     Raises:
-        UserError: names its place.
+        UserError: it doesn't; the message names its place.
     """
     if example.turns:
         raise UserError(

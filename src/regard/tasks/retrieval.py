@@ -1,10 +1,10 @@
 """Retrieval: «Who comes from Ravaford and bakes bread?» → the biography of that person.
 
-No question names the person. It tells the place in the biography's own word, and the profession in
-words that no biography has: bread is what «a baker» bakes. Place and profession together are one
-person's alone, while several were born in each place. So a comparison of words (`tf_idf`) finds the
-place and must guess among those born there; what a baker does can be learned in training, from
-other people. Those of the test are in no question and no biography of training.
+Questions don't name the person. They give the place verbatim, and the profession in words that no
+biography contains: a baker «bakes bread». Place and profession together identify one person, but
+several people were born in each place. Word overlap (`tf_idf`) therefore finds the place and
+guesses among the people born there; the words for a profession must be learned in training, from
+other people. Test people are in no question or biography of training.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ TRADES = {
     "weaver": "makes cloth on a loom",
     "zoologist": "observes animals",
 }
-"""Profession → what those of it do, in words of which no biography has any but the smallest."""
+"""Profession → its activity, sharing only function words with biographies."""
 
 
 class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retrieval"):
@@ -61,15 +61,15 @@ class RetrievalConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="retr
     """
 
     def make(self, seed: int) -> Split:
-        """Questions and the biographies that answer them; in training, each person in turn.
+        """Make questions and the biographies that answer them; in training, each person in turn.
 
-        A person's biographies differ in their order and words; in the test everyone has one.
+        A person's biographies differ in order and wording; in the test, everyone has one.
         """
         return split_by_people(self, seed, _example)
 
 
 def _example(draw: Random, people: Sequence[Person], subject: int) -> tuple[str, str]:
-    """A question about one of some people, and a biography."""
+    """Draw a question about a person, and a biography."""
     person = people[subject]
     trade = TRADES[person.facts["profession"]]
     question = choice(draw, WORDINGS).format(place=person.place, trade=trade)

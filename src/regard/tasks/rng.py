@@ -1,6 +1,6 @@
 """Draws that are the same on every platform and in every version of Python.
 
-Only Random.random() is guaranteed to give the same numbers for ever, so all is made from it.
+Python guarantees reproducible numbers only for Random.random(), so all draws use it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Rows of a user's file: the good and the bad ones, and those held out to score a run."""
+"""Rows of a user's file: check them, and hold some out to score a run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +23,11 @@ class Rows:
 
     examples: list[Example]
     bad: Sequence[str]
-    """An error for each row that is no example."""
+    """An error for each malformed row."""
     format: str
-    """A description of what was detected."""
+    """Description of the detected format."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns of a table that hold text and label where they aren't the usual ones."""
+    """Columns of text and label in a table, if they don't have the usual names."""
 
 
 def check_rows(rows: Rows, check: Callable[[Example], None], path: Path, *, skip_bad: bool) -> Rows:
@@ -55,16 +55,16 @@ def check_rows(rows: Rows, check: Callable[[Example], None], path: Path, *, skip
 def split_rows(
     examples: Sequence[Example], share: float, seed: int, stratum: Callable[[Example], str]
 ) -> tuple[list[Example], list[Example]]:
-    """Split examples into those for training and a share of each stratum for the test.
+    """Split examples into training and a share of each stratum for the test.
 
-    Of each stratum one stays for training at least. Both keep the order of the examples.
+    At least one example of each stratum stays in training. Both parts keep the examples' order.
     """
     strata: dict[str, list[int]] = {}
     for i, example in enumerate(examples):
         strata.setdefault(stratum(example), []).append(i)
     draw, held_out, owed = Random(f"{seed} test rows"), set[int](), 0.0
     for places in strata.values():
-        owed += share * len(places)  # rare labels share what none of them fills alone
+        owed += share * len(places)  # carry fractions over, so that rare labels are held out, too
         n = min(int(owed + 1e-9), len(places) - 1)
         owed = min(owed - n, 1.0)
         held_out.update(shuffled(draw, places)[:n])

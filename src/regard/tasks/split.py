@@ -1,4 +1,4 @@
-"""Tasks of texts: their base, and examples for training and for testing, with none in both."""
+"""Base of text tasks, and disjoint training and test examples."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -18,13 +18,13 @@ from regard.tasks.tables import TableConfig, is_table, read_table_rows
 from regard.text.corpus import Document
 
 Scores: TypeAlias = dict[str, Interval]
-"""A score by its name."""
+"""Name → score."""
 Answers: TypeAlias = dict[str, list[str]]
-"""Answers to test examples, by the name of the baseline that gives them."""
+"""Name of a baseline → its answers to test examples."""
 
 _T = TypeVar("_T", bound=Hashable)
 _PATIENCE = 1000
-"""Draws in a row without a new example after which there are taken to be no more."""
+"""Number of consecutive draws without a new example after which drawing gives up."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +55,11 @@ class TextTaskConfig(Config, frozen=True):
         raise NotImplementedError
 
     def documents(self) -> list[Document]:
-        """Return texts to train on together with the examples, by the shares of the objective."""
+        """Return texts for joint training with the examples, in the shares of the objective."""
         return []
 
     def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
-        """Score answers against the right ones; `seed` is that of the intervals."""
+        """Score answers against the right ones; `seed` is for bootstrap intervals."""
         return exact_matches(answered, right)
 
     def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
@@ -90,10 +90,10 @@ class TextTaskConfig(Config, frozen=True):
         return ""
 
     def check(self, example: Example) -> None:
-        """Raise for an example of another task.
+        """Check that an example fits the task.
 
         Raises:
-            UserError: names its place.
+            UserError: it doesn't; the message names its place.
         """
 
 
@@ -104,12 +104,12 @@ def exact_matches(answered: Sequence[str], right: Sequence[str]) -> Scores:
 
 
 def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int) -> list[_T]:
-    """n different examples of a task, or whatever they are made from.
+    """Draw n different examples of a task, or their components, in random order.
 
-    They are shuffled, for those that are drawn often come early: any part is like any other.
+    They are shuffled, because frequent ones are drawn early and splits should be alike.
 
     Raises:
-        UserError: there aren't so many.
+        UserError: there are fewer.
     """
     found: dict[_T, None] = {}
     repeats = 0
@@ -126,12 +126,12 @@ def draw_distinct(task: str, make: Callable[[Random], _T], draw: Random, n: int)
 
 
 def cut(task: str, pairs: Sequence[tuple[str, str]], training: int) -> Split:
-    """Pairs of text and answer: so many for training, the others for the test."""
+    """Return pairs of text and answer as examples, the first `training` of them for training."""
     return numbered(task, [Example(text=text, answer=answer) for text, answer in pairs], training)
 
 
 def numbered(task: str, questions: Sequence[Example], training: int) -> Split:
-    """Questions with their places: so many for training, the others for the test."""
+    """Number examples for messages, and split off the first `training` for training."""
     examples = tuple(
         msgspec.structs.replace(question, where=f"{task} example {number}")
         for number, question in enumerate(questions, start=1)

@@ -1,4 +1,4 @@
-"""Probes of states that each id changes: parity, and products of permutations."""
+"""Probes of state tracking: parity, and products of permutations."""
 
 from itertools import permutations
 from math import factorial
@@ -13,12 +13,12 @@ from regard.tasks.probe import Ids, LabeledRows, Probe
 
 
 class ParityConfig(Probe, frozen=True, tag_field="kind", tag="parity"):
-    """Bits → whether the number of ones so far is odd, tested on longer rows.
+    """Bits → parity of the number of ones so far, tested on longer rows.
 
     The strings of the parity check of Delétang et al. (2023, arXiv:2207.02098;
     google-deepmind/neural_networks_chomsky_hierarchy, tasks/regular/parity_check.py), who ask for
-    the parity at the end of a string of a random length. Here, a row asks for that of each of its
-    prefixes, which are strings of all lengths up to its own.
+    the parity at the end of a string of a random length. Here, the label at each position is the
+    parity of the prefix that ends there.
     """
 
     length: Annotated[int, Meta(ge=1, le=LONGEST)] = 40
@@ -39,11 +39,11 @@ class ParityConfig(Probe, frozen=True, tag_field="kind", tag="parity"):
         return 2
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows of `length` uniform bits; each label is the sum modulo 2 up to there."""
+        """Return rows of `length` uniform bits; each label is the parity of the prefix."""
         return _parities(rng.integers(2, size=(rows, self.length)))
 
     def draw_test(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows of `test_length` bits; labels are at the positions that training lacks."""
+        """Return rows of `test_length` bits, with labels after the first `length` positions."""
         ids, labels = _parities(rng.integers(2, size=(rows, self.test_length)))
         labels[:, : self.length] = IGNORE
         return LabeledRows(ids, labels)
@@ -68,7 +68,7 @@ class StateTrackingConfig(Probe, frozen=True, tag_field="kind", tag="state-track
         return factorial(self.items)
 
     def draw(self, rng: np.random.Generator, rows: int) -> LabeledRows:
-        """Return rows of uniform permutations; each label is the product of those up to there."""
+        """Return rows of uniform permutations; each label is the product of the prefix."""
         table = _products(self.items)
         ids = rng.integers(len(table), size=(rows, self.length))
         labels = ids.copy()
@@ -82,7 +82,7 @@ def _parities(bits: Ids) -> LabeledRows:
 
 
 def _products(items: int) -> Ids:
-    """The number of the product of each two permutations."""
+    """Return the index of the product of each two permutations."""
     elements = np.array(list(permutations(range(items))))
     products = elements[:, elements]  # [a, b, i] = a(b(i))
     place_values = items ** np.arange(items)[::-1]

@@ -1,9 +1,9 @@
 """Summaries: an article about a person → «Ada Finch, a baker born in Leeds.»
 
-The article tells all that is known of the person, several times and out of order, among sentences
-about others and about nobody. Its summary is one sentence in words that the article never has, so
-that no sentences of the article, the first least of all, are a summary; and the people of the test
-are in no article of training.
+The article states all facts about the person, several times and in random order, among sentences
+about other people and irrelevant ones. The summary is one sentence in a wording that articles never
+use, so extracting sentences, such as the first ones, isn't enough. Test people are in no training
+article.
 """
 
 import re
@@ -36,14 +36,14 @@ FILLER = (
     "It rained on the day of the festival.",
     "The records were copied by hand.",
 )
-"""Sentences about nobody."""
+"""Irrelevant sentences."""
 
 
 class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summaries"):
     """An article about a person → «Ada Finch, a baker born in Leeds.»"""
 
     tellings: Positive = 2
-    """How often an article states each fact, possibly in other words."""
+    """Number of times that an article states each fact, possibly in other words."""
     filler: Annotated[int, Meta(ge=0, le=12)] = 3
     """Number of irrelevant sentences."""
     others: Count = 2
@@ -59,7 +59,7 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
             )
 
     def make(self, seed: int) -> Split:
-        """Articles and their summaries; in training, each person in turn."""
+        """Make articles and their summaries; in training, about each person in turn."""
         return split_by_people(self, seed, partial(_example, self))
 
     def score(self, answered: Sequence[str], right: Sequence[str], seed: int) -> Scores:
@@ -70,14 +70,14 @@ class SummariesConfig(PeopleTaskConfig, frozen=True, tag_field="kind", tag="summ
 
 
 def lead(text: str, k: int) -> str:
-    """The first k sentences: on news a baseline that is hard to beat (See et al., 2017)."""
+    """Return the first k sentences, a strong baseline on news (See et al., 2017)."""
     return " ".join(re.split(r"(?<=[.!?])\s+", text.strip())[:k])
 
 
 def _example(
     config: SummariesConfig, draw: Random, people: Sequence[Person], subject: int
 ) -> tuple[str, str]:
-    """An article about one of some people, and its summary."""
+    """Draw an article about a person, and its summary."""
     person = people[subject]
     others = sample(draw, [*people[:subject], *people[subject + 1 :]], config.others)
     sentences = [sentence for _ in range(config.tellings) for sentence in _told(draw, person)]

@@ -27,28 +27,28 @@ _USUAL = frozenset(
         *("target", "answer", "tags", "second", "id"),
     }
 )
-"""Names that columns of texts and labels often have."""
+"""Usual names of columns of texts and labels."""
 _SAMPLED = 100
-"""Rows by which separator and header are detected."""
+"""Number of rows for detecting separator and header."""
 _READ = 1000
-"""Rows by which the columns of texts and labels are found."""
+"""Number of rows for finding the columns of texts and labels."""
 
 
 class TableConfig(Config, frozen=True):
-    """How a table of texts and labels is read; for records of a text, the field of the text."""
+    """Format of a table of texts and labels, or the text field of records."""
 
     text: str = ""
-    """Column with the text, by name or number. Default: text, or else by the cells."""
+    """Column with the text, by name or number. Default: text, or else detected."""
     second: str = ""
     """Column with a second text, by name or number. Default: second, if there is one."""
     label: str = ""
-    """Column with the label or answer, by name or number. Default: label, or else by the cells."""
+    """Column with the label or answer, by name or number. Default: label, or else detected."""
     header: bool | None = None
     """Whether the first row names the columns. Default: detected."""
     skip_bad: bool = False
-    """Whether rows, or files of a text, that can't be read are left out; otherwise an error."""
+    """Whether to leave out rows, or text files, that can't be read; otherwise they are an error."""
     test: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    """Share of the rows that is held out by the seed, to score the run; of each label, if any."""
+    """Share of the rows (of each label, if any) to hold out for scoring, drawn by the seed."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class Table:
 
     path: Path
     columns: Sequence[str]
-    """Numbers from 1 where there is no header."""
+    """Names, or numbers from 1 without a header."""
     rows: Sequence[Row]
     bad: Sequence[str]
     """An error for each row that can't be read."""
     format: str
-    """A description of what was detected."""
+    """Description of the detected format."""
 
 
 def is_table(path: Path, config: TableConfig) -> bool:
-    """Return whether a file is read as a table, and not line by line.
+    """Return whether to read a file as a table, not line by line.
 
-    CSV and Parquet always are, other files if columns are named or there is a header.
+    CSV and Parquet are tables; other files are if columns are named or there is a header.
     """
     chosen = config.text or config.label or config.second or config.header is not None
     if chosen or path.suffix.lower() in {".csv", ".parquet"}:
@@ -91,9 +91,9 @@ def is_table(path: Path, config: TableConfig) -> bool:
 def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = True) -> Rows:
     """Read texts and their labels from columns of a table.
 
-    Columns without a name are those called text and label, or are found by their cells where labels
-    are required. Else they are the first and the last; a default column of labels that isn't found,
-    or a named one, gives none.
+    Default columns are those named text and label. If they are missing and labels are required,
+    columns are found by their cells. If labels aren't required, the text is then the first column
+    and the label the last; a named column of labels that is missing gives no labels.
 
     Raises:
         UserError: the file has no rows, or a column is missing.
@@ -119,7 +119,7 @@ def read_table_rows(path: Path, config: TableConfig, *, label_required: bool = T
 
 
 def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) -> dict[str, int]:
-    """Return the columns of text, second text and label, those that there are.
+    """Return the indices of the columns of text, second text and label, if present.
 
     Raises:
         UserError: a chosen column is missing, or is chosen twice.
@@ -144,7 +144,7 @@ def _choose_columns(table: Table, config: TableConfig, *, label_required: bool) 
 
 
 def _find_columns(table: Table, text: int | None, label: int | None) -> tuple[int, int]:
-    """Return the columns of texts and labels by their cells; a warning says where others fit."""
+    """Find the columns of texts and labels by their cells; warn if other columns fit, too."""
     rows = table.rows[:_READ]
     cells = [[(row.cells[i] or "").strip() for row in rows] for i in range(len(table.columns))]
     found = find_columns(cells, text, label)
@@ -160,7 +160,7 @@ def _find_columns(table: Table, text: int | None, label: int | None) -> tuple[in
 
 
 def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = None) -> Table:
-    """Read a table. `names` are columns that are needed, by which a header is known.
+    """Read a table. `names` are required columns, which identify a header.
 
     Raises:
         UserError: the file can't be read or has no rows.
@@ -206,8 +206,8 @@ def read_table(path: Path, names: Sequence[str] = (), *, header: bool | None = N
 
 
 def _parse(file: TextFile, separator: str, *, quoted: bool) -> Iterator[Row]:
-    """The rows of a file that aren't blank, each with the line on which it ends."""
-    limit = csv.field_size_limit(2**31 - 1)  # of all readers; ours is 128 KiB otherwise
+    """Yield the rows of a file that aren't blank, each with its last line number."""
+    limit = csv.field_size_limit(2**31 - 1)  # a global setting, 128 KiB by default
     try:
         with open_text(file) as opened:
             lines = (line.replace("\0", "") for line in opened)
@@ -222,12 +222,12 @@ def _parse(file: TextFile, separator: str, *, quoted: bool) -> Iterator[Row]:
 
 
 def _detect_separator(file: TextFile) -> str:
-    """The separator that gives most rows the same number of columns, at least two."""
+    """Return the separator that gives most rows the same number of columns, at least two."""
     return max(SEPARATORS, key=lambda separator: _agreement(file, separator, quoted=True))
 
 
 def _agreement(file: TextFile, separator: str, *, quoted: bool) -> tuple[float, int]:
-    """The share of rows that have the commonest number of columns, if it isn't 1; that number."""
+    """Return the share of rows with the commonest number of columns (0 if it is 1), and it."""
     rows = islice(_parse(file, separator, quoted=quoted), _SAMPLED)
     widths = Counter(len(row.cells) for row in rows)
     width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
@@ -235,10 +235,10 @@ def _agreement(file: TextFile, separator: str, *, quoted: bool) -> tuple[float, 
 
 
 def _detect_quoting(file: TextFile, separator: str) -> bool:
-    """Whether quotation marks around cells are no part of them.
+    """Return whether quotation marks delimit cells.
 
-    Between tabs, they may be text: they aren't where all marks that begin a cell end it too, or
-    where rows have the same number of columns only without them. CSV always has quotes.
+    In TSV, they may be part of the text. They delimit cells if every cell that begins with one ends
+    with one, or if more rows then have the same number of columns. In CSV, they always do.
     """
     if separator != "\t":
         return True
@@ -252,7 +252,7 @@ def _detect_quoting(file: TextFile, separator: str) -> bool:
 
 
 def _has_header(rows: Sequence[Sequence[str | None]], names: Sequence[str]) -> bool:
-    """Whether the first row names columns: those needed, usual ones, or what no other row has."""
+    """Return whether the first row is a header: required, usual or otherwise unique names."""
     first, others = [(cell or "").strip() for cell in rows[0]], rows[1:]
     if any(name in first for name in names):
         return True
@@ -282,7 +282,7 @@ def _column(table: Table, chosen: str, usual: str) -> int | None:
     """Return the index of the chosen column, or else of the usual one, if there is one.
 
     Raises:
-        UserError: the chosen one isn't there.
+        UserError: the chosen column is missing.
     """
     columns = list(table.columns)
     if not chosen:
@@ -305,7 +305,7 @@ def _column(table: Table, chosen: str, usual: str) -> int | None:
 
 
 def _read_records(file: TextFile) -> Table:
-    """Records of JSONL or Parquet as rows; a field that a record lacks is an empty cell."""
+    """Read records of JSONL or Parquet as rows; missing fields are None."""
     is_parquet = Path(file.path).suffix.lower() == ".parquet"
     records = list(_parquet_records(file) if is_parquet else _json_records(file))
     bad = [record for record in records if isinstance(record, str)]

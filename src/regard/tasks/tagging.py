@@ -1,9 +1,9 @@
 """Tagging: which words of a text name a person, a place or a profession?
 
-What people and places are called is one stock of names: «Marlow is the birthplace of Rigby» in one
-text, «Rigby is a well known tailor» in another. So a name says nothing about its tag, and the words
-around it must: those before it («the letters of Marlow»), or those behind. No name of the test is
-in training, first names included.
+People and places share one set of names: «Marlow is the birthplace of Rigby» in one text, «Rigby is
+a well known tailor» in another. A name is therefore no evidence for its tag; only the words before
+it («the letters of Marlow») or after it are. No name of the test is in training, first names
+included.
 """
 
 import re
@@ -49,7 +49,7 @@ class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"
     """«Ada Marlow comes from Rigby.» → «person person other other place»"""
 
     def make(self, seed: int) -> Split:
-        """Texts of two or three sentences, and a tag for each of their words."""
+        """Make texts of two or three sentences, and a tag for each word."""
         stock = generator(self.seed, "tagging")
         first, either = shuffled(stock, names.FIRST_NAMES), shuffled(stock, _STOCK)
         known = _Names(first[len(first) // 5 :], either[len(either) // 5 :])
@@ -68,9 +68,9 @@ class TaggingConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tagging"
         }
 
     def baselines(self, training: Sequence[Example], test: Sequence[Example]) -> Answers:
-        """Two guesses that see no context: the commonest tag of all, and that of each word.
+        """Return two baselines without context: the commonest tag overall, and of each word.
 
-        A word that training doesn't have is given the commonest of all.
+        Words absent from training get the commonest tag overall.
         """
         of_word = defaultdict[str, Counter[str]](Counter)
         for question in training:
@@ -93,14 +93,14 @@ class _Names(NamedTuple):
 
     first: list[str]
     either: list[str]
-    """Surnames and places alike."""
+    """Names of both people (last names) and places."""
 
 
 _STOCK = [*names.LAST_NAMES, *names.PLACES]
 
 
 def _example(draw: Random, stock: _Names) -> tuple[str, str]:
-    """Facts about a person, and a sentence that names another person or a place."""
+    """Draw facts about a person, and a sentence that names another person or a place."""
     surname, place, other = sample(draw, stock.either, 3)
     person = surname if index(draw, 2) else f"{choice(draw, stock.first)} {surname}"
     facts = {
@@ -118,21 +118,21 @@ def _example(draw: Random, stock: _Names) -> tuple[str, str]:
 
 
 def bare(word: str) -> str:
-    """A word without the marks around it."""
+    """Return a word without surrounding punctuation."""
     return re.sub(r"^\W+|\W+$", "", word)
 
 
 def tags_of(question: Example) -> list[str]:
-    """A tag for each word; words and tags are parted by spaces.
+    """Return the tag of each word; words and tags are separated by spaces.
 
     Raises:
-        UserError: they are not equally many.
+        UserError: the numbers of words and tags differ.
     """
     words, tags = question.text.split(), (question.answer or "").split()
     if len(tags) != len(words):
         raise UserError(
-            f"{question.where}: has {len(words)} words and {len(tags)} tags; put as many tags "
-            "behind the tab as there are words, parted by spaces"
+            f"{question.where}: has {len(words)} words and {len(tags)} tags; after the tab, "
+            "write a tag for each word, separated by spaces"
         )
     return tags
 
@@ -145,5 +145,5 @@ def _tagged(questions: Sequence[Example], guess: Mapping[str, str], otherwise: s
 
 
 def _commonest(tags: Counter[str]) -> str:
-    """Of equally common tags the first in the alphabet."""
+    """Return the commonest tag; ties go to the first in alphabetical order."""
     return min(tags, key=lambda tag: (-tags[tag], tag))

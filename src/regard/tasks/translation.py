@@ -1,10 +1,10 @@
-"""Translation into a language that a seed invents, and whose rules are all known.
+"""Translation into an artificial language with known rules, generated from a seed.
 
 The source is a small English: «the old baker did not see the dogs». The target puts the verb last
 and the adjective after its noun; marks number, tense and agreement by suffixes; has a word for
-«not» before the verb, and none for «the», «did» and «will». Its nouns fall into two genders that
-English doesn't show, and an adjective agrees with its noun in gender and number, a verb with its
-subject in number. So no word can be translated alone, nor in its place.
+«not» before the verb, and none for «the», «did» and «will». Its nouns have two genders that English
+doesn't mark; an adjective agrees with its noun in gender and number, a verb with its subject in
+number. Word-by-word translation therefore fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,10 +49,10 @@ class TranslationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tran
     """English → an invented language, determined by the seed."""
 
     def make(self, seed: int) -> Split:
-        """Sentences and their translations. The config's own seed invents the language.
+        """Make sentences and their translations; `self.seed` determines the language.
 
         Raises:
-            UserError: there aren't so many sentences.
+            UserError: there are fewer different sentences.
         """
         language = make_language(self.seed)
 
@@ -76,7 +76,7 @@ class TranslationConfig(TextTaskConfig, frozen=True, tag_field="kind", tag="tran
 
 
 class NounPhrase(msgspec.Struct, frozen=True, kw_only=True):
-    """«the old bakers»: who acts, or is acted upon."""
+    """Subject or object of a sentence, such as «the old bakers»."""
 
     noun: str
     adjective: str | None = None
@@ -84,7 +84,7 @@ class NounPhrase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence as a tree: what English and its translation are both made from."""
+    """A sentence as a tree, the source of the English text and its translation."""
 
     subject: NounPhrase
     verb: str
@@ -107,12 +107,12 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     gender_suffixes: tuple[str, str]
     """Of adjectives."""
     plural_suffixes: tuple[str, str]
-    """Of nouns of either gender, and of adjectives with them."""
+    """Plural suffixes of nouns and their adjectives, by gender."""
     tense_suffixes: Mapping[Tense, str]
     verb_plural: str
     """Suffix of a verb whose subject is in the plural, after the tense's."""
     negation: str
-    """The word before a verb that is denied."""
+    """Word for «not», before the verb."""
 
 
 def make_language(seed: int) -> Language:
@@ -138,7 +138,7 @@ def make_language(seed: int) -> Language:
 
 
 def draw_sentence(draw: Random) -> Sentence:
-    """One of all sentences, about nine million, each equally likely."""
+    """Draw one of about nine million sentences."""
     return Sentence(
         subject=_draw_noun_phrase(draw),
         verb=choice(draw, VERBS),
@@ -149,13 +149,13 @@ def draw_sentence(draw: Random) -> Sentence:
 
 
 def english(sentence: Sentence) -> str:
-    """The sentence in English."""
+    """Return the sentence in English."""
     subject, object_ = map(_english_noun_phrase, (sentence.subject, sentence.object))
     return f"{subject} {_english_verb(sentence)} {object_}"
 
 
 def translate(language: Language, sentence: Sentence) -> str:
-    """The sentence in the invented language: subject, object, «not», verb."""
+    """Return the sentence in the artificial language: subject, object, «not», verb."""
     negation = [language.negation] if sentence.negated else []
     return " ".join(
         [
@@ -168,9 +168,9 @@ def translate(language: Language, sentence: Sentence) -> str:
 
 
 def word_by_word(language: Language, text: str) -> str:
-    """The baseline: each word as it is translated where nothing around it is known, in its place.
+    """Translate each word without context, in the English order.
 
-    Words that the language has none for are left out.
+    Words without a translation, such as «the», are left out.
     """
     words = _dictionary(language)
     return " ".join(words[word] for word in text.split() if word in words)
@@ -227,7 +227,7 @@ def _verb(language: Language, verb: str, tense: Tense, *, plural: bool) -> str:
 
 
 def _dictionary(language: Language) -> dict[str, str]:
-    """English word → the word for it alone; of several that are possible, the plainest."""
+    """Return English word → its translation without context, in its simplest form."""
     words = {"not": language.negation}
     for noun in NOUNS:
         words[noun] = _noun(language, noun, plural=False)

@@ -1,9 +1,9 @@
-"""A fictional world: people, places, biographies and questions whose true answers are known.
+"""A fictional world: people, places, biographies and questions with known answers.
 
-On real text nobody can tell what a model could have learned. Here the generator knows, for every
-person, each sentence that the text states about them, so that an answer can be told from a guess.
-The bare idea (synthetic biographies, facts permuted and names repeated so that knowledge can be
-extracted) is from Allen-Zhu & Li, "Physics of Language Models: Part 3.1", 2023 (arXiv:2309.14316).
+On real text, it is unknown what a model could have learned. Here, all sentences about each person
+are recorded, so recall can be distinguished from guessing. Synthetic biographies with permuted
+facts and repeated names, so that knowledge can be extracted, are from Allen-Zhu & Li, "Physics of
+Language Models: Part 3.1", 2023 (arXiv:2309.14316).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,19 +65,19 @@ class WorldConfig(Config, frozen=True):
     """
 
     people: int = 1000
-    """People with biographies; every second one is in QA training."""
+    """Number of people with biographies; every second one is in QA training."""
     absent: int = 500
-    """People who are never mentioned: new pairs of first and last names that are known."""
+    """Number of people who are never mentioned: new combinations of known first and last names."""
     places: int = 50
     """Number of places."""
     skew: float = 0.5
     """Exponent of the Zipf law of the places: 0 makes all equally common."""
     correlation: float = 0.0
-    """Probability that a person was born where the last name is at home."""
+    """Probability that a person was born in the home place of the last name."""
     biographies: int = 5
-    """Biographies a person, where `augment` is on."""
+    """Biographies per person, if `augment` is on."""
     augment: bool = True
-    """Use every wording before one comes again, and repeat the full name. Off: one plain
+    """Use every wording before repeating one, and repeat the full name. Off: one plain
     biography."""
     order: Literal["permuted", "place-first", "place-last"] = "permuted"
     """Order of the facts in a biography: drawn for each, or always the same."""
@@ -102,12 +102,12 @@ class WorldConfig(Config, frozen=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """One person and all that the text states about them."""
+    """A person, with all facts and statements in the text."""
 
     name: str
     group: Group
     facts: dict[str, str]
-    """Fact → value. People of the group "absent" have only the place of birth, stated nowhere."""
+    """Fact → value. People of the group "absent" have only a birthplace, stated nowhere."""
     statements: tuple[str, ...]
     """The sentences of the text that state the place of birth."""
 
@@ -116,7 +116,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
         return self.facts["place"]
 
     def question(self, wording: str = QUESTIONS[0]) -> Example:
-        """The question for the place of birth; answered only where the text answers it."""
+        """Return the question for the birthplace; its answer is None if the text lacks it."""
         text, answer = wording.format(name=self.name), self.place if self.statements else None
         return Example(text=text, answer=answer, where=f"question about {self.name}")
 
@@ -129,18 +129,18 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """One biography each."""
 
     def group(self, group: Group) -> list[Person]:
-        """The people who are in QA training, in the text only, or absent."""
+        """Return the people who are in QA training, in the text only, or absent."""
         return [person for person in self.people if person.group == group]
 
     def questions(self, group: Group, wordings: Sequence[str] = QUESTIONS[:1]) -> list[Example]:
-        """Questions for the birthplace, in each of the wordings."""
+        """Return questions for the birthplaces of a group, in each of the wordings."""
         return [person.question(wording) for person in self.group(group) for wording in wordings]
 
 
 def make_world(config: WorldConfig = WorldConfig()) -> World:  # noqa: B008 (frozen)
     """Draw a world. The same configuration gives the same world on every platform.
 
-    People and text are drawn apart, so that the options of the text leave the people alone.
+    People and text have separate random generators, so options of the text don't change people.
 
     >>> world = regard.make_world(regard.WorldConfig(people=80, absent=20))
     >>> len(world.people), len(world.documents)
@@ -171,7 +171,7 @@ def tell(draw: Random, name: str, facts: dict[str, str]) -> dict[str, str]:
 def _tell(
     name: str, facts: dict[str, str], kinds: Sequence[str], template: Callable[[str], str]
 ) -> dict[str, str]:
-    """A sentence that states each fact, in the given order."""
+    """Return a sentence for each fact, in the given order."""
     sentences = {}
     for kind in kinds:
         sentence = _write(template(kind), name, facts[kind])
@@ -189,7 +189,7 @@ _Name: TypeAlias = tuple[str, str]
 
 
 def _draw_names(draw: Random, people: int, absent: int) -> tuple[list[_Name], list[_Name]]:
-    """Distinct full names; every first and last name belongs to someone who is mentioned."""
+    """Draw distinct full names; every first and last name occurs among people in the text."""
     first, last = shuffled(draw, names.FIRST_NAMES), shuffled(draw, names.LAST_NAMES)
     cover = [
         (first[i % len(first)], last[i % len(last)]) for i in range(max(len(first), len(last)))
@@ -220,7 +220,7 @@ def _place_chooser(draw: Random, config: WorldConfig) -> Callable[[_Name], str]:
 
 
 def _draw_other_facts(draw: Random) -> dict[str, str]:
-    """Two or three facts beside the place of birth."""
+    """Draw two or three facts other than the birthplace."""
     kinds = shuffled(draw, list(_OTHER_FACTS))[: 2 + index(draw, 2)]
     return {kind: choice(draw, _OTHER_FACTS[kind]) for kind in kinds}
 
@@ -228,7 +228,7 @@ def _draw_other_facts(draw: Random) -> dict[str, str]:
 def _write_biographies(
     draw: Random, name: str, facts: dict[str, str], config: WorldConfig
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The texts about one person, and the sentences in them that state the place of birth."""
+    """Return the texts about one person, and their sentences that state the birthplace."""
     if not config.augment:
         order = _order(draw, facts, config)
         clauses = [_write(_SENTENCES[kind][0], "", facts[kind]) for kind in order]
@@ -245,7 +245,7 @@ def _write_biographies(
 
 
 def _order(draw: Random, facts: dict[str, str], config: WorldConfig) -> list[str]:
-    """Return the order of the facts in a biography; the place is the first of them."""
+    """Return the order of facts in a biography; `facts` starts with the birthplace."""
     match config.order:
         case "permuted":
             return shuffled(draw, list(facts))

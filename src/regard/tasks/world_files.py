@@ -1,10 +1,10 @@
-"""The fictional world on disk, in the form of the real birthplaces data.
+"""The fictional world on disk, in the format of the real birthplaces data.
 
-wiki.txt                a biography a line
+wiki.txt                one biography per line
 birth_places_train.tsv  questions about the people in QA training, in all wordings
 birth_dev.tsv           one question about each person in the text only
 birth_test_inputs.tsv   one question about each absent person; no answers
-people.jsonl            the truth: every person's facts, and what the text states
+people.jsonl            ground truth: facts of every person, and statements in the text
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def save_world(world: World, out: Path) -> None:
     """Write the files.
 
     Raises:
-        UserError: the folder holds something already.
+        UserError: the folder isn't empty.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and isn't empty; choose another --out")

@@ -1,7 +1,7 @@
 """Closed-book questions about the fictional world, trained together with its biographies.
 
-The job of `regard demo` as one training: the text states the birthplace of everyone, questions are
-asked about half of the people in training and about the others in the test.
+The experiment of `regard demo` as a single training run: the text states everyone's birthplace;
+training questions are about half of the people, test questions about the other half.
 """
 
 from collections.abc import Sequence

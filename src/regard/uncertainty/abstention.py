@@ -1,7 +1,7 @@
-"""Abstention with a guarantee: at most a stated share of the answers given is wrong.
+"""Abstention with a guarantee: the error rate among given answers is at most a stated share.
 
 Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing: thresholds are tested from
-strict to loose on calibration questions that chose neither them nor the confidence.
+strict to loose on calibration questions that were not used to fit them or the confidence.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 THRESHOLDS = 100
-"""Thresholds in the sequence: quantiles of the fitting part's confidence."""
+"""Number of thresholds in the sequence: quantiles of the confidence in the fitting part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """A probability that an answer is right, by logistic regression on its signals."""
+    """Probability that an answer is right, by logistic regression on its signals."""
 
     center: tuple[float, ...]
     scale: tuple[float, ...]
@@ -28,7 +28,7 @@ class Combination:
         """Return the probability that each answer is right.
 
         Raises:
-            ValueError: the signals are not as many as those of the fit.
+            ValueError: the number of signals differs from that of the fit.
         """
         from scipy.special import expit
 
@@ -44,9 +44,9 @@ class Combination:
 def fit_combination(
     signals: Float[np.ndarray, "n signals"], correct: Bool[np.ndarray, " n"]
 ) -> Combination:
-    """Fit the combination of signals: standardized, with the penalty ‖w‖² / 2 on the summed loss.
+    """Fit logistic regression on standardized signals, with penalty ‖w‖² / 2 on the summed loss.
 
-    The penalty keeps the weights finite where signals separate right from wrong.
+    The penalty keeps the weights finite if the signals separate right from wrong perfectly.
 
     Raises:
         ValueError: a signal is not finite, or there is not one row of signals for each answer.
@@ -75,18 +75,18 @@ def _require_rows(signals: Float[np.ndarray, "n signals"], correct: Bool[np.ndar
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """The threshold of confidence from which answers are given, and the test that supports it.
+    """The least confidence of answers that are given, and the test that supports it.
 
     With probability of at least `level` over the calibration questions, the share of wrong answers
-    among those given is at most `max_error`, for the same mix of questions.
+    among those given is at most `max_error`, for questions from the same distribution.
     """
 
     max_error: float
     level: float
     threshold: float | None
-    """None: no threshold passed, and all questions are abstained from."""
+    """None if no threshold passed: the run abstains from all questions."""
     questions: int
-    """Calibration questions of the test."""
+    """Number of calibration questions in the test."""
     answered: int
     wrong: int
 
@@ -97,7 +97,7 @@ class Guarantee:
 
     @property
     def smallest_sample(self) -> int:
-        """Answers without an error that would suffice for a threshold."""
+        """Number of answers that suffice for a threshold if all are right."""
         return ceil(log(1 - self.level) / log(1 - self.max_error))
 
     def answers(self, confidence: ArrayLike) -> Bool[np.ndarray, " n"]:
@@ -111,10 +111,10 @@ class Guarantee:
 def threshold_sequence(
     confidence: Float[np.ndarray, " n"], correct: Bool[np.ndarray, " n"], *, max_error: float
 ) -> list[float]:
-    """Return thresholds from strict to loose, beginning where the test is most likely to pass.
+    """Return thresholds from strict to loose, starting at the one most likely to pass the test.
 
-    They come from the part of the questions that fits the combination. The start has the smallest
-    p-value that the twice as many questions of the test are expected to give.
+    Confidence and correctness are of the questions that fit the combination. The test has twice as
+    many: the first threshold has the smallest p-value at twice the counts.
     """
     thresholds = np.unique(np.quantile(confidence, np.linspace(0, 1, THRESHOLDS)))[::-1]
     expected = [2 * count for count in _counts(confidence, correct, thresholds)]
@@ -132,9 +132,9 @@ def fixed_sequence_test(
 ) -> Guarantee:
     """Test thresholds in order until the first that fails, and return the last that passed.
 
-    A threshold passes if the wrong answers k among the m that it lets through are so few that
-    P(Bin(m, max_error) ≤ k) ≤ 1 − level. The order is fixed before the test, so that no correction
-    for several tests is needed (Bauer, 1991).
+    A threshold with k wrong answers among m given ones passes if
+    P(Bin(m, max_error) ≤ k) ≤ 1 − level. The order is fixed before the test, so no correction for
+    multiple testing is needed (Bauer, 1991).
     """
     answered, wrong = _counts(confidence, correct, np.asarray(thresholds))
     failed = p_values(answered, wrong, max_error=max_error) > 1 - level
@@ -157,7 +157,7 @@ def calibrate(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[Combination, Guarantee]:
-    """Fit confidence and thresholds on a third of the questions, and test them on the others.
+    """Fit confidence and thresholds on a third of the questions, and test them on the rest.
 
     Raises:
         ValueError: there are fewer than three questions, an error rate or level is not in (0, 1),

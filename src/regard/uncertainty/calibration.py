@@ -33,19 +33,19 @@ from regard.uncertainty.signals import (
 
 FORMAT = "regard calibration 2"
 FILE = "calibration.json"
-"""Its name in a run's folder."""
+"""Name of the calibration file in a run's folder."""
 SUBJECTS = 8
-"""Number of other subjects by which PMI is measured."""
+"""Number of other subjects for measuring PMI."""
 SAMPLES = 10
-"""Sampled answers of a calibrated run."""
+"""Number of sampled answers per question of a calibrated run."""
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """The confidence of a run's answers, and the threshold from which they are given."""
+    """The confidence of a run's answers, and the threshold below which the run abstains."""
 
     format: str = FORMAT
     weights: str
-    """Hash of the weights that answered."""
+    """Hash of the weights that gave the answers."""
     index: str | None
     """Fingerprint of the corpus whose counts are signals."""
     config: SignalConfig
@@ -54,7 +54,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     combination: Combination
     guarantee: Guarantee
     known: KnownAnswers
-    """Those of the questions, and of the questions of the training."""
+    """Answers to the calibration questions and to the training questions."""
 
     def confidence(self, signals: Sequence[dict[str, float]]) -> Float[np.ndarray, " n"]:
         """Return the probability that each answer is right."""
@@ -72,10 +72,10 @@ def calibrate_run(
     index: CorpusIndex | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """Fit the confidence of a run and find the threshold from which it answers.
+    """Fit the confidence of a run and find the threshold below which it abstains.
 
-    A random third of the questions fits the confidence, the others test thresholds. The question
-    files of the run's training, as far as they exist, share no subject with these questions.
+    A random third of the questions fits the confidence; the rest test thresholds. No subject may
+    occur in a question file that the run was trained on and that still exists.
 
     Raises:
         UserError: the questions lack answers, can't be read, are too few or were trained on.
@@ -118,7 +118,7 @@ def calibrate_run(
 
 
 def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
-    """Return the questions that trained a run; raise unless these can calibrate it.
+    """Return the run's training questions; raise unless `questions` can calibrate it.
 
     Raises:
         UserError: they lack answers, are too few or were trained on.
@@ -132,10 +132,10 @@ def _require_usable(run: Run, questions: Sequence[Example]) -> list[Example]:
 
 
 def require_answering(run: Run) -> None:
-    """Raise unless a run was trained on questions.
+    """Check that a run was trained on questions.
 
     Raises:
-        UserError: it was not.
+        UserError: the run was not trained on questions.
     """
     if run.recipe.task is not None or not run.answers_questions:
         raise UserError(
@@ -146,10 +146,10 @@ def require_answering(run: Run) -> None:
 
 
 def require_wordings(wordings: Sequence[str]) -> None:
-    """Raise unless each wording has a place for the subject.
+    """Check that each wording has a placeholder {} for the subject.
 
     Raises:
-        UserError: names the first that has none.
+        UserError: a wording has none; the message quotes the first.
     """
     for wording in wordings:
         if "{}" not in wording:
@@ -159,7 +159,7 @@ def require_wordings(wordings: Sequence[str]) -> None:
 def signal_matrix(
     signals: Sequence[dict[str, float]], names: Sequence[str]
 ) -> Float[np.ndarray, "n signals"]:
-    """Return signals by name as rows of numbers."""
+    """Return the named signals as a matrix, a row for each answer."""
     rows = [[one[name] for name in names] for one in signals]
     return np.array(rows, dtype=float).reshape(len(signals), len(names))
 
@@ -206,10 +206,10 @@ def load_calibration(run: Path) -> Calibration | None:
 def require_untrained(
     run: Run, questions: Sequence[Example], trained: Iterable[Sequence[Example]]
 ) -> None:
-    """Raise if a run was trained on a question about the same subject as one of the questions.
+    """Check that a run was trained on no question about the subjects of these questions.
 
     Raises:
-        UserError: names the first.
+        UserError: it was; the message names the first such question.
     """
     known = {_key(question.text): question.where for part in trained for question in part}
     for question in questions:
@@ -225,7 +225,7 @@ def _key(question: str) -> str:
 
 
 def split_thirds(n: int, seed: int = 0) -> Bool[np.ndarray, " n"]:
-    """Return which of n calibration questions fit the confidence: a random third."""
+    """Return a mask of the n calibration questions that fit the confidence: a random third."""
     fitted = np.zeros(n, dtype=bool)
     fitted[np.random.default_rng(seed).permutation(n)[: n // 3]] = True
     return fitted

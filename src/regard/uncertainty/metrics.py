@@ -1,8 +1,8 @@
 """Metrics of selective prediction: how well confidence separates right from wrong answers.
 
-Throughout, `confidence` holds a score for each answer, higher for more trustworthy ones, and
-`correct` whether the answer is right. Answers of equal confidence count as one block: a metric does
-not depend on their order. AUROC and the risk–coverage curve are in `regard.metrics`.
+Throughout, `confidence` is a score for each answer, higher for more trustworthy ones, and `correct`
+tells whether each answer is right. Answers of equal confidence count as one block, so metrics don't
+depend on their order. AUROC and the risk–coverage curve are in `regard.metrics`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Metric = Callable[[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]], float]
 
 
 def average_precision(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """Return the precision at each distinct threshold, weighted by the recall that it adds.
+    """Return average precision: precision at each distinct threshold, weighted by added recall.
 
     Raises:
         ValueError: no answer is right, or there is not one confidence for each answer.
@@ -44,10 +44,10 @@ def aurc(confidence: ArrayLike, correct: ArrayLike) -> float:
 
 
 def augrc(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """Return the area under the share of all answers that are given and wrong, over coverage.
+    """Return the area under the generalized risk–coverage curve (Traub et al., 2024).
 
-    With a right and a wrong answer it is (1 − AUROC) · a (1 − a) + (1 − a)² / 2 for accuracy a
-    (Traub et al., 2024, eq. 6).
+    The generalized risk is the share of all answers that are given and wrong. If some answers are
+    right and some wrong, the area is (1 − AUROC) · a (1 − a) + (1 − a)² / 2 for accuracy a (eq. 6).
 
     Raises:
         ValueError: there are no answers, or not one confidence for each.
@@ -60,9 +60,9 @@ def augrc(confidence: ArrayLike, correct: ArrayLike) -> float:
 def prr(confidence: ArrayLike, correct: ArrayLike) -> float:
     """Return the prediction rejection ratio: 1 for the best order, 0 expected for a random one.
 
-    It is the share of the distance from a random order's AURC to the best order's that confidence
-    covers (Malinin & Gales, 2021; Vashurin et al., 2025). lm-polygraph draws the random orders;
-    this is their expectation.
+    It is (AURC of random order − AURC) / (AURC of random order − AURC of the best order) (Malinin &
+    Gales, 2021; Vashurin et al., 2025). lm-polygraph samples random orders; this is their
+    expectation.
 
     Raises:
         ValueError: all answers are right, or all wrong, or there is not one confidence for each.
@@ -78,7 +78,7 @@ def brier(probability: ArrayLike, correct: ArrayLike) -> float:
     """Return the mean squared difference of probability and outcome (Brier, 1950).
 
     Raises:
-        ValueError: a value is no probability, or there is not one for each answer.
+        ValueError: a value is not a probability, or there is not one for each answer.
     """
     scores, right = _checked(probability, correct)
     _require_probabilities(scores)
@@ -89,7 +89,7 @@ def calibration_error(probability: ArrayLike, correct: ArrayLike, *, bins: int =
     """Return the expected calibration error over bins of equal width (Naeini et al., 2015).
 
     Raises:
-        ValueError: a value is no probability, or there is not one for each answer.
+        ValueError: a value is not a probability, or there is not one for each answer.
     """
     scores, right = _checked(probability, correct)
     _require_probabilities(scores)

@@ -1,6 +1,6 @@
 """Signals of confidence in a greedy answer: for each, higher is more trustworthy.
 
-A question's signals depend on that question alone, never on those answered with it. Costs are in
+A question's signals depend on that question alone, never on others in the batch. Costs are in
 forward passes per question: rows that the model reads, or tokens that it generates.
 """
 
@@ -36,7 +36,7 @@ from regard.tasks.examples import Example, encode_questions, subject_of
 BATCH = 256
 """Largest number of rows that the model reads or answers together."""
 MAX_NEW_TOKENS = 32
-"""Tokens of an answer."""
+"""Largest number of tokens of an answer."""
 SIGNALS = {
     "log-probability": "log-probability of the greedy answer, its end included",
     "weakest token": "log-probability of the answer's least probable token",
@@ -53,33 +53,33 @@ SIGNALS = {
     "statement": "probability that these documents state the answer, minus that of another answer",
     "confidence": "probability of the answer; of a calibrated run, that it is right",
 }
-"""The definition of each; exposure, support and statement need an index of the corpus."""
+"""Definitions of the signals; exposure, support and statement need an index of the corpus."""
 QUICK = ("weakest token", "familiarity")
-"""Those that take one forward pass at most, beside the probability, which is the confidence."""
+"""Signals that take at most one forward pass. The confidence is the probability, so not listed."""
 OWN = ("log-probability", "weakest token", "margin", "familiarity", "stability", "whole name")
-"""Those that need nothing but the question."""
+"""Signals that need only the question."""
 
 
 Column: TypeAlias = Sequence[float] | Float[np.ndarray, " questions"]
-"""A signal of each question."""
+"""One signal: a value for each question."""
 
 
 class SignalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The signals to measure, and the other questions that some are measured with."""
+    """The signals to measure, and the other questions that some of them need."""
 
     names: tuple[str, ...] = OWN
-    """Signals that need nothing but the question; the fields below add others."""
+    """Signals that need only the question; the fields below add others."""
     subjects: tuple[str, ...] = ()
     """Other subjects, for PMI."""
     wordings: tuple[str, ...] = ()
     """Other wordings of the question, {} for the subject."""
     samples: int = 0
-    """Answers sampled at temperature 1."""
+    """Number of answers sampled at temperature 1."""
     seed: int = 0
 
 
 def quick_signals(wordings: Sequence[str] = ()) -> SignalConfig:
-    """Return the signals that take one pass at most, and the agreement of wordings if given."""
+    """Return the signals that take at most one pass, and agreement if wordings are given."""
     return SignalConfig(names=QUICK, wordings=tuple(wordings))
 
 
@@ -90,10 +90,10 @@ def measure(
     environment: ExecutionEnvironment,
     config: SignalConfig,
 ) -> list[dict[str, float]]:
-    """Return the signals that the model gives of its greedy answers.
+    """Return the model's signals of its greedy answers.
 
     Raises:
-        UserError: a question can't be encoded or is too long, or the model is no causal one.
+        UserError: a question can't be encoded or is too long, or the model isn't causal.
     """
     texts = [question.text for question in questions]
     about = [subject_of(text) or text for text in texts]
@@ -148,10 +148,10 @@ def _margins(
 def corpus_signals(
     index: CorpusIndex, question: str, answer: str, known: AnswerNames, relation: Relation | None
 ) -> dict[str, float]:
-    """Return the signals that an index of the corpus gives of an answer.
+    """Return the signals of an answer by an index of the corpus.
 
-    They are of the answer given, and never depend on the expected one. `known` are the names of
-    answers; without any answer in the documents, support is 0.
+    They don't depend on the expected answer. `known` are the names of answers; if the documents
+    contain none of them, support is 0.
     """
     subject = subject_of(question)
     documents = stated = said = 0
@@ -183,10 +183,10 @@ def score_tokens(
     completions: Sequence[Sequence[int]],
     environment: ExecutionEnvironment,
 ) -> list[TokenScores]:
-    """Score the tokens of given completions, in one forward pass for each; none is empty.
+    """Score the tokens of nonempty completions, in one forward pass for each.
 
     Raises:
-        UserError: the model is no causal language model.
+        UserError: the model isn't a causal language model.
     """
     pairs = list(zip(prompts, completions, strict=True))
     rows = [[*prompt, *completion] for prompt, completion in pairs]
@@ -220,7 +220,7 @@ def name_log_probabilities(
 ) -> list[float]:
     """Return log P(name) at the start of a text, in one forward pass for each.
 
-    Where nothing begins a text, the first token can't be predicted and is left out.
+    If texts have no start token, the first token of the name can't be predicted and is left out.
     """
     encoded = [run.tokenizer.encode(name)[: run.max_text_tokens] for name in names]
     rows = [run.text_affixes.around(ids) for ids in encoded]
@@ -239,10 +239,10 @@ def mean_log_probabilities(
     completions: Sequence[Sequence[int]],
     environment: ExecutionEnvironment,
 ) -> list[float]:
-    """Return the mean over the questions q' of `others` of log P(a | q').
+    """Return the mean of log P(a | q') over the questions q' in `others`.
 
-    One forward pass for each q'. Those that don't fit the context with the answer are left out;
-    where none is left, the mean is `own`, log P(a | q).
+    One forward pass for each q'. A q' that doesn't fit the context with the answer is left out;
+    if none is left, the mean is `own`, log P(a | q).
     """
     context_length = run.recipe.model.context_length
     prompts, asked, owners = list[list[int]](), list[Sequence[int]](), list[int]()
@@ -294,10 +294,7 @@ class KeyedSampling(Sampling):
 def sample_answers(
     run: Run, questions: Sequence[str], environment: ExecutionEnvironment, *, n: int, seed: int = 0
 ) -> list[list[str]]:
-    """Return n answers to each question, sampled at temperature 1.
-
-    n times the tokens of an answer are generated.
-    """
+    """Return n answers to each question, sampled at temperature 1; costs all of their tokens."""
     rows = [row for row in _encode(run, questions) for _ in range(n)]
     keys = [
         int.from_bytes(f"{i} {question}".encode(), "little")
@@ -322,7 +319,7 @@ def sample_answers(
 
 
 def normalize(answer: str) -> str:
-    """Return the words of an answer, NFKC and case-folded, by which answers are compared."""
+    """Return an answer's words, NFKC-normalized and case-folded, for comparison with others."""
     return " ".join(fold_words(answer))
 
 

@@ -1,1 +1,1 @@
-"""Hugging Face models in the explorer. The package imports no transformers by itself."""
+"""Hugging Face models in the explorer. Importing the package doesn't import transformers."""

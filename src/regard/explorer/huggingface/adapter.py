@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 UNLIMITED = 2**31
-"""Tokens of a model without a context length."""
+"""Largest number of tokens for a model without a context length."""
 
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceModel:
     """A Hugging Face model with its tokenizer; `regard.look` accepts it like a run.
 
-    A test doesn't run this example, which requires the model in the local cache:
+    This example requires the model in the local cache:
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> model = regard.HuggingFaceModel.load(name)  # doctest: +SKIP
@@ -91,13 +91,13 @@ class HuggingFaceModel:
 
     @property
     def context_length(self) -> int | None:
-        """Most tokens of a sequence, if there is a limit."""
+        """Largest number of tokens of a sequence; None if unlimited."""
         most = getattr(self.model.config, "max_position_embeddings", None)
         return None if most is None else min(most, self.tokenizer.model_max_length)
 
     @property
     def max_tokens(self) -> int | None:
-        """Longest text, without the special tokens that the tokenizer adds."""
+        """Largest number of tokens of a text, without special tokens; None if unlimited."""
         special = sum(map(len, tokens_around(self.tokenizer)))
         return None if self.context_length is None else self.context_length - special
 
@@ -145,7 +145,7 @@ class HuggingFaceModel:
 
     @torch.inference_mode()
     def prompt(self, text: str, *, raw: bool = False) -> Prompts:
-        """Return what continues a text, or follows from a source; there is no template.
+        """Return the prompt for generation after a text or from a source, without a template.
 
         Raises:
             UserError: the model doesn't generate; or the text is empty, can't be encoded or is too
@@ -191,7 +191,7 @@ class HuggingFaceModel:
             return self._maps(self._body, inputs)
 
     def map_of_ids(self, ids: Sequence[int]) -> tuple[AttentionMap, int]:
-        """Return the attention of the first stack to tokens, and the position of the first one.
+        """Return the attention of the first stack to tokens, and the first token's position.
 
         Raises:
             UserError: the model has no attention.
@@ -234,7 +234,7 @@ class HuggingFaceModel:
         return bool(self.model.config.is_encoder_decoder)
 
     def _inputs(self, text: str, second: str | None = None) -> tuple[dict[str, Tensor], int | None]:
-        """The model's inputs, and where the second of two texts begins."""
+        """Return the model's inputs, and the position of the second of two texts."""
         require_characters(text, second)
         if not self._has_target:
             return self._encode(text, second, "the text")
@@ -243,12 +243,12 @@ class HuggingFaceModel:
         return source | {"decoder_input_ids": target}, None
 
     def _source(self, text: str) -> dict[str, Tensor]:
-        """The inputs for one text."""
+        """Return the model's inputs for one text."""
         require_characters(text)
         return self._encode(text, None, "the text")[0]
 
     def _start(self, source: Mapping[str, Tensor]) -> list[int]:
-        """The ids that generation continues: those of the text, or the start of a target."""
+        """Return the ids that generation continues: the text, or the start of a target."""
         if self._has_target:
             assert self.model.generation_config is not None
             return [self.model.generation_config.decoder_start_token_id]
@@ -272,7 +272,7 @@ class HuggingFaceModel:
     def _encode(
         self, text: str, second: str | None, what: str
     ) -> tuple[dict[str, Tensor], int | None]:
-        """The inputs for a text, and where the second text begins."""
+        """Return the inputs for one text or two, and the position of the second text."""
         try:
             encoded = self.tokenizer(text, second, return_tensors="pt")
         except (TypeError, UnicodeError):  # lone surrogates, from bytes that aren't UTF-8
@@ -291,7 +291,7 @@ class HuggingFaceModel:
         require_fit(ids.numel(), self.context_length, what)
 
     def _generated(self, source: Mapping[str, Tensor]) -> Tensor:
-        """The target that the model generates greedily for a source."""
+        """Return the target that the model generates greedily for a source."""
         model: Any = self.model
         most = min(MAX_GENERATED, (self.context_length or MAX_GENERATED + 1) - 1)
         ids: Tensor = model.generate(
@@ -300,7 +300,7 @@ class HuggingFaceModel:
         return ids[:, :-1] if ids[0, -1] == self.tokenizer.eos_token_id else ids
 
     def _shifted(self, target: str) -> Tensor:
-        """A target as the decoder's input, after the start token."""
+        """Return a target as the decoder's input, after the start token."""
         model: Any = self.model
         labels = self.tokenizer(text_target=target, return_tensors="pt")["input_ids"]
         self._require(labels, "the second text")
@@ -323,7 +323,7 @@ def tokens_around(tokenizer: "PreTrainedTokenizerBase") -> tuple[list[int], list
 
 
 def _as_text(tokenizer: "PreTrainedTokenizerBase", piece: str) -> str:
-    """Byte pairs as text; a part of a character stays as the vocabulary writes it."""
+    """Return a byte-level token as text; an incomplete character stays as in the vocabulary."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or "ByteLevel" not in str(backend.decoder):
         return piece.replace("▁", " ")  # the space of SentencePiece
@@ -335,9 +335,9 @@ def _as_text(tokenizer: "PreTrainedTokenizerBase", piece: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceGenerator:
-    """A model that generates one row, with all tokens read again for each new one.
+    """A model that generates one row without a cache, reading all tokens again at each step.
 
-    The caches of architectures differ, and the page captures the attention to all tokens anyway.
+    Caches differ between architectures, and the page captures the attention to all tokens anyway.
     """
 
     model: "PreTrainedModel"
@@ -345,7 +345,7 @@ class HuggingFaceGenerator:
     """Outputs of the encoder and its mask; empty for a decoder."""
 
     def init_state(self, batch: int, capacity: int) -> Int[Tensor, "b 0"]:
-        """Return the tokens that are read: none."""
+        """Return the tokens read so far: none."""
         return torch.empty(batch, 0, dtype=torch.long, device=self.model.device)
 
     def extend(

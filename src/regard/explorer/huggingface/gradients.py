@@ -12,7 +12,7 @@ from regard.explorer.gradients import Gradient, cross_entropy, weight_gradients
 from regard.explorer.huggingface.intercept import intercept_huggingface
 
 NEXT_TOKEN = frozenset(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-"""Classes that predict the next token; one or two old ones may fill masks as well."""
+"""Classes that predict the next token; a few old ones are masked language models too."""
 MASKED_TOKEN = frozenset(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
 """Classes that fill masks."""
 
@@ -34,10 +34,11 @@ def huggingface_gradients(
 def text_loss(
     model: PreTrainedModel, special: Bool[Tensor, " n"], **inputs: Tensor
 ) -> Float[Tensor, ""]:
-    """Return the mean cross entropy of a text under a model, in nats a token.
+    """Return the mean cross entropy of a text under a model, in nats per token.
 
-    Of the next token; of an encoder–decoder, in its target; of a masked language model, of each
-    token at its own position, except special ones, which it isn't trained to predict.
+    A decoder predicts each next token, an encoder–decoder those of its target. A masked language
+    model predicts each token at its own position, except special tokens, which aren't training
+    targets.
 
     Raises:
         UserError: the model doesn't predict tokens, or the text is too short.

@@ -1,7 +1,8 @@
 """Intercept the attention of a Hugging Face model while it runs on torch's fast kernel.
 
 transformers looks up a model's attention by name and accepts registered functions
-(AttentionInterface). Ours computes "sdpa" with transformers' own function and makes a record.
+(AttentionInterface). The registered function computes "sdpa" with transformers' own function and
+makes a record.
 """
 
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def _attend(
     attention_mask: Tensor | None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """The function that transformers calls for each layer."""
+    """Compute the attention of a layer: the function that transformers calls."""
     for option in _UNSUPPORTED:
         if settings.get(option) is not None:
             raise UserError(
@@ -136,7 +137,7 @@ def _registered(model: PreTrainedModel) -> Iterator[None]:
 def _mask(
     module: nn.Module, query: Tensor, attention_mask: Tensor | None, is_causal: bool | None
 ) -> Mask | None:
-    """The mask, as transformers' `sdpa_attention_forward` understands its inputs."""
+    """Return the mask, with the semantics of transformers' `sdpa_attention_forward`."""
     if attention_mask is not None:
         return Mask.dense(_allowed(attention_mask))
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -144,7 +145,7 @@ def _mask(
 
 
 def _allowed(attention_mask: Tensor) -> Bool[Tensor, "#batch #heads queries keys"]:
-    """A mask is boolean, or added to the scores with large negative numbers."""
+    """Return a boolean mask from one that is boolean, or additive with large negative numbers."""
     if attention_mask.dtype == torch.bool:
         return attention_mask
     return attention_mask > torch.finfo(attention_mask.dtype).min / 2
@@ -153,7 +154,7 @@ def _allowed(attention_mask: Tensor) -> Bool[Tensor, "#batch #heads queries keys
 def _bias(
     attention_mask: Tensor | None, position_bias: Tensor | None, shape: tuple[int, ...]
 ) -> GivenBias | None:
-    """The bias beside the mask; models without one may add zeros."""
+    """Return the bias without the mask; None if it is zero, as some models add zeros."""
     parts = [] if position_bias is None else [position_bias]
     if attention_mask is not None and attention_mask.dtype != torch.bool:
         parts.append(attention_mask.masked_fill(~_allowed(attention_mask), 0.0))

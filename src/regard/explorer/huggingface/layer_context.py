@@ -1,10 +1,11 @@
 """Attention maps of a Hugging Face model, with its output projections and positions.
 
-No names of a model's modules are assumed. The output projection is the one linear layer that reads
-the outputs of all heads, concatenated; if they are scaled, normalized or gated first, or read by
-several modules, none is found. Position vectors are consecutive rows of a position table. Cosines
-and sines count as rotary positions only where rotating some module's output by them gives a layer's
-queries. Biases on scores are part of a record. Other kinds of positions aren't shown.
+Projections are found from the data flow, not by module names. The output projection is the only
+linear layer whose input is the concatenated outputs of all heads; if these are scaled, normalized
+or gated first, or read by several modules, none is found. Position vectors are consecutive rows of
+a position table. Cosines and sines count as rotary positions only if rotating some module's output
+by them gives a layer's queries. Biases on scores are part of a record. Other kinds of positions
+aren't shown.
 """
 
 import re
@@ -41,7 +42,7 @@ def huggingface_maps(
 ) -> tuple[AttentionMap, ...]:
     """Return the attention of a model to one row, by kind, in order of first appearance.
 
-    `target` is empty where a model reads one text.
+    `target` is empty if the model reads one text.
 
     Raises:
         MismatchError: weights · values isn't the output of the kernel.
@@ -84,9 +85,9 @@ class Observed:
     """Width of the embeddings."""
     records: list[AttentionRecord] = field(default_factory=list)
     readers: dict[AttentionRecord, list[Tensor]] = field(default_factory=dict)
-    """The matrices that read the output of each record."""
+    """Weight matrices of the linear layers that read the output of each record."""
     vectors: dict[str, Float[Tensor, "n d"]] = field(default_factory=dict)
-    """By the path of the table."""
+    """Path of a position table → the rows used."""
     rotations: list[Rotation] = field(default_factory=list)
     rotated: dict[AttentionRecord, Rotation] = field(default_factory=dict)
     """The rotation of each layer's queries."""
@@ -119,7 +120,7 @@ class Observed:
             self.outputs.append(out)
 
     def projection(self, one: AttentionRecord) -> Float[Tensor, "d_model heads_e"] | None:
-        """Return the only matrix that read the output of a layer's heads, if there is one."""
+        """Return the matrix that reads the output of a layer's heads; None unless there is one."""
         found = self.readers.get(one, [])
         return found[0] if len(found) == 1 else None
 
@@ -136,7 +137,7 @@ class Observed:
 
 
 def _matrix(module: nn.Module) -> Tensor | None:
-    """The weight of a linear layer."""
+    """Return the weight of a linear layer; None for other modules."""
     if type(module) is nn.Linear:
         return module.weight.detach()
     if type(module) is Conv1D:  # GPT-2's linear layer, transposed
@@ -145,7 +146,7 @@ def _matrix(module: nn.Module) -> Tensor | None:
 
 
 def _reads(x: object, record: AttentionRecord) -> bool:
-    """Whether an input is the outputs of all heads, concatenated."""
+    """Return whether an input is the concatenated outputs of all heads."""
     if not isinstance(x, Tensor) or x.numel() != record.out.numel():
         return False
     heads_e = record.out.shape[1] * record.out.shape[3]
@@ -154,15 +155,15 @@ def _reads(x: object, record: AttentionRecord) -> bool:
 
 
 def _consecutive(rows: Float[Tensor, "n d"], table: Float[Tensor, "most d"]) -> bool:
-    """Whether rows are consecutive in a table, which may begin with unused ones."""
+    """Return whether rows are consecutive in a table, starting anywhere."""
     starts = (table == rows[0]).all(-1).nonzero().flatten().tolist()
     return any(table[start : start + len(rows)].equal(rows) for start in starts)
 
 
 def _rotation(*parts: Any) -> Rotation | None:
-    """The cosines and sines of a row's angles; some models scale them, which isn't a rotation.
+    """Return the cosines and sines of a row's angles; None if they are scaled.
 
-    Dimensions are paired by halves; `_rotates` fails for models that pair neighbors.
+    Dimension i is paired with i + d/2; `_rotates` is False for models that pair neighbors.
     """
     if len(parts) != 2 or any(not isinstance(x, Tensor) or x.ndim != 3 for x in parts):
         return None
@@ -175,7 +176,7 @@ def _rotation(*parts: Any) -> Rotation | None:
 
 
 def _rotates(rotation: Rotation, x: Tensor, query: Float[Tensor, "1 heads n d"]) -> bool:
-    """Whether a rotation turns a module's output, or its first part, into the queries."""
+    """Return whether rotating a module's output, or its first part, gives the queries."""
     _, heads, n, d = query.shape
     if rotation[0].shape != (n, d) or x.ndim < 3 or x.shape[:2] != (1, n):
         return False

@@ -21,11 +21,11 @@ _VOCABULARIES = (
     *("tokenizer.json", "vocab.json", "vocab.txt"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm"),
 )
-"""Files of which a tokenizer needs one."""
+"""Vocabulary files; a tokenizer needs at least one of them."""
 _OPTIONAL = ("pooler", "final_logits_bias")
-"""Parts that may be missing in a file, because neither attention nor generation needs them."""
+"""Weights that may be missing, because neither attention nor generation needs them."""
 _HEADED = ("AutoModelForCausalLM", "AutoModelForMaskedLM")
-"""Classes that add a head to a body, which also works without it."""
+"""Classes that add a head to a base model, which also works without it."""
 _OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -52,7 +52,7 @@ def local_folder(name: str | Path) -> Path | None:
 
 
 def cached_folder(name: str, *, download: bool) -> Path:
-    """Return the folder of a model in Hugging Face's cache, after a download if that is allowed.
+    """Return the folder of a model in Hugging Face's cache; download it first if allowed.
 
     Raises:
         UserError: the model isn't in the cache or can't be downloaded.
@@ -123,7 +123,7 @@ def load_gguf(
         if find_spec(package) is None:
             raise UserError(f"{file}: needs {package}; install it: pip install 'regard[gguf]'")
     given: dict[str, Any] = {"gguf_file": file.name, **_OFFLINE}
-    # Its progress bar has no switch.
+    # Standard error is redirected because the progress bar can't be switched off.
     with quiet(), redirect_stderr(StringIO()), _errors_in_one_line(file, "model"):
         model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
@@ -146,7 +146,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def _class_of(config: "PreTrainedConfig") -> Any:
-    """The class with a head that predicts tokens, if the model was saved with one."""
+    """Return the class to load: with a head that predicts tokens, if saved with one."""
     from transformers import (
         AutoModel,
         AutoModelForCausalLM,
@@ -166,7 +166,7 @@ def _class_of(config: "PreTrainedConfig") -> Any:
 
 
 def _loaded(folder: Path, config: "PreTrainedConfig", kind: Any) -> tuple[Any, list[str]]:
-    """A model of a class, and the names of its missing weights."""
+    """Load a model of a class; return it and the names of its missing weights."""
     model, found = kind.from_pretrained(
         folder, config=config, use_safetensors=True, output_loading_info=True, **_OFFLINE
     )
@@ -204,7 +204,7 @@ def _require_known_code(folder: Path, hf: dict[str, Any]) -> None:
 
 @contextmanager
 def _errors_in_one_line(folder: Path, what: str) -> Iterator[None]:
-    """Turn exceptions of transformers into errors of one line."""
+    """Turn exceptions of transformers into one-line errors."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """Intercept the recurrent layers of a Hugging Face model: Mamba-2 and the gated delta rule.
 
-transformers computes them by a function of the model's module, which each layer calls with its
-queries, keys, values and gates. In the with block, ours makes a record of each call.
+transformers computes them by a function of the model's Python module, which each layer calls with
+its queries, keys, values and gates. In the with block, a wrapper makes a record of each call.
 """
 
 import sys
@@ -21,7 +21,7 @@ from regard.explorer.intercept import Handler, make_record
 
 
 class Call(NamedTuple):
-    """One layer's call, (batch, heads, tokens, ·), and what the layer adds to the output."""
+    """Arguments of a layer's call, (batch, heads, tokens, ·), and a term added to its output."""
 
     mechanism: RecurrentAttention
     query: Tensor
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 def _gated_delta(
     query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **settings: Any
 ) -> Call:
-    """The arguments of `torch_chunk_gated_delta_rule`."""
+    """Convert the arguments of `torch_chunk_gated_delta_rule`."""
     _require_start(settings.get("initial_state"))
     if settings.get("use_qk_l2norm_in_kernel"):
         query, key = (x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (query, key))
@@ -47,7 +47,7 @@ def _gated_delta(
 def _mamba2(
     x: Tensor, dt: Tensor, rate: Tensor, writes: Tensor, reads: Tensor, /, **settings: Any
 ) -> Call:
-    """The arguments of `mamba2_chunk_scan`, x, Δ, A, B, C (Dao & Gu, 2024, eq. 1)."""
+    """Convert the arguments of `mamba2_chunk_scan`: x, Δ, A, B, C (Dao & Gu, 2024, eq. 1)."""
     _require_start(settings.get("initial_states"))
     if settings.get("dt_bias") is not None:
         dt = dt + settings["dt_bias"]
@@ -66,7 +66,7 @@ SCANS: dict[str, Callable[..., Call]] = {
     "torch_chunk_gated_delta_rule": _gated_delta,
     "mamba2_chunk_scan": _mamba2,
 }
-"""The functions of transformers' modules, and how their arguments are read."""
+"""Name of a function in transformers' modules → conversion of its arguments."""
 
 Layers: TypeAlias = dict[str, nn.Module]
 
@@ -113,7 +113,7 @@ def _scan(
     *args: Any,
     **settings: Any,
 ) -> Any:
-    """Run the function of transformers, and hand over its record."""
+    """Run the function of transformers, and pass its record to the handler."""
     result = original(*args, **settings)
     whole, *rest = result if isinstance(result, tuple) else (result,)
     call = SCANS[name](*args, **settings)

@@ -23,14 +23,14 @@ class Exported:
 
     model_type: str
     dropped: list[str]
-    """Options that config.json can't hold; they matter in training alone."""
+    """Options that config.json can't hold; they matter only in training."""
 
 
 def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
     """Write config.json, generation_config.json, the weights and the tokenizer of a run.
 
-    Weights have the type that they were imported in, or else float32. `family` is a model_type; by
-    default that of the import, or the first with this architecture.
+    Weights have the dtype of the import, or else float32. `family` is a model_type; by default,
+    that of the import, or the first with this architecture.
 
     Raises:
         UserError: no family of Hugging Face models has this architecture; or `out` exists.
@@ -61,7 +61,7 @@ def export_run(run: Run, out: Path, family: str | None = None) -> Exported:
 
 
 def _family(run: Run, name: str | None) -> tuple[Family, Written]:
-    """The family of a run, and its config.json: that of a name, or the first that fits."""
+    """Return a family, the named or the first fitting one, and the run's config.json."""
     if name is not None:
         return _named(run, name)
     first = run.origin.get("model_type")
@@ -87,12 +87,12 @@ def _family(run: Run, name: str | None) -> tuple[Family, Written]:
 
 
 def _distance(found: Written) -> tuple[bool, int]:
-    """Number of differences; after a model of another kind or size, no others were compared."""
+    """Return a sort key: families of another kind last, then the number of differences."""
     return not found.differences.keys().isdisjoint({"kind", UNREADABLE}), len(found.differences)
 
 
 def _named(run: Run, name: str) -> tuple[Family, Written]:
-    """The family of a name, and the config.json of a run there."""
+    """Return the named family, and the run's config.json in it."""
     if name not in FAMILIES:
         raise UserError(f"--family {name}: no such family; {alternatives(name, FAMILIES)}")
     family = FAMILIES[name]
@@ -106,7 +106,7 @@ def _named(run: Run, name: str) -> tuple[Family, Written]:
 
 
 def _adds_the_same_ids(run: Run) -> bool:
-    """Whether the tokenizer's own file puts around a text, or two, what the run does."""
+    """Return whether the tokenizer's file adds the same ids around one text or two as the run."""
     text, _ = known_text(run.tokenizer)
     native = run.tokenizer.native
     alone = native.encode(text).ids == run.encode(text)[0]

@@ -1,4 +1,4 @@
-"""A family of Hugging Face models: one table of fields and one of tensors, for both directions."""
+"""Families of Hugging Face models: a table of fields and one of tensors, for import and export."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ from regard.models.tensors import saved_tensors
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor is stored: from theirs to ours, and back."""
+    """Conversion of a tensor's layout from transformers to Regard (load) and back (save)."""
 
     load: Callable[[Tensor, Any], Tensor]
     save: Callable[[Tensor, Any], Tensor]
@@ -42,7 +42,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Stored:
-    """The modules or tensors that hold one of ours, one below the other, in their layout."""
+    """Modules or tensors of transformers that, concatenated by rows, form one of Regard's."""
 
     names: tuple[str, ...]
     layout: Layout = Layout(lambda x, _: x, lambda x, _: x)
@@ -53,11 +53,11 @@ def _transposed(x: Tensor, _: Any) -> Tensor:
 
 
 TRANSPOSED = Layout(_transposed, _transposed)
-"""Matrices with outputs as columns."""
+"""Layout of transposed matrices, with outputs as columns."""
 
 
 UNREADABLE = "config.json"
-"""The difference where the fields describe no model."""
+"""Key of the difference if the fields don't describe a valid model."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Written:
 
     fields: dict[str, Any]
     differences: dict[str, str]
-    """What keeps the model from being of the family: options, and a reason that names each."""
+    """Option that the family doesn't support → reason."""
     dropped: list[str]
-    """Dropout that the fields don't hold."""
+    """Dropout options that the fields can't hold."""
 
 
 Fused: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
-"""Tensors of theirs in parts, NAME[PART], with the rows of each part."""
+"""Fused tensor of transformers → part → rows; a part is named NAME[PART]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +85,21 @@ class Family:
     config: type[ModelConfig]
     head: HeadConfig
     fields: tuple[Entry, ...]
-    """Later entries prevail."""
+    """Fields of config.json; later entries take precedence."""
     tensors: Mapping[str, str | tuple[str, ...] | Stored]
-    """Modules or tensors of ours, and theirs; `*` is the number of a layer."""
+    """Module or tensor of Regard → those of transformers; `*` is the number of a layer."""
     variants: Callable[[Any], Mapping[str, str | tuple[str, ...]]] = lambda _: {}
-    """Further tensors, whose names depend on the configuration, also by the number of a layer."""
+    """Additional tensors, whose names depend on the configuration, even by layer number."""
     fused: Callable[[Any], Fused] = lambda _: {}
-    """Tensors that hold several of ours, by the configuration."""
+    """Fused tensors, which hold several of Regard's, by the configuration."""
     renamed: tuple[tuple[str, str], ...] = ()
-    """Patterns of older names, and what replaces them."""
+    """Patterns of older names, with replacements."""
     unused: str = ""
-    """Pattern of tensors that are left out."""
+    """Pattern of tensors to leave out."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Second names of tensors in older files."""
+    """Alternative names of tensors in older files → names."""
     copies: Mapping[str, str] = field(default_factory=dict)
-    """Second names of tensors in all files; the first name prevails."""
+    """Duplicate tensors in all files → names; the latter take precedence."""
     amend: Callable[[Values, Mapping[str, Tensor]], Values] = lambda hf, _: hf
     """Correct config.json by the tensors beside it."""
 
@@ -107,7 +107,7 @@ class Family:
         """Return the configuration that a config.json describes.
 
         Raises:
-            UserError: names the field that is missing, or the value that is unsupported.
+            UserError: a field is missing or has an unsupported value; the message names it.
         """
         options: dict[str, Any] = {}
         needed = (Required("model_type", self.model_type), Required("quantization_config", None))
@@ -119,7 +119,7 @@ class Family:
         return convert(nested(options), self.config, where=WHERE)
 
     def write_config(self, config: ModelConfig) -> Written:
-        """Return the fields of config.json, and the options that it can't hold."""
+        """Return the fields of config.json, and the options that it can't express."""
         if not isinstance(config, self.config):
             kind = config.__struct_config__.tag
             reason = f"model.kind = {kind!r}: {self.model_type} models are of another kind"
@@ -131,7 +131,7 @@ class Family:
                 fields |= entry.write(options)
             except NoCounterpartError as error:
                 lacking[_part_of(error.option)] = str(error)
-            except KeyError:  # an option of a mechanism or of positions whose kind is another here
+            except KeyError:  # an option of another kind of mechanism or positions
                 continue
         try:
             again = _options(self.read_config({**fields, "model_type": self.model_type}))
@@ -140,7 +140,7 @@ class Family:
         return self._compared(fields, lacking, options, again)
 
     def _with_widths(self, options: Values) -> dict[str, Any]:
-        """Return options with the widths of feed-forward layers that config.json must hold."""
+        """Return options with explicit widths of feed-forward layers, if config.json needs them."""
         held = (e for e in self.fields if isinstance(e, Renamed) and e.default is REQUIRED)
         widths = [option for entry in held for option in entry.options if option.endswith("d_ff")]
         usual = {name: 4 * options[f"{name.removesuffix('d_ff')}d_model"] for name in widths}
@@ -149,7 +149,7 @@ class Family:
     def _compared(
         self, fields: dict[str, Any], lacking: dict[str, str], options: Values, theirs: Values
     ) -> Written:
-        """Compare options with those of the fields; dropout matters in training alone."""
+        """Compare options with those that the fields express; dropout matters only in training."""
         names = dict.fromkeys((*options, *theirs))
         different = [name for name in names if options.get(name) != theirs.get(name)]
         differences, dropped = dict(lacking), list[str]()
@@ -161,7 +161,7 @@ class Family:
         return Written(fields, differences, dropped)
 
     def _difference(self, name: str, options: Values, theirs: Values) -> str:
-        """Return a line on an option, or on the first one of a layer, that differs."""
+        """Return a message about a different option; for patterns, the first one of a layer."""
         if name.endswith(".pattern"):
             return f"model.{name}: {self.model_type} models have no layers of different kinds"
         own, other = options.get(name), theirs.get(name)
@@ -179,12 +179,12 @@ class Family:
     def load_weights(
         self, tensors: Mapping[str, Tensor], config: ModelConfig
     ) -> tuple[dict[str, Tensor], list[str]]:
-        """Return the weights of our model, tied ones once, and the names of those left out.
+        """Return the weights for Regard's model, tied ones once, and the names of unused ones.
 
-        Those of an encoder without a head are of its body alone.
+        For an encoder without a head, they are those of its body.
 
         Raises:
-            UserError: names the tensor that is missing or surplus, or of another shape.
+            UserError: a tensor is missing, unexpected or of another shape; the message names it.
         """
         given = {self.name_of_today(name): tensor for name, tensor in tensors.items()}
         dropped = [name for name in given if re.fullmatch(self.unused, name)]
@@ -227,7 +227,7 @@ class Family:
         return found | {copy: found[name].clone() for copy, name in self.copies.items()}
 
     def vocabulary(self, weights: Mapping[str, Tensor]) -> int:
-        """Return the rows of the embeddings among weights of ours."""
+        """Return the number of rows of the embeddings in Regard's weights."""
         return len(weights[_Table(self.tensors).embedding])
 
     def model(self, config: ModelConfig, vocabulary: int) -> nn.Module:
@@ -236,7 +236,7 @@ class Family:
             return make_model(config, self.head, vocabulary)
 
     def name_of_today(self, name: str) -> str:
-        """Return the name that a tensor of an older file has now."""
+        """Return the current name of a tensor of an older file."""
         for pattern, new in self.renamed:
             name = re.sub(pattern, new, name)
         return name
@@ -253,12 +253,12 @@ class _Table:
 
     @property
     def embedding(self) -> str:
-        """The tensor of ours with a row for each token."""
+        """Regard's name of the embedding table."""
         body = "body" if "body.embedding" in self.entries else "body.encoder"
         return f"{body}.embedding.weight"
 
     def stored(self, ours: str) -> Stored:
-        """Their tensors for one of ours."""
+        """Return the tensors of transformers for one of Regard's."""
         number = re.search(r"\.(\d+)\.", ours)
         pattern = re.sub(r"\.\d+\.", ".*.", ours)
         module, _, parameter = pattern.rpartition(".")
@@ -271,7 +271,7 @@ class _Table:
         return Stored(names, entry.layout)
 
     def tied(self, model: nn.Module) -> dict[str, str]:
-        """The other names of tensors that several modules share."""
+        """Return other names of tied tensors → their first names."""
         first = {id(tensor): name for name, tensor in saved_tensors(model).items()}
         return {
             other: self.stored(first[id(tensor)]).names[0]
@@ -284,7 +284,7 @@ class _Table:
 def _load(
     ours: str, stored: Stored, given: Mapping[str, Tensor], model: nn.Module, config: ModelConfig
 ) -> Tensor:
-    """One of our tensors, of theirs."""
+    """Return one of Regard's tensors, converted from those of transformers."""
     parts = saved_tensors(model)[ours].split(_rows(ours, stored, model))
     for name, part in zip(stored.names, parts, strict=True):
         found, fitting = tuple(given[name].shape), tuple(stored.layout.save(part, config).shape)
@@ -294,7 +294,7 @@ def _load(
 
 
 def _rows(ours: str, stored: Stored, model: nn.Module) -> list[int]:
-    """The rows of each of their tensors in one of ours."""
+    """Return the number of rows of each transformers tensor in one of Regard's."""
     rows, parts = saved_tensors(model)[ours].shape[0], len(stored.names)
     owner = model.get_submodule(ours.rsplit(".", 2)[0])
     if parts == 3 and isinstance(owner, SelfAttention):
@@ -303,7 +303,7 @@ def _rows(ours: str, stored: Stored, model: nn.Module) -> list[int]:
 
 
 def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
-    """The tensors by their first names; those of second names must be the same."""
+    """Return tensors without aliases, which must be equal to the tensors they name."""
     merged = dict(given)
     for alias, name in aliases.items():
         if alias not in merged:
@@ -318,7 +318,7 @@ def _merge(given: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str,
 
 
 def _take_apart(given: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
-    """The tensors, with the parts of fused ones in their place."""
+    """Return tensors with fused ones replaced by their parts."""
     parted = dict(given)
     for name, parts in fused.items():
         if name not in parted:
@@ -332,7 +332,7 @@ def _take_apart(given: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
 
 
 def _put_together(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
-    """The tensors, with fused ones in the place of their parts."""
+    """Return tensors with parts replaced by fused ones."""
     joined = dict(found)
     for name, parts in fused.items():
         tensors = [joined.pop(f"{name}[{part}]") for part in parts]
@@ -346,7 +346,7 @@ def _missing(name: str) -> UserError:
 
 
 def _options(config: ModelConfig) -> dict[str, Any]:
-    """Flat options; dropout of attention has its value where it is that of dropout."""
+    """Return flat options; attention_dropout is explicit, even if it defaults to dropout."""
     if isinstance(config, TransformerConfig):
         options = flat(_in_one_form(config))
     else:
@@ -360,13 +360,13 @@ def _options(config: ModelConfig) -> dict[str, Any]:
 
 
 def _part_of(option: str) -> str:
-    """The part of a configuration that an option belongs to: `positions`, `encoder.attention`."""
+    """Return the section of an option, such as `positions` or `encoder.attention`."""
     stack, _, rest = option.partition(".")
     return f"{stack}.{rest.partition('.')[0]}" if stack in ("encoder", "decoder") else stack
 
 
 def _layer_that_differs(options: Values, theirs: Values) -> tuple[str, Any, Any]:
-    """The first option of a layer with other values in two models, and both values."""
+    """Return the first layer option that differs between two models, and both values."""
     pairs = (expand(one["pattern"], one["n_layers"]) for one in (options, theirs))
     for i, (own, other) in enumerate(zip(*map(list, pairs), strict=False)):
         left, right = {**options, **flat(own)}, {**theirs, **flat(other)}
@@ -377,10 +377,10 @@ def _layer_that_differs(options: Values, theirs: Values) -> tuple[str, Any, Any]
 
 
 def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
-    """The plain values of a stack without a pattern where all layers are alike.
+    """Return plain values of a stack in canonical form, without a pattern if layers are equal.
 
-    Otherwise its options are those of the first layer of softmax attention to all tokens, and the
-    pattern has an entry for each layer with what differs.
+    Otherwise, the options are those of the first layer of full softmax attention, and the pattern
+    has an entry for each layer with its different options.
     """
     layers = config.layers
     if all(layer == layers[0] for layer in layers):
@@ -395,7 +395,7 @@ def _in_one_form(config: TransformerConfig) -> dict[str, Any]:
 
 
 def _without_defaults(layer: TransformerConfig) -> TransformerConfig:
-    """The same layer, with sizes left out that are those of the defaults."""
+    """Return a layer with sizes equal to their defaults left out."""
     width, attention = layer.d_model / layer.n_heads, layer.attention
     if isinstance(attention, SoftmaxConfig) and attention.scale_dim == layer.d_head:
         attention = structs.replace(attention, scale_dim=None)
@@ -408,7 +408,7 @@ def _without_defaults(layer: TransformerConfig) -> TransformerConfig:
 
 
 def _explicit(layer: TransformerConfig) -> dict[str, Any]:
-    """The plain values of a layer, with the numbers that others follow from."""
+    """Return the plain values of a layer, with derived sizes made explicit."""
     plain: dict[str, Any] = msgspec.to_builtins(layer)
     heads = {"n_kv_heads": layer.kv_heads, "n_value_heads": layer.value_heads}
     return plain | heads | {"head_dim": layer.d_head}

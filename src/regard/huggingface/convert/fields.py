@@ -1,4 +1,4 @@
-"""Fields of config.json and the options here that have their values, read and written.
+"""Conversion between fields of config.json and options of Regard.
 
 Options are flat: `d_model`, `positions.base`, `encoder.n_layers`.
 """
@@ -32,7 +32,7 @@ class Entry(Protocol):
         """Return options from the fields of config.json.
 
         Raises:
-            UserError: names the field that is missing or unsupported.
+            UserError: a field is missing or unsupported; the message names it.
         """
         ...
 
@@ -40,18 +40,18 @@ class Entry(Protocol):
         """Return fields of config.json from options.
 
         Raises:
-            NoCounterpartError: names the option.
+            NoCounterpartError: an option's value can't be expressed; the message names the option.
         """
         ...
 
 
 class Renamed:
-    """A field with the value of an option, or of several that are equal."""
+    """A field with the value of one option, or of several equal ones."""
 
     def __init__(
         self, name: str, *options: str, default: Any = REQUIRED, values: Values | None = None
     ) -> None:
-        """`values` maps values of the field to those of the option, where they differ."""
+        """`values` maps values of the field to those of the option, if they differ."""
         self.name, self.options, self.default, self.values = name, options, default, values
 
     def read(self, hf: Values) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Required:
-    """A field that must have one value, which is also its default, or be null."""
+    """A field that must be null or have a given value, its default."""
 
     name: str
     value: Any
@@ -112,7 +112,7 @@ class Dropout:
     """Dropout of the residual stream and of attention weights."""
 
     residual: tuple[str, ...]
-    """Fields that must be equal; none: 0."""
+    """Fields that must be equal; if there are none, dropout is 0."""
     attention: str
     default: float
     stacks: tuple[str, ...] = ("",)
@@ -148,7 +148,7 @@ _SCALING = {
         "original_max_position_embeddings": "original_context_length",
     },
 }
-"""Fields of each type of scaling, and their options."""
+"""Type of scaling → its fields and their options."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Rope:
     """Rotary positions, in `rope_parameters` or the fields that older files have."""
 
     partial: float = 1.0
-    """Rotated share of a head where the file has none."""
+    """Default share of a head that is rotated."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
@@ -183,7 +183,7 @@ class Rope:
         for theirs, ours in _SCALING[kind].items():
             default = hf.get(theirs, hf["max_position_embeddings"]) if "max" in theirs else REQUIRED
             scaling |= Renamed(theirs, ours, default=default).read(rope)
-        if kind == "dynamic":  # the field holds the length before it is scaled
+        if kind == "dynamic":  # here, the field is the length before scaling
             scaling["original_context_length"] = hf["max_position_embeddings"]
             options["context_length"] = int(hf["max_position_embeddings"] * rope["factor"])
         return options | {"positions.scaling": scaling}
@@ -214,7 +214,7 @@ def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Seque
     """Return the kind of each layer, or the usual ones if the file lists none.
 
     Raises:
-        UserError: there are more or fewer than layers, or one of them is unknown.
+        UserError: their number isn't that of the layers, or a kind is unknown.
     """
     kinds: Sequence[str] = hf.get("layer_types") or usual
     if len(kinds) != hf["num_hidden_layers"]:
@@ -229,12 +229,12 @@ def layer_kinds(hf: Values, usual: Sequence[str], known: Sequence[str]) -> Seque
 
 
 def both(option: str) -> tuple[str, str]:
-    """An option of the encoder and of the decoder."""
+    """Return the names of an option for encoder and decoder."""
     return f"encoder.{option}", f"decoder.{option}"
 
 
 def refused(name: str, value: Any, supported: str) -> UserError:
-    """The error for a field whose value is unsupported."""
+    """Return the error for a field with an unsupported value."""
     return UserError(f"{WHERE}: {name} = {value!r}: only models with {supported} can be imported")
 
 
@@ -247,11 +247,11 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Names of activations there and here; the first of several is written."""
+"""Activation in transformers → in Regard; export uses the first of several."""
 
 
 flat = partial(flatten, whole=("scaling",))
-"""Returns nested options by dotted names; a scaling stays one value."""
+"""Flattens nested options to dotted names; a scaling stays one value."""
 
 
 def nested(options: Values) -> dict[str, Any]:

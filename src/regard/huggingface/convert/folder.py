@@ -1,4 +1,4 @@
-"""Import of a Hugging Face folder. Nothing is unpickled, and nothing is fetched."""
+"""Import of a Hugging Face folder, without unpickling and downloads."""
 
 import hashlib
 import re
@@ -50,10 +50,10 @@ def load_start(place: str | Path, *, trust_code: bool = False) -> Run:
 
 
 def choose_tokenizer(value: str | Path) -> tuple[list[str], Tokenizer | None]:
-    """Return the settings of a tokenizer to train, or one that is loaded.
+    """Return the settings of a tokenizer to train, or a loaded tokenizer.
 
     Raises:
-        UserError: it is neither.
+        UserError: `value` is neither a kind of tokenizer nor the place of one.
     """
     kind, colon, size = str(value).partition(":")
     if kind in _TRAINED:
@@ -70,7 +70,7 @@ def choose_tokenizer(value: str | Path) -> tuple[list[str], Tokenizer | None]:
 
 
 _TRAINED = ("characters", "words", "byte-pairs")
-"""Kinds of tokenizers that are trained on a text."""
+"""Kinds of tokenizers to train on a text."""
 
 
 def load_tokenizer(place: str) -> Tokenizer:
@@ -86,13 +86,13 @@ def load_tokenizer(place: str) -> Tokenizer:
 
 
 def read_folder(folder: Path, path: Path) -> Run:
-    """Return the model and tokenizer of a folder as a run of a path, in evaluation mode, unsaved.
+    """Return the model and tokenizer of a folder as an unsaved run in evaluation mode.
 
-    What has no place in a run is listed in the origin, under "dropped". An encoder without a head
-    gets an embedding head, which pools its hidden states.
+    Options without a counterpart in a run are listed in the origin, under "dropped". An encoder
+    without a head gets an embedding head, which pools its hidden states.
 
     Raises:
-        UserError: the folder lacks something, holds another kind of model, or its parts don't fit
+        UserError: a file is missing, the model is of an unsupported type, or the files don't fit
             together.
     """
     hf = read_config(folder)
@@ -120,7 +120,7 @@ def read_folder(folder: Path, path: Path) -> Run:
             f"{rows}; save a model and a tokenizer that belong together"
         )
     recipe = Recipe(
-        # Windows begin with nothing, so a tokenizer that begins texts is for documents in lines.
+        # Windows of files have no start token, so a tokenizer that adds one needs documents.
         data=DataConfig(documents="files" if template.document == "{document}" else "lines"),
         tokenizer=HuggingFaceConfig(vocab_size=None if rows == tokenizer.size else rows),
         template=template,
@@ -134,7 +134,7 @@ def read_folder(folder: Path, path: Path) -> Run:
         "dropped": [*unused, *_dropped_options(hf, generation), *_dropped_template(folder)],
     }
     run = Run.new(path, recipe, tokenizer, origin)
-    # Complete, except for tied tensors, which are stored once.
+    # Not strict, because tied tensors are stored only once; all others are present.
     run.model.load_state_dict(weights, strict=False)
     run.model.eval()
     return run
@@ -154,24 +154,24 @@ _GENERATION = (
     "top_k",
     "top_p",
 )
-"""Options of generation that older files keep in config.json."""
+"""Generation options in config.json of older files."""
 
 _KEPT = re.compile(
     r"_from_model_config|transformers_version|use_cache|output_.*|decoder_start_token_id|"
     r"forced_bos_token_id|(pad|bos|eos|sep|cls|mask|unk)_token_id"
 )
-"""Fields of generation_config.json that are kept, or concern transformers alone."""
+"""Fields of generation_config.json that a run keeps, or that concern only transformers."""
 
 
 def _dropped_options(hf: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
-    """Options of generation, which are given to `generate` here."""
+    """Return the generation options of a model; in Regard, they are arguments of `generate`."""
     old = {name: hf[name] for name in _GENERATION if name in hf}
     found = old | {name: x for name, x in generation.items() if not _KEPT.fullmatch(name)}
     return [f"{name} = {value}" for name, value in found.items() if value is not None]
 
 
 def _dropped_template(folder: Path) -> list[str]:
-    """The template of chats."""
+    """Return ["chat_template"] if the folder has a chat template, else an empty list."""
     path = folder / "tokenizer_config.json"
     settings = read_table(path) if path.is_file() else {}
     found = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
@@ -179,19 +179,19 @@ def _dropped_template(folder: Path) -> list[str]:
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> str:
-    """The type that all tensors have, or float32."""
+    """Return the dtype of all tensors, or float32 if they differ."""
     found = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     return found.pop() if len(found) == 1 else "float32"
 
 
 def read_generation_config(folder: Path) -> dict[str, Any]:
-    """The generation_config.json of a folder, if there is one."""
+    """Read the generation_config.json of a folder; empty if there is none."""
     path = folder / "generation_config.json"
     return read_table(path) if path.is_file() else {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder.
+    """Read the config.json of a folder.
 
     Raises:
         UserError: there is none, it is damaged, or the folder holds a run.
@@ -209,7 +209,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The file of the weights, or the shards that an index names.
+    """Return the file of the weights, or the shards listed in an index.
 
     Raises:
         UserError: there is none, or the weights are pickled.
@@ -231,7 +231,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _origin(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
-    """Where the run comes from; of one file of weights the fingerprint is what sha256sum shows."""
+    """Return the run's origin; a single file's fingerprint is the start of its sha256sum."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder as it is: its file, ids and special tokens."""
+"""Read the tokenizer of a Hugging Face folder unchanged: its file, ids and special tokens."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,15 +34,15 @@ _USUAL = {
     "bart": _ROBERTA,
     "t5": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
 }
-"""The special tokens of each type of model where its files don't name others."""
+"""Model type → its default special tokens."""
 
 
 def read_tokenizer(folder: Path, hf: Mapping[str, Any], generation: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer of a folder with the special tokens of its files.
 
-    `hf` is the folder's config.json, whose special ids are used only where the tokenizer's files
-    name no token; a warning says where they disagree. `generation` is its generation_config.json,
-    whose stop ids and decoder start prevail.
+    `hf` is the folder's config.json, whose special ids are used only if the tokenizer's files name
+    no token; if they disagree, a warning is given. `generation` is its generation_config.json,
+    whose stop ids and decoder start take precedence.
 
     Raises:
         UserError: files are missing or damaged, or the vocabulary lacks a special token.
@@ -74,12 +74,12 @@ def read_tokenizer(folder: Path, hf: Mapping[str, Any], generation: Mapping[str,
 def template_of(
     tokenizer: Tokenizer, hf: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> TemplateConfig:
-    """Return the template that puts around texts what the tokenizer's post-processor does.
+    """Return the template that adds the same tokens as the tokenizer's post-processor.
 
     `hf` and `generation` are config.json and generation_config.json.
 
     Raises:
-        UserError: that is a token without a role.
+        UserError: the post-processor adds a token without a role.
     """
     sample, text = known_text(tokenizer)
     whole = tokenizer.native.encode(sample).ids
@@ -105,11 +105,11 @@ def template_of(
 
 
 _PAIRS = {"bert": "{sep}", "distilbert": "{sep}", "roberta": "{sep}{sep}"}
-"""Between two texts; Liu et al. (2019) have two."""
+"""Separators between two texts; RoBERTa (Liu et al., 2019) has two."""
 
 
 def known_text(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text that the tokenizer knows, and its ids."""
+    """Return a text that the tokenizer can encode, and its ids."""
     words = (tokenizer.decode([i]) for i in tokenizer.regular_ids)  # tokens with another spelling
     for text in chain(("a",), tokenizer.native.get_vocab(), words):
         with suppress(OutOfVocabularyError):
@@ -119,7 +119,7 @@ def known_text(tokenizer: Tokenizer) -> tuple[str, list[int]]:
 
 
 def _roles(tokenizer: Tokenizer, ids: Sequence[int], likely: tuple[str, ...]) -> str:
-    """Ids as the roles of a template, the likely ones first."""
+    """Return ids as roles of a template, preferring the likely ones."""
     special = tokenizer.special
     named = {getattr(special, role): role for role in (*ROLES, *reversed(likely))}
     for i in ids:
@@ -132,14 +132,14 @@ def _roles(tokenizer: Tokenizer, ids: Sequence[int], likely: tuple[str, ...]) ->
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """The fields of tokenizer_config.json, and of the older special_tokens_map.json."""
+    """Read the fields of tokenizer_config.json, and of the older special_tokens_map.json."""
     paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
     tables = [read_table(path) for path in paths if path.is_file()]
     return {name: value for table in tables for name, value in table.items()}
 
 
 def _named(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The special token of each role that the settings name."""
+    """Return the special tokens in the settings by role."""
     given = {role: settings.get(f"{role}_token") for role in ROLES}
     texts = {
         role: token.get("content") if isinstance(token, dict) else token
@@ -151,7 +151,7 @@ def _named(settings: Mapping[str, Any]) -> dict[str, str]:
 def _agree(
     names: Mapping[str, str], hf: Mapping[str, Any], native: tokenizers.Tokenizer
 ) -> dict[str, str]:
-    """The special tokens, with those of which config.json gives the id alone."""
+    """Return the special tokens, including those given only by id in config.json."""
     agreed = dict(names)
     for role in ROLES:
         found = hf.get(f"{role}_token_id")
@@ -179,7 +179,7 @@ _Build = Callable[[Sequence[Path], Mapping[str, Any]], tokenizers.Tokenizer]
 def _read_native(
     folder: Path, model_type: str, settings: Mapping[str, Any]
 ) -> tuple[tokenizers.Tokenizer, str | None]:
-    """The tokenizer and the text of its tokenizer.json; it may lie in older files instead."""
+    """Read the tokenizer, with the text of tokenizer.json unless older files are used."""
     whole = folder / "tokenizer.json"
     names, build = _OLDER.get(model_type, ((), None))
     paths = [folder / name for name in names]
@@ -199,7 +199,7 @@ def _read_native(
 
 
 def _no_tokenizer(folder: Path, names: Sequence[str]) -> UserError:
-    """The error for a folder without a tokenizer that can be read."""
+    """Return the error for a folder without a supported tokenizer."""
     for pieces in folder.glob("*.model"):
         return UserError(
             f"{pieces}: is a SentencePiece model, which isn't read; convert it: python -c \"from "
@@ -211,7 +211,7 @@ def _no_tokenizer(folder: Path, names: Sequence[str]) -> UserError:
 
 
 def _byte_pairs(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Byte pairs over bytes (Radford et al., 2019, §2.2)."""
+    """Build a byte-level BPE tokenizer (Radford et al., 2019, §2.2)."""
     vocabulary, merges = map(str, paths)
     native = tokenizers.Tokenizer(models.BPE.from_file(vocabulary, merges))
     native.pre_tokenizer = pre_tokenizers.ByteLevel(
@@ -222,7 +222,7 @@ def _byte_pairs(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizer
 
 
 def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Word pieces as in BERT, uncased where tokenizer_config.json doesn't say otherwise."""
+    """Build the WordPiece tokenizer of BERT, uncased unless tokenizer_config.json differs."""
     names = _USUAL["bert"] | _named(settings)
     model = models.WordPiece.from_file(str(paths[0]), unk_token=names["unk"])
     native = tokenizers.Tokenizer(model)
@@ -246,7 +246,7 @@ def _word_pieces(paths: Sequence[Path], settings: Mapping[str, Any]) -> tokenize
 def _byte_pairs_with_ends(
     paths: Sequence[Path], settings: Mapping[str, Any]
 ) -> tokenizers.Tokenizer:
-    """Byte pairs of RoBERTa and BART, which put <s> and </s> around a text."""
+    """Build the byte-level BPE tokenizer of RoBERTa and BART, with <s> and </s> around a text."""
     native = _with_specials(_byte_pairs(paths, settings), _ROBERTA | _named(settings))
     sep, cls = ((name, native.token_to_id(name) or 0) for name in ("</s>", "<s>"))
     spaced = bool(settings.get("add_prefix_space", False))
@@ -255,7 +255,7 @@ def _byte_pairs_with_ends(
 
 
 def _with_specials(native: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
-    """Mark the special tokens of the vocabulary; none is added to it."""
+    """Mark the special tokens that the vocabulary has; add none."""
     known = [t for t in dict.fromkeys(names.values()) if native.token_to_id(t) is not None]
     native.add_special_tokens(known)
     return native
@@ -268,4 +268,4 @@ _OLDER: dict[str, tuple[tuple[str, ...], _Build]] = {
     "roberta": (("vocab.json", "merges.txt"), _byte_pairs_with_ends),
     "bart": (("vocab.json", "merges.txt"), _byte_pairs_with_ends),
 }
-"""The older files of a tokenizer, and what makes it of them."""
+"""Model type → older files of its tokenizer, and the function that builds it from them."""

@@ -1,6 +1,6 @@
-"""Generation options of transformers that a run refuses, before transformers reads any of them.
+"""Refuse generation options that runs don't support, before transformers reads any of them.
 
-transformers loads the code of some deprecated modes from its Hub (`custom_generate`); other options
+For some deprecated modes, transformers loads code from the Hub (`custom_generate`); other options
 need a cache that can be cropped, or the attention weights of each step.
 """
 
@@ -33,7 +33,7 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "token_healing": (False,),
     "use_mtp": (False,),
 }
-"""Options that are refused, and values besides None that have no effect."""
+"""Refused options → values besides None that have no effect."""
 
 _SIGNATURE = inspect.signature(GenerationMixin.generate)
 
@@ -41,13 +41,12 @@ _SIGNATURE = inspect.signature(GenerationMixin.generate)
 def check_options(
     model: GenerationMixin, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    """Raise for an option of `generate` that a run doesn't support.
+    """Check that a run supports the options of `generate`.
 
-    Options are arguments, or fields of a generation configuration: the one that is given, or else
-    that of the model.
+    Options are arguments, or fields of the given generation configuration, or else of the model's.
 
     Raises:
-        UserError: names the option.
+        UserError: an option isn't supported; the message names it.
     """
     given = dict(_SIGNATURE.bind(model, *arguments, **named).arguments)
     given |= given.pop("kwargs", {})

@@ -1,4 +1,4 @@
-"""The base of the models of runs in transformers: a run, loaded by its own code."""
+"""Base class of transformers models for runs; loads a run with Regard's code."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,7 +20,7 @@ from regard.runs.transformers_files import (
 
 
 class RegardConfig(PreTrainedConfig):
-    """Facts about a run that transformers needs. The run's config.toml holds its configuration.
+    """Fields of a run that transformers needs; the run's configuration is its config.toml.
 
     >>> config = RegardConfig.from_pretrained("tiny")
     >>> config.hidden_size, config.num_hidden_layers
@@ -31,12 +31,12 @@ class RegardConfig(PreTrainedConfig):
 
 
 class RunModel(PreTrainedModel):
-    """Base of the classes below: the model of a run, loaded as a run."""
+    """Base of transformers classes that wrap the model of a run."""
 
     config_class = RegardConfig
     base_model_prefix = "model"
     auto_class: ClassVar[str]
-    """The class of transformers that loads it."""
+    """Name of the Auto class of transformers that loads it."""
 
     def __init__(self, config: RegardConfig, run: Run) -> None:
         """Wrap the model of a run; `from_pretrained` loads one."""
@@ -54,7 +54,7 @@ class RunModel(PreTrainedModel):
         `trust_remote_code` (for custom mechanisms) are supported.
 
         Raises:
-            UserError: it is not a run, damaged, or of another kind; or an option is unsupported.
+            UserError: it isn't a run, is damaged or of another kind, or an option is unsupported.
         """
         path = Path(pretrained_model_name_or_path)
         config, dtype = options.pop("config", None), _dtype(options)
@@ -74,16 +74,16 @@ class RunModel(PreTrainedModel):
         if model.can_generate():
             settings = generation_config(run.recipe, run.tokenizer)
             model.generation_config = GenerationConfig(**settings)
-        if dtype not in (None, model.dtype):  # tables of float64 beside weights of float32 stay
+        if dtype not in (None, model.dtype):  # unchanged, float64 tables stay float64
             nn.Module.to(model, dtype)
         loaded: Self = model.train(False)
         return loaded
 
     def save_pretrained(self, *_: Any, **__: Any) -> None:
-        """Raise: a run is saved by its training.
+        """Raise an error: runs are saved by training.
 
         Raises:
-            UserError: names the command that writes a folder for transformers.
+            UserError: always; the message names the command that exports to transformers.
         """
         raise UserError(
             "save_pretrained: isn't supported for a run; copy its folder, or write a Hugging Face "
@@ -121,11 +121,11 @@ _HARMLESS = frozenset(
         "weights_only",
     }
 )
-"""Options that concern downloads, or how transformers reads its own files."""
+"""Ignored options, for downloads or for files of transformers."""
 
 
 def _dtype(options: dict[str, Any]) -> torch.dtype | None:
-    """The type that is chosen for the weights, if one is."""
+    """Return the requested dtype of the weights, None for automatic."""
     old, chosen = options.pop("torch_dtype", None), options.pop("dtype", None)
     name = chosen or old or "auto"
     if isinstance(name, torch.dtype):
@@ -139,7 +139,7 @@ def _dtype(options: dict[str, Any]) -> torch.dtype | None:
 
 
 def _device(device_map: Any) -> torch.device:
-    """The one device of a map; the processor if there is none."""
+    """Return the single device of a map; default: the CPU."""
     devices = device_map.values() if isinstance(device_map, dict) else [device_map]
     chosen = {"cpu" if device is None else device for device in devices}
     try:
@@ -153,7 +153,7 @@ def _device(device_map: Any) -> torch.device:
 
 
 def _require_derived(run: Run, config: Any, derived: dict[str, Any]) -> None:
-    """Raise unless config.json, or arguments in its place, agree with config.toml."""
+    """Check that config.json, or arguments in its place, agree with config.toml."""
     if getattr(config, "model_type", None) != MODEL_TYPE:
         raise UserError(f"{run.path}: config={type(config).__name__} is for another model")
     expected = RegardConfig(**derived)
@@ -168,7 +168,7 @@ def _require_derived(run: Run, config: Any, derived: dict[str, Any]) -> None:
 
 
 def _fitting(run: Run) -> str:
-    """The class that loads a run."""
+    """Return a hint at the class that loads a run."""
     if (auto := auto_class(run.recipe)) is not None:
         return f"load it by {auto}"
     head = run.recipe.head.__struct_config__.tag

@@ -1,7 +1,7 @@
 """A transformers class for each kind of run.
 
 Shapes: b rows, n tokens, m tokens of a source, p tokens that the state has seen, d the width of the
-body. Padding may stand on either side of a row, as an attention mask says.
+body. Padding may be on either side of a row, given by the attention mask.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from regard.models.builders import SequenceToSequence
 
 
 class Generating(RunModel, GenerationMixin):
-    """Base of what `generate` continues: decoding states take the place of transformers' cache."""
+    """Base of models that generate, with Regard's decoding states as the cache."""
 
     def generate(self, *arguments: Any, **options: Any) -> Any:
         """Generate tokens as transformers does, with the arguments of its `generate`.
@@ -48,7 +48,7 @@ class Generating(RunModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> Any:
-        """Put an empty cache among the arguments of the model, unless there is one.
+        """Add an empty cache to the arguments of the model, unless there is one.
 
         Raises:
             UserError: another cache is given.
@@ -93,7 +93,7 @@ class RegardForCausalLM(Generating):
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
     ) -> CausalLMOutputWithPast:
-        """Logits of the token after each position, or after the last `logits_to_keep`.
+        """Return logits of the token after each position, or after the last `logits_to_keep`.
 
         Token types are ignored.
 
@@ -118,7 +118,7 @@ class RegardForCausalLM(Generating):
 
 @dataclass
 class EncodedSource(BaseModelOutput):
-    """Encoded sources, as the decoder attends to them."""
+    """Encoded sources, the memory of the decoder."""
 
     memory: Any = None
     rows: int | None = None
@@ -126,7 +126,7 @@ class EncodedSource(BaseModelOutput):
 
 
 class SourceEncoder(nn.Module):
-    """The first half of a sequence-to-sequence model, as `generate` calls it."""
+    """The encoder of a sequence-to-sequence model, with the interface that `generate` expects."""
 
     main_input_name = "input_ids"
 
@@ -171,16 +171,16 @@ class RegardForSeq2SeqLM(Generating):
         use_cache: bool | None = None,
         return_dict: bool | None = None,
     ) -> Seq2SeqLMOutput:
-        """Logits of the token of the target after each position of `decoder_input_ids`.
+        """Return logits of the target token after each position of `decoder_input_ids`.
 
-        `encoder_outputs` are sources that were read before, each for as many consecutive rows.
+        `encoder_outputs` are encoded sources, each for the same number of consecutive rows.
         Token types are ignored.
 
         Raises:
             UserError: a row is longer than the context, or there are no targets.
         """
         if decoder_input_ids is None:
-            raise UserError("decoder_input_ids: missing; give the beginnings of the targets")
+            raise UserError("decoder_input_ids: missing; give the start of each target")
         if encoder_outputs is None:
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
         cache = past_key_values
@@ -193,7 +193,7 @@ class RegardForSeq2SeqLM(Generating):
         return Seq2SeqLMOutput(logits=self.model.head(hidden), past_key_values=kept)
 
     def _init_state(self, source: EncodedSource, rows: int, capacity: int) -> Any:
-        """States before the first token, of as many rows; beams share the memory of a source."""
+        """Return initial states of `rows` rows; beams share the memory of a source."""
         sources = source.rows or rows
         states = self.model.body.init_state(sources, capacity, source.memory)
         each = rows // sources
@@ -221,7 +221,7 @@ class RegardForMaskedLM(RunModel):
         token_type_ids: InputIds | None = None,
         return_dict: bool | None = None,
     ) -> MaskedLMOutput:
-        """Logits of the token that belongs at each position."""
+        """Return logits of the token at each position."""
         rows = Rows.of(input_ids, attention_mask)
         types = _token_types(self.model.body, rows, token_type_ids)
         hidden = self.model.body(rows.compact(input_ids), rows.lengths, *types)
@@ -247,7 +247,7 @@ class RegardForSequenceClassification(RunModel):
         token_type_ids: InputIds | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Logits of the labels."""
+        """Return logits of the labels."""
         rows = Rows.of(input_ids, attention_mask)
         types = _token_types(self.model.body, rows, token_type_ids)
         return SequenceClassifierOutput(
@@ -274,14 +274,14 @@ class RegardForTokenClassification(RunModel):
         token_type_ids: InputIds | None = None,
         return_dict: bool | None = None,
     ) -> TokenClassifierOutput:
-        """Logits of the labels at each position. Token types are ignored."""
+        """Return logits of the labels at each position. Token types are ignored."""
         rows = Rows.of(input_ids, attention_mask)
         logits = self.model(rows.compact(input_ids), rows.lengths)
         return TokenClassifierOutput(logits=rows.restore(logits))
 
 
 def _token_types(body: Any, rows: Rows, token_type_ids: InputIds | None) -> tuple[Tensor, ...]:
-    """The argument of a body that has embeddings of token types; of others, nothing."""
+    """Return the argument of a body with token type embeddings; empty for other bodies."""
     if token_type_ids is None or getattr(body, "token_type_embedding", None) is None:
         return ()
     return (rows.compact(token_type_ids),)

@@ -1,7 +1,7 @@
-"""Padded rows, and decoding states as `generate` of transformers keeps them.
+"""Padded rows, and decoding states as the cache of transformers' `generate`.
 
 Shapes: b rows, n tokens, p tokens that the state has seen, d the width of the body. Padding may be
-on either side of a row, as an attention mask says.
+on either side of a row, given by the attention mask.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from regard.errors import UserError
 
 InputIds = Int[Tensor, "b n"]
 AttentionMask = Int[Tensor, "b p_plus_n"]
-"""1 for real tokens, 0 for padding; those already in the state included."""
+"""1 for real tokens, 0 for padding, including the columns already in the state."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Padded rows with their real tokens first, as models here read them."""
+    """Permutation of padded rows that puts real tokens first, as Regard's models require."""
 
     places: Int[Tensor, "b n"]
-    """Column that each token comes from."""
+    """Source column of each token."""
     lengths: Int[Tensor, " b"]
 
     @staticmethod
@@ -39,7 +39,7 @@ class Rows:
 
     @property
     def mask(self) -> Bool[Tensor, "b longest"] | None:
-        """True for real tokens, which come first; None where all are real."""
+        """Mask of real tokens, which come first; None if all are real."""
         if int(self.lengths.min()) == self.longest:
             return None
         return torch.arange(self.longest, device=self.places.device) < self.lengths[:, None]
@@ -50,28 +50,28 @@ class Rows:
         return max(int(self.lengths.max()), 1)
 
     def compact(self, x: Int[Tensor, "b n"]) -> Int[Tensor, "b longest"]:
-        """Put the real tokens first, without the columns that hold padding alone."""
+        """Move the real tokens first, without columns of only padding."""
         return x.gather(1, self.places)[:, : self.longest]
 
     def restore(self, hidden: Float[Tensor, "b longest d"]) -> Float[Tensor, "b n d"]:
-        """Put the vectors of tokens back into their columns; those of padding mean nothing."""
+        """Move vectors back to their tokens' columns; those of padding are meaningless."""
         columns = self.places.argsort(1).clamp(max=hidden.shape[1] - 1)
         return hidden.gather(1, columns[:, :, None].expand(-1, -1, hidden.shape[2]))
 
 
 class DecodingCache:
-    """The decoding states of a model, as `generate` of transformers keeps and reorders them."""
+    """The decoding states of a model, with the cache interface of transformers' `generate`."""
 
     is_compileable = False
     is_croppable = False
 
     def __init__(self, capacity: int) -> None:
-        """States for at most `capacity` tokens per row, made of the first tokens."""
+        """Prepare for at most `capacity` tokens per row; the first tokens create the states."""
         self.capacity, self.columns = capacity, 0
         self.states: Any = None
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Number of columns seen, padding included."""
+        """Return the number of columns seen, including padding."""
         return self.columns
 
     def reorder_cache(self, beam_idx: Int[Tensor, " rows"]) -> None:
@@ -81,7 +81,7 @@ class DecodingCache:
     def extend(
         self, body: Any, input_ids: InputIds, attention_mask: AttentionMask | None
     ) -> Float[Tensor, "b n d"]:
-        """Hidden states of new tokens.
+        """Return the hidden states of new tokens.
 
         Raises:
             UserError: a row has more tokens than the states have capacity for.

@@ -27,8 +27,8 @@ class RegardTokenizer(PreTrainedTokenizerFast):
     ) -> Self:
         """Load the tokenizer of a run.
 
-        Texts to continue are padded on the left. Text that spells a special token is ordinary text,
-        except for masked language models; `split_special_tokens` chooses.
+        Models that generate pad texts on the left. Special tokens in a text are read as plain text,
+        except for masked language models; `split_special_tokens` overrides this.
 
         Raises:
             UserError: the folder is not a run, or is damaged.

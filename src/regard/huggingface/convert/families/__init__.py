@@ -1,4 +1,4 @@
-"""The families of Hugging Face models that are imported and exported, one table each."""
+"""Families of Hugging Face models for import and export, with one table each."""
 
 from regard.huggingface.convert.families.bart import BART
 from regard.huggingface.convert.families.bert import BERT, DISTILBERT, ROBERTA

@@ -15,11 +15,11 @@ from regard.models.config import EncoderConfig
 from regard.models.head_config import MaskedLMHeadConfig
 
 _GELU = {"gelu": "gelu"}
-"""The activation of the head is that of the layers there, and always gelu here."""
+"""In transformers, the head has the activation of the layers; in Regard, it is always gelu."""
 
 
 class _PositionsAfterPad:
-    """RoBERTa's positions begin behind the number of the pad token; the table has rows for both."""
+    """RoBERTa's positions start after the id of the pad token; the table has rows for both."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         offset = (hf.get("pad_token_id", 1) or 0) + 1
@@ -56,7 +56,7 @@ _SIZES = (
 
 
 def _tensors(prefix: str) -> dict[str, str | tuple[str, ...]]:
-    """The body of BERT and RoBERTa."""
+    """Return the tensors of the body of BERT and RoBERTa."""
     layer = f"{prefix}.encoder.layer.*"
     return {
         "body.embedding": f"{prefix}.embeddings.word_embeddings",
@@ -106,7 +106,7 @@ ROBERTA = Family(
     config=EncoderConfig,
     head=MaskedLMHeadConfig(),
     fields=(
-        # The head's activation is gelu there too.
+        # The head's activation is gelu in transformers, too.
         Renamed("hidden_act", "activation", default="gelu", values=ACTIVATIONS),
         *_SIZES,
         *_SHARED,

@@ -31,12 +31,12 @@ from regard.models.pattern import expand, fold
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
 _BASES = {_LOCAL: 10_000.0, _GLOBAL: 1_000_000.0}
-"""Of Gemma 3, where config.json has none."""
+"""Bases of rotary positions in Gemma 3, if config.json has none."""
 _WINDOW = 4096
 
 
 class _ScoreScale:
-    """Scores are divided by √query_pre_attn_scalar."""
+    """Scale of the scores, 1 / √query_pre_attn_scalar."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         scalar, width = hf.get("query_pre_attn_scalar", 256), hf.get("head_dim", 256)
@@ -49,12 +49,12 @@ class _ScoreScale:
 
 @dataclass(frozen=True)
 class _Layers:
-    """Windows in all layers but the last of each period, in Gemma 3 with positions of their own."""
+    """Windows in all layers but the last of each period, in Gemma 3 with separate positions."""
 
     period: int
-    """Where the file lists no layers."""
+    """Default period, if the file lists no layer types."""
     own_positions: bool
-    """Whether layers with and without a window have rotary positions of their own."""
+    """Whether layers with and without a window have different rotary positions."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         period = hf.get("sliding_window_pattern") or self.period
@@ -70,7 +70,7 @@ class _Layers:
         return {**ropes[_GLOBAL], "pattern": fold(layers) if any(layers) else []}
 
     def _positions(self, hf: Values) -> dict[str, dict[str, Any]]:
-        """The options of the positions of each kind of layer, and the context length if given."""
+        """Return the options of positions for each kind of layer, and a given context length."""
         if not self.own_positions:
             return dict.fromkeys(_BASES, Rope().read(hf))
         given = hf.get("rope_parameters") or {
@@ -148,7 +148,7 @@ GEMMA = _family(
     "GemmaForCausalLM",
     (
         *_SHARED,
-        # "gelu" in older files, where the approximation is meant too.
+        # Older files say "gelu", but mean the approximation, too.
         Renamed(
             "hidden_act",
             "activation",

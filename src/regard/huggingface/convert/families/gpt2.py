@@ -32,7 +32,7 @@ GPT2 = Family(
         "body.embedding": "transformer.wte",
         "body.absolute.vectors": "transformer.wpe.weight",
         "body.layers.*.norm_attention": "transformer.h.*.ln_1",
-        # The layers that transformers calls Conv1D have outputs as columns.
+        # Conv1D of transformers is a linear layer with transposed weights.
         "body.layers.*.self_attention.qkv_proj": Stored(
             ("transformer.h.*.attn.c_attn",), TRANSPOSED
         ),

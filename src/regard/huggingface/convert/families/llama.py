@@ -20,7 +20,7 @@ from regard.models.pattern import expand, fold
 
 
 class _Window:
-    """Mistral's window, the same in all layers; it counts the query itself, as `window` does."""
+    """Mistral's window, the same in all layers; it includes the query, as `window` does."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         return {"window": hf.get("sliding_window", 4096) or 0}
@@ -56,7 +56,7 @@ class _WindowOfLayers:
 
 
 class KeyValueHeads:
-    """The number of key/value heads: that of all heads where it is null."""
+    """Number of key/value heads; null: the number of all heads."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         heads = hf.get("num_key_value_heads")
@@ -68,10 +68,10 @@ class KeyValueHeads:
 
 @dataclass(frozen=True)
 class HeadWidth:
-    """The width of a head: its share of the model where it is null."""
+    """Width of a head; null: hidden_size / num_attention_heads."""
 
     default: int | None = None
-    """Width where the field is absent."""
+    """Width if the field is absent."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         width, heads = hf.get("head_dim", self.default), hf["num_attention_heads"]
@@ -113,7 +113,7 @@ TENSORS: dict[str, str | tuple[str, ...]] = {
     "head": "lm_head",
 }
 FREQUENCIES = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
-"""Pattern of tensors that older files have."""
+"""Pattern of frequency tensors in older files."""
 
 
 def _family(model_type: str, architecture: str, *own: Entry) -> Family:

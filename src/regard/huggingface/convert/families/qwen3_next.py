@@ -38,11 +38,11 @@ _SIZES = {
     "linear_key_head_dim": ("head_dim", 128),
     "linear_conv_kernel_dim": ("short_conv", 4),
 }
-"""Fields of linear layers, their options, and their defaults."""
+"""Fields of linear-attention layers → options and defaults."""
 
 
 class _Dense:
-    """No layer has experts."""
+    """Check that no layer has experts."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         experts, step = hf.get("num_experts", 512), hf.get("decoder_sparse_step", 1)
@@ -60,7 +60,7 @@ class _Dense:
 
 
 class _Layers:
-    """Gated deltanet, and gated softmax attention in the last layer of each period."""
+    """Gated DeltaNet, with gated softmax attention in the last layer of each period."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         period = hf.get("full_attention_interval") or 4
@@ -104,7 +104,7 @@ class _Layers:
 
 
 def _tensors(config: DecoderConfig) -> dict[str, tuple[str, ...]]:
-    """The tensors of attention, layer by layer."""
+    """Return the tensors of attention, layer by layer."""
     found: dict[str, tuple[str, ...]] = {}
     for i, layer in enumerate(config.layers):
         ours, theirs = f"body.layers.{i}.self_attention", f"model.layers.{i}"
@@ -129,7 +129,7 @@ def _tensors(config: DecoderConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _fused(config: DecoderConfig) -> Fused:
-    """The rows of projections that hold several."""
+    """Return the rows of each part of fused projections."""
     found: dict[str, dict[str, list[int]]] = {}
     for i, layer in enumerate(config.layers):
         d, heads = layer.d_head, layer.kv_heads
@@ -147,7 +147,7 @@ def _fused(config: DecoderConfig) -> Fused:
 
 
 def _rows(heads: int, *sizes: int) -> list[list[int]]:
-    """The rows of each part, of all heads, where each head has its parts together."""
+    """Return the rows of each part over all heads, where parts are contiguous within a head."""
     found, width = [], sum(sizes)
     for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         found.append([h * width + start + i for h in range(heads) for i in range(size)])

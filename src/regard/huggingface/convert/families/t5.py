@@ -13,7 +13,7 @@ from regard.models.head_config import LMHeadConfig
 
 
 class _DecoderLayers:
-    """The number of the decoder's layers: that of the encoder's where it is null."""
+    """Number of decoder layers; null: the number of encoder layers."""
 
     def read(self, hf: Values) -> dict[str, Any]:
         return {"decoder.n_layers": hf.get("num_decoder_layers") or hf["num_layers"]}
@@ -48,7 +48,7 @@ class _FeedForward:
 
 
 def _amend(hf: Values, tensors: Mapping[str, Tensor]) -> Values:
-    """T5 v1.1 is saved as tied, with a head of its own: the tensor decides."""
+    """Correct tie_word_embeddings by the tensors: T5 v1.1 files say tied but have a head."""
     tied, head = hf.get("tie_word_embeddings") is not False, tensors.get("lm_head.weight")
     embedding = tensors.get("shared.weight")
     own = head is not None and (embedding is None or not torch.equal(head, embedding))
@@ -77,7 +77,7 @@ def _stack(ours: str, theirs: str, feed_forward: int) -> dict[str, str | tuple[s
 
 
 def _first_layers(config: EncoderDecoderConfig) -> dict[str, str]:
-    """`wi`, or with a gate `wi_1` and, through the activation, `wi_0`."""
+    """Return the names of up projection and gate: `wi` alone, or `wi_1` and `wi_0`."""
     found = {}
     for stack, number in (("encoder", 1), ("decoder", 2)):
         ours = f"body.{stack}.layers.*.feed_forward"
