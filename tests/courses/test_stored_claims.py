@@ -2,6 +2,7 @@
 
 import re
 from math import exp, log
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,16 @@ def test_a_pretrained_bert_has_one_head_for_each_neighbor() -> None:
     assert "has a head for the next token and one for the previous token" in text
     assert "attend to it in all three orders" in text
     assert "has a head for the next token" in answer("eecs182-hw8", "2.b.ii")
+
+
+def test_a_head_of_the_exercises_attends_to_the_other_sentence() -> None:
+    """eecs182-hw8 2.b.iv: in all trainings, by the page that it cites."""
+    page = (Path(__file__).parents[2] / "docs/exercises/README.md").read_text("utf-8")
+    found = re.search(r"\| other sentence, best head \| [\d.]+ \| ([\d.]+) to [\d.]+ \|", page)
+    assert found is not None
+    assert float(found[1]) > 0.5
+    text = answer("eecs182-hw8", "2.b.iv")
+    assert "one head gives more than half of its weight to the other sentence" in text
 
 
 def test_bounds_in_captions_hold() -> None:
