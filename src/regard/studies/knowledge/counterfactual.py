@@ -43,9 +43,8 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
 
     For half of the people in the test questions, the place of birth is replaced by another one,
     drawn at random, in some of their five biographies. The model is trained again from the same
-    initial weights, in the same order. None of these people is in QA training. With
-    three of five biographies changed, the old place is still given about as often as the new one
-    (seed 0).
+    initial weights, in the same order. None of these people is in QA training. With three of five
+    biographies changed, the old place is still given about as often as the new one (seed 0).
 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.

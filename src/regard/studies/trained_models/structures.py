@@ -68,8 +68,8 @@ def structures(
     for BERT. A head is chosen on one half of the texts and measured on the other.
 
     At each of five seeds (0 to 4), each structure has a head. With four wider heads per layer
-    (`heads=4`), fewer structures may have their own head. Another order of
-    additions gives another training, so other processors give other heads.
+    (`heads=4`), fewer structures may have their own head. Another order of additions gives
+    another training, so other processors give other heads.
 
     Figure. Labeled-relation accuracy: for each structure and head, the share of texts in which the
     head's largest weight is on the right word.
