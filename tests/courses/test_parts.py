@@ -12,6 +12,7 @@ import pytest
 import torch
 from latex2mathml.converter import convert
 
+from course_texts import answer, claim, values
 from documented import parse
 from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
@@ -138,7 +139,9 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     assert f"of all answers, {quarters[3]} are wrong" in text("4.b")
     assert f"three quarters, {quarters[2]}." in text("4.b")
     selected = f"{percent(min(looked_up))} to {percent(max(looked_up))} % are wrong"
-    assert f"three quarters of which {selected}" in text("4.b")
+    assert f"three quarters of the answers, {selected.replace('are', 'of these are')}" in text(
+        "4.b"
+    )
     wrong = sum(of["questions"] - of["correct"] for of in seeds)
     phrases = sum(of["mistakes"]["from_their_sentence"] for of in seeds)
     unstated = sum(of["mistakes"]["not_stated"] for of in seeds)
@@ -189,11 +192,19 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     bodies = scores("course-epochs")
     assert {of["accuracy"] for of in bodies if of["epoch"] == 10} == {0}
     (stopped,) = (of for of in bodies if of["body"] == "transformer")
-    assert f"from {stopped['epoch']} of its 650 epochs" in text("3.f")
-    assert f"stopped there, at {percent(stopped['accuracy'])} %" in text("3.f")
-    for claim in ("some six and a half hours on", "free core"):
-        assert claim in text("3.f")
-        assert claim in page
+    stop, end = stopped["epoch"], percent(stopped["accuracy"])
+    assert f"from {stop} of its 650 epochs" in text("3.f")
+    assert f"stopped after {stop} epochs, at {end} %" in text("3.f")
+    hours = [
+        of["pretraining_seconds"] * 650 / stop / 3600
+        for of in bodies
+        if of["epoch"] == stop and of["body"] in ("rotary", "synthesizer")
+    ]
+    assert 6 < min(hours) < max(hours) < 7
+    assert f"beside other work, in {stopped['pretraining_seconds'] / 60:.0f} minutes" in page
+    for part in (text("3.f"), page.replace("\n", " ")):
+        assert "take some six to seven hours on" in part
+        assert "free core" in part
 
 
 def test_python_on_the_page_trains_the_arm_of_the_command(
@@ -247,9 +258,7 @@ def test_what_an_answer_says_of_the_layers_of_a_pretrained_decoder() -> None:
     (_, first), *others = layers
     assert all(distance < first for _, distance in sorted(others)[:3])
     assert not all(distance < first for _, distance in sorted(others)[:4])
-    assert "of the deeper layers, the three" in " ".join(
-        find_part("eecs182-hw8", "2.a.ii").answer.split()
-    )
+    assert "the three deeper layers" in answer("eecs182-hw8", "2.a.ii")
     assert min(values("pretrained-decoder", "weight on the first token: mean of the others")) > 0.5
 
 
@@ -260,9 +269,7 @@ def test_a_head_of_a_pretrained_decoder_may_attend_to_the_subject_as_to_any_prev
     subject = values("pretrained-decoder", "short sentence: verb → subject, best head")
     previous = values("pretrained-decoder", "previous token, best head")
     assert min(subject) < min(previous)
-    assert "on average over all positions" in " ".join(
-        find_part("eecs182-hw8", "2.a.i").answer.split()
-    )
+    assert "on average over all positions" in answer("eecs182-hw8", "2.a.i")
 
 
 def test_only_a_linear_recurrence_becomes_nan_in_a_step() -> None:
@@ -285,14 +292,8 @@ def test_a_text_is_followed_through_tokenizer_and_model() -> None:
     with torch.no_grad():
         steps = followed(Draw(stored.parameters["seed"], stored.parameters["std"]))
     assert steps in stored.table.rows[6][3]
-    answer = find_part("jhu-hw5", "1.7").answer
-    assert all(step.removeprefix("logits of ") in answer for step in steps.split(" → "))
-
-
-def values(study: str, number: str) -> list[float]:
-    """The stored values of a measurement, over seeds."""
-    row = find_study(study).stored_result().row(number)
-    return [value for value in row.values if value is not None]
+    text = find_part("jhu-hw5", "1.7").answer
+    assert all(step.removeprefix("logits of ") in text for step in steps.split(" → "))
 
 
 def test_bounds_of_jhu_hw5_hold_at_all_seeds() -> None:
@@ -421,6 +422,20 @@ def test_gradients_of_attention_are_larger_after_training() -> None:
     name = "|∂L/∂A| at the word with the largest trained weight / mean"
     assert max(abs(value - 1) for value in values("untrained", f"before: {name}")) < 0.1
     assert min(values("untrained", f"after: {name}")) > 1.5
+    right = "|∂L/∂A| at the right word / mean"
+    before, gain = (
+        values("untrained", f"before: {right}"),
+        values("untrained", f"{right}: after minus before"),
+    )
+    assert max(before) > 1.03, "so the answer doesn't say that it is no larger"
+    assert max(abs(value - 1) for value in before) < 0.1
+    after = [sum(pair) for pair in zip(before, gain, strict=True)]
+    assert min(after) > 1 + min(gain) + 0.05, "the gain isn't what it exceeds the mean by"
+    text = answer("eecs182-hw8", "2.d.ii")
+    assert "it is about the mean of all words" in text
+    assert "After training, this ratio is higher: by" in text
+    assert sum(value >= 0.1 for value in gain) == 4
+    assert "by at least 0.1 at four of five seeds" in claim("untrained")
 
 
 @pytest.mark.parametrize("error", ["output", "kernel"])

@@ -113,8 +113,7 @@ PREDICTIONS: Mapping[str, Prediction] = {
         ),
     ),
     "favor": Prediction(
-        "A query and a key point in opposite directions. Which features estimate their kernel "
-        "exactly?",
+        "A key is the negative of a query. Which features estimate their kernel exactly?",
         (
             _wrong("Trigonometric ones", "They are exact for equal vectors."),
             _right("Positive and hyperbolic ones", "Their error is 0 at $x + y = 0$."),
@@ -538,8 +537,8 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
         "One of five biographies of a person states another birthplace. How often does the model "
         "name that one?",
         (
-            _wrong("One time in five", "It answers what most of them state."),
-            _right("Hardly ever", "The other four outvote it."),
+            _wrong("One time in five", "The other four state the old place."),
+            _right("Hardly ever", "Less than one time in ten, at each of five seeds."),
         ),
     ),
     "reversal": Prediction(

@@ -212,8 +212,9 @@ ORTHOGONAL_FEATURES = Derivation(
         ),
         Step(
             r"= \frac{2 (m - 1)}{m (d + 2)} \left( \mathrm{SM} - \Lambda \right)^2",
-            r"$\Lambda e^{a/2} = \mathrm{SM}$. Orthogonal directions have a smaller error for "
-            r"every $x$ and $y$ with $x + y \neq 0$, at no cost.",
+            r"$\Lambda e^{a/2} = \mathrm{SM}$. With $m \geq 2$, orthogonal directions have a "
+            r"smaller error for every $x$ and $y$ with $x + y \neq 0$. The cost is one "
+            "orthogonalization per draw.",
         ),
     ),
 )

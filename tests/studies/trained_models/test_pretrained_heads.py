@@ -45,7 +45,10 @@ def test_a_head_by_position_gives_other_words_the_same_weight() -> None:
     maps = SimpleNamespace(layers=[SimpleNamespace(record=SimpleNamespace(weights=weights))])
     read = Reading(maps, {0: 1, 1: 3, 2: 4, 3: 5, 4: 6})  # type: ignore[arg-type]
     assert read.between(1, 3).tolist() == [[1, 1]]
-    assert elsewhere(read, 1, 3).tolist() == [[0.5, 0]], "0 to 2 is three tokens, 2 to 4 is two"
+    one = [range(5)]
+    assert elsewhere(read, one, 1, 3).tolist() == [[0.5, 0]], "0 to 2 is three tokens, 2 to 4 two"
+    two = [range(2), range(2, 5)]
+    assert elsewhere(read, two, 1, 3).tolist() == [[1, 0]], "words 0 and 2 are of two sentences"
 
 
 @needs_package

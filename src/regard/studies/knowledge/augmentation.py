@@ -32,9 +32,9 @@ def augmentation(
 ) -> EvidenceParts:
     r"""How must a text be written, so that a model can answer from it?
 
-    In several wordings, and mixed with questions. From one biography per person in a fixed order,
-    the model can recall few facts; with several wordings and permuted facts, it can recall most. If
-    the questions come after the text, the effect is smaller and depends on the seed.
+    In several wordings and orders, and mixed with questions. From one biography per person in a
+    fixed order, the model recalls fewer facts than from five with permuted facts. If the questions
+    come after the text, the effect is smaller and depends on the seed.
 
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
@@ -46,8 +46,8 @@ def augmentation(
     In the fixed order the place of birth comes last, and a model may learn to predict it from
     everything before it; the name alone, as in a question, is then not enough. Each model is
     trained for the same number of steps, so a single biography is read five times as often as each
-    of five. With questions afterwards, these small models recall fewer facts; the effect of several
-    wordings has the published direction at seven of ten seeds (0 to 9).
+    of five. With questions afterwards, the gain by five permuted biographies is smaller than with
+    questions mixed in, at each of five seeds (0 to 4); at one it is only 0.05.
 
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.

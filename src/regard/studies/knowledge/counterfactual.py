@@ -35,15 +35,16 @@ class Answers(NamedTuple):
 def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
     r"""If a sentence of the text were different, would the answer be different?
 
-    Yes, mostly, if all sentences on the fact are changed. A single one of five hardly matters,
-    since the model answers with what most of them state. Answers about other people hardly change.
+    Yes, mostly, if all sentences on the fact are changed. A single one of five hardly matters:
+    the new place is given for less than a tenth of the people. Answers about other people stay
+    mostly right.
 
     $$ \text{answer}(\text{text with } y \to y') = y' $$
 
     For half of the people in the test questions, the place of birth is replaced by another one,
     drawn at random, in some of their five biographies. The model is trained again from the same
-    initial weights, in the same order. None of these people is in QA training. A single error is
-    outvoted if the text repeats a fact, but not if it states the fact only once.
+    initial weights, in the same order. None of these people is in QA training. With three of five
+    biographies changed, the old place is still given about as often as the new one (seed 0).
 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.

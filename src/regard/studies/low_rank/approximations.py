@@ -57,8 +57,9 @@ def approximations(
 ) -> EvidenceParts:
     r"""How accurate are Linformer, BigBird and Performer, and which costs do they reduce?
 
-    Their operations and memory grow linearly with the length, those of softmax quadratically (its
-    memory only if all weights are stored); each is more accurate with more features.
+    Their operations grow linearly with the length, and their memory at most linearly. Those of
+    softmax grow quadratically (its memory only if all weights are stored). Each is more accurate
+    with more features.
 
     $$ \mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad C = \mathrm{softmax}\left(\frac{Q
     K^\top}{\sqrt{d}}\right) V $$

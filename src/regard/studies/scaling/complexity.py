@@ -49,9 +49,10 @@ def complexity(
 ) -> EvidenceParts:
     r"""What does a layer of self-attention cost, and from which length on is it quadratic?
 
-    Queries, keys and values take 3nh² multiplications, and the attention 2n²h: equal at n = 1.5h,
-    and quadratic in n beyond. Encoder, cross- and decoder attention take O(M²h), O(MNh) and O(N²h);
-    a polynomial kernel O(ND²E), random features O(N(E + D)R), softmax O(N² max(D, E)).
+    Queries, keys and values take 3nh² multiplications, and the attention 2n²h: equal at n = 1.5h.
+    The sum is nearly quadratic in n only for texts much longer than that. Encoder, cross- and
+    decoder attention take O(M²h), O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features
+    O(N(E + D)R), softmax O(N² max(D, E)).
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 

