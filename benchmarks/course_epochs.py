@@ -8,7 +8,7 @@ scores are kept.
     REGARD_BIRTHPLACES=… python benchmarks/course_epochs.py [--body rotary …] [--epochs 10 30 …]
                                      [--seed 0] [--runs runs/course-epochs] [--out docs/figures]
 
-Some seven hours per body on a free core with bfloat16. Prints a table and writes
+Some five to seven hours per body on a free core with bfloat16. Prints a table and writes
 course-epochs.json.
 """
 

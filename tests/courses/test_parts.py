@@ -432,7 +432,8 @@ def test_gradients_of_attention_are_larger_after_training() -> None:
     after = [sum(pair) for pair in zip(before, gain, strict=True)]
     assert min(after) > 1 + min(gain) + 0.05, "the gain isn't what it exceeds the mean by"
     text = answer("eecs182-hw8", "2.d.ii")
-    assert "it is about the mean of all words" in text
+    assert "on average over texts and heads: values are random vectors" in text
+    assert "in a single text, it is about" not in text
     assert "After training, this ratio is higher: by" in text
     assert sum(value >= 0.1 for value in gain) == 4
     assert "by at least 0.1 at four of five seeds" in claim("untrained")
@@ -450,3 +451,10 @@ def test_pretraining_is_what_most_answers_need() -> None:
     """eecs182-transformers h: most questions are answered with it, and few without."""
     assert min(values("pretraining", "pretrained")) > 0.5
     assert max(values("pretraining", "not pretrained")) < 0.25
+
+
+def test_numbers_of_the_small_encoder_are_called_so() -> None:
+    """eecs182-hw8 2.d.i: the others are of a pretrained BERT."""
+    text = answer("eecs182-hw8", "2.d.i")
+    assert "In our own small encoder of width 64, every head has an entropy" in text
+    assert "In our small encoder, the other occurrence of a token" in text

@@ -32,9 +32,10 @@ def augmentation(
 ) -> EvidenceParts:
     r"""How must a text be written, so that a model can answer from it?
 
-    In several wordings and orders, and mixed with questions. From one biography per person in a
-    fixed order, the model recalls fewer facts than from five with permuted facts. If the questions
-    come after the text, the effect is smaller and depends on the seed.
+    In several wordings, and mixed with questions. If the questions come afterwards, it helps to
+    vary the order of the facts, too (seed 0). From one biography per person in a fixed order, the
+    model recalls fewer facts than from five with permuted facts. If the questions come after the
+    text, this gain is smaller and depends on the seed.
 
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 

@@ -77,11 +77,12 @@ def seen_once(
     law. The model generates documents at temperature 1 without a prompt; each one that isn't among
     the 5,600 is false.
 
-    Here the bound is about 0 and says little: the miscalibration is nearly as large as the share of
-    facts seen once, and 4,000 documents leave a slack of 0.1. More epochs (`epochs=30`) reduce
-    false documents at the cost of calibration: a model that only repeats its text assigns no
-    probability to facts that it hasn't read. Repeating 5 % of the text ten times, in the same
-    number of steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    Here the bound is below 0 (seed 0) and says nothing: the miscalibration is nearly as large as
+    the share of facts seen once, and 4,000 documents leave a slack of 0.1. More epochs
+    (`epochs=30`) reduce false documents at the cost of calibration: a model that only repeats its
+    text assigns no probability to facts that it hasn't read. Repeating 5 % of the text ten times,
+    in the same number of steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666)
+    report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.

@@ -53,12 +53,13 @@ def pretrained_heads(
     r"""Which patterns do the heads of a pretrained BERT have, and which of them survive another
     word order?
 
-    One head attends to the previous token and another to the next, in any word order. At least half
-    of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds the other
-    occurrence of a repeated token. With random weights, all heads are nearly uniform and alike;
-    after training they aren't. The head that attends from a verb to its object depends on content:
-    it gives the object more weight than other words give to the word at the same distance in their
-    sentence. It depends on the order too: with the words reversed, it gives the object less weight.
+    One head attends to the previous token and another to the next, in each of three word orders. At
+    least half of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds
+    the other occurrence of a repeated token. With random weights, all heads are nearly uniform and
+    alike; after training they aren't. The head that attends from a verb to its object depends on
+    content: it gives the object more weight than other words give to the word at the same distance
+    in their sentence. It depends on the order too: with the words reversed, it gives the object
+    less weight.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 

@@ -66,8 +66,9 @@ def untrained(
 
     With weights N(0, σ²), the standard deviation of scores is only dσ², so attention is nearly
     uniform; after training it isn't. The gradient of a weight is (∂L/∂o_i)·v_j. Before training,
-    its size at the words that heads will attend to equals the mean, within a fifth. After it, the
-    ratio to the mean is higher, by at least 0.1 at four of five seeds (0 to 4).
+    its size at the words that heads will attend to, averaged over texts and heads, is within a
+    fifth of the mean over all words. After it, the ratio to the mean at the words that determine
+    the masked one is higher, by at least 0.1 at four of five seeds (0 to 4).
 
     $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
