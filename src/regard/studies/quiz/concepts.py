@@ -1,4 +1,4 @@
-"""Sixteen questions on concepts, with checks of the answers."""
+"""Checks of the answers to sixteen questions on concepts."""
 
 from typing import Annotated
 
@@ -44,11 +44,8 @@ def concepts(
     checks = all_checks(draw, tokens, length)
     for one in checks:
         yield from one.numbers
-    rows = [
-        (i, one.question, one.answer, one.how, "yes" if one.passes else "no")
-        for i, one in enumerate(checks, 1)
-    ]
-    yield table(["", "question", "answer", "checked by", "passes"], rows)
+    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(checks, 1)]
+    yield table(["question", "checked by", "passes"], rows)
     encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
@@ -80,6 +77,7 @@ def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
+    pipeline = texts.pipeline(draw)
     return [
         texts.no_labels(draw),
         architectures.architecture_and_weights(draw),
@@ -87,7 +85,7 @@ def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
         architectures.classifying(draw),
         recurrence.many_to_one(draw),
         bias.sources_of_bias(),
-        texts.pipeline(draw),
+        pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
         architectures.dimensions(draw),
         probabilities.next_tokens(draw, tokens, length),
         recurrence.not_a_number(draw),
