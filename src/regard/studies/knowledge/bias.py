@@ -40,14 +40,13 @@ def bias(
     $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
     All questions are about people who occur in no text, so only bias can decide the answer. Data
-    and metric are those of a model trained on questions alone. It names the most frequent place
-    more often than its share in the data. Sampled answers would preserve the share.
+    and metric are those of a model trained on questions alone; sampled answers would preserve the
+    share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name, and
     compared with a model trained on these questions alone. (With `correlation=0` the difference is
-    smaller, but not 0: about four people share each last name, so one place is often the majority
-    by chance.)
+    smaller, but not 0: about four people share each last name.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose

@@ -45,10 +45,8 @@ def fallback(
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
     In one world, most people were born at the home of their last name; in the other, names and
-    places are independent. The questions are about people who are absent from the text. The share
-    of answers that are the home of the name is compared with the same share after a random
-    permutation of the answers among these people. If names aren't informative, the answers are
-    right no more often than the most frequent place.
+    places are independent. The share of answers that are the home of the name is compared with the
+    same share after a random permutation of the answers among these people.
 
     Figure. Answers about absent people in two worlds. If names are informative, most answers are
     the home of the name, and many are right; if they aren't, few are.

@@ -14,14 +14,7 @@ from torch import Tensor
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, table
-from regard.studies.knowledge.bare_facts import (
-    KINDS,
-    NAME_TOKENS,
-    NAMES,
-    draw_facts,
-    read_facts,
-    token_losses,
-)
+from regard.studies.knowledge import bare_facts
 from regard.studies.study import EvidenceParts, Seed, study
 
 FACTS = ("place", "profession")
@@ -71,17 +64,15 @@ def seen_once(
     \ln(6/\delta)}{n}} $$
 
     This is the lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). g is the number of facts
-    that occur once among the n documents, divided by n: Good and Turing's estimate of the
-    probability of unseen facts. e⁻ˢ, the share of true ones among plausible facts, is small. A
-    document is a full name with a place and a profession, drawn from 5,600 true ones by a Pareto
-    law. The model generates documents at temperature 1 without a prompt; each one that isn't among
-    the 5,600 is false.
+    that occur once among the n documents, divided by n; e⁻ˢ, the share of true ones among plausible
+    facts, is small. A document is a full name with a place and a profession, drawn from 5,600 true
+    ones by a Pareto law. The model generates documents at temperature 1 without a prompt; each one
+    that isn't among the 5,600 is false.
 
-    Here the bound is about 0 and says little: the miscalibration is nearly as large as the share of
-    facts seen once, and 4,000 documents leave a slack of 0.1. More epochs (`epochs=30`) reduce
-    false documents at the cost of calibration: a model that only repeats its text assigns no
-    probability to facts that it hasn't read. Repeating 5 % of the text ten times, in the same
-    number of steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    Here the bound is about 0: the miscalibration is nearly as large as the share of facts seen
+    once, and 4,000 documents leave a slack of 0.1. More epochs (`epochs=30`) reduce false documents
+    at the cost of calibration. Repeating 5 % of the text ten times, in the same number of steps,
+    has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.
@@ -121,7 +112,7 @@ def judged(found: Mapping[float, Sampled], repeated: Sampled) -> Measurements:
 
 def slack(documents: int) -> float:
     """Return the sum of the last two terms of the bound."""
-    values = [len(KINDS[kind]) for kind in FACTS]
+    values = [len(bare_facts.KINDS[kind]) for kind in FACTS]
     sparsity = 1 / (int(np.prod(values)) - 1)
     return 3 * sparsity / DELTA + sqrt(6 * log(6 / DELTA) / documents)
 
@@ -150,17 +141,17 @@ def miscalibration(
 def _sampled(shape: float, epochs: int, seed: int, *, repeat: bool = False) -> Sampled:
     """Train on documents drawn by a Pareto law, generate others, and measure both."""
     rng = np.random.default_rng(seed)
-    facts = draw_facts(len(NAMES), FACTS, seed)
+    facts = bare_facts.draw_facts(len(bare_facts.NAMES), FACTS, seed)
     weights = 1 + rng.pareto(shape, len(facts))
     true = weights / weights.sum()
     drawn = rng.choice(len(facts), DOCUMENTS, p=true)
     more = np.repeat(drawn[: int(REPEATED * DOCUMENTS)], TIMES) if repeat else drawn[:0]
     steps = epochs * DOCUMENTS // BATCH  # also with repeated documents
-    run = read_facts([facts[i] for i in [*drawn, *more]], steps, seed, *MODEL)
+    run = bare_facts.read_facts([facts[i] for i in [*drawn, *more]], steps, seed, *MODEL)
     made = generated(run, seed)
     ids = [run.tokenizer.encode(fact) for fact in facts]
     known = set(map(tuple, ids))
-    logs = [-token_losses(run, rows).sum(1).numpy() for rows in (ids, made.tolist())]
+    logs = [-bare_facts.token_losses(run, rows).sum(1).numpy() for rows in (ids, made.tolist())]
     return Sampled(
         seen_once=share_seen_once(drawn.tolist()),
         false=sum(tuple(row) not in known for row in made.tolist()) / len(made),
@@ -174,7 +165,7 @@ def generated(run: Run, seed: int) -> Int[Tensor, "samples tokens"]:
     start = run.template.document.prefix
     rows = torch.tensor([list(start)] * SAMPLES)
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(NAME_TOKENS + len(FACTS)):
+    for _ in range(bare_facts.NAME_TOKENS + len(FACTS)):
         probabilities = run.language_model(rows)[:, -1].double().softmax(-1)
         rows = torch.cat([rows, torch.multinomial(probabilities, 1, generator=generator)], 1)
     return rows[:, len(start) :]

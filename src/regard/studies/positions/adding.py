@@ -52,8 +52,8 @@ def adding(
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
     Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Scores are recovered from attention weights. W_q = W_k = [I I] adds both
-    halves of [x, p]; with random W_q and W_k, root mean squares of the terms are compared.
+    of length √(d/2). Scores are recovered from attention weights. With random W_q and W_k, root
+    mean squares of the terms are compared.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines

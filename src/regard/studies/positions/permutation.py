@@ -74,10 +74,8 @@ def permutation(
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
     The tokens of random models are permuted. With a causal mask, the last token depends on the
-    order of earlier tokens only from the second layer on. In the first layer, the keys of earlier
-    tokens don't depend on their places, and their sum has no order. The table lists which
-    mechanisms depend on the order: Linformer mixes keys by place, and windows and blocks are
-    defined by place.
+    order of earlier tokens only from the second layer on. The table lists which mechanisms depend
+    on the order: Linformer mixes keys by place, and windows and blocks are defined by place.
 
     Figure. Dots: change of the state of each token under a permutation. It is at most {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.

@@ -39,7 +39,6 @@ def shifting(
     (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
 
     Wavelengths are measured on the angles of position vectors. Random vectors have no such matrix.
-    From pair to pair, the frequency falls by the ratio 10000^(2/d), 1.33 at d = 64.
 
     Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
     wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted

@@ -44,9 +44,8 @@ def one_way_or_both(
     \mathrm{ahead} $$
 
     A crab is in a good mood if at least two of three days are sunny; each day's weather is a coin
-    flip. If the three days are today and the two days before, the past suffices. If tomorrow is one
-    of them, a unidirectional network has seen two of three. If these two differ, which is half of
-    the time, it can only guess, so it is right 3 times in 4.
+    flip. If tomorrow is one of them, a unidirectional network has seen two of three and is right 3
+    times in 4.
 
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the

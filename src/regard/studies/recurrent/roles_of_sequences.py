@@ -12,18 +12,8 @@ from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, informational
-from regard.studies.recurrent.casing import (
-    ATTENTION,
-    NONE,
-    Cell,
-    Longest,
-    Rows,
-    Setup,
-    Steps,
-    Width,
-    body_of,
-    loss,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import ATTENTION, NONE
 from regard.studies.study import EvidenceParts, Seed, study
 
 COUNT = 400
@@ -32,10 +22,10 @@ COUNT = 400
 
 @study(trains=True)
 def roles_of_sequences(
-    cell: Cell = "vanilla",
-    width: Width = 64,
-    longest: Longest = 12,
-    steps: Steps = 3200,
+    cell: casing.Cell = "vanilla",
+    width: casing.Width = 64,
+    longest: casing.Longest = 12,
+    steps: casing.Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What are the roles of source and target in training, and does it matter whether the decoder
@@ -57,7 +47,7 @@ def roles_of_sequences(
     reads its own output. With attention both are near 1. Without attention they begin together, and
     the dashes fall below the line.
     """
-    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
+    setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
     yield from judged(measured)
     lines = []
@@ -84,13 +74,13 @@ class Measured(NamedTuple):
     """Accuracy in free running after a right character, and after a wrong one."""
 
 
-def measure(setup: Setup) -> Measured:
+def measure(setup: casing.Setup) -> Measured:
     """Measure a network on new texts of the longest length."""
     run = setup.run()
-    rows = Rows.of(run, setup.texts(setup.longest, COUNT))
+    rows = casing.Rows.of(run, setup.texts(setup.longest, COUNT))
     other = replace(rows, source=rows.source.roll(1, 0)), replace(rows, ids=rows.ids.roll(1, 0))
     with torch.inference_mode():
-        own, source, target = (float(loss(run, one)) for one in (rows, *other))
+        own, source, target = (float(casing.loss(run, one)) for one in (rows, *other))
     forced = (forced_ids(run, rows) == rows.labels)[:, :-1]
     free = (free_ids(run, rows) == rows.labels)[:, :-1]
     before, now = free[:, :-1], free[:, 1:].double()
@@ -103,13 +93,13 @@ def measure(setup: Setup) -> Measured:
     )
 
 
-def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
+def embedding_mismatches(run: Run, rows: casing.Rows) -> tuple[int, int]:
     """Count characters whose embedding gets a gradient although absent, or none although present.
 
     Characters of the source for the encoder, and of the target as it is read for the decoder.
     """
-    sides = (body_of(run).encoder, body_of(run).decoder)
-    gradients = torch.autograd.grad(loss(run, rows), [one.embedding.weight for one in sides])
+    sides = (casing.body_of(run).encoder, casing.body_of(run).decoder)
+    gradients = torch.autograd.grad(casing.loss(run, rows), [one.embedding.weight for one in sides])
     source, target = (
         int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
         for gradient, ids in zip(gradients, (rows.source, rows.ids), strict=True)
@@ -118,14 +108,14 @@ def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
 
 
 @torch.inference_mode()
-def forced_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
+def forced_ids(run: Run, rows: casing.Rows) -> Int[Tensor, "b n"]:
     """Return the most probable token after each prefix of the right answer."""
     found: Tensor = run.model(rows.source, rows.lengths, rows.ids).argmax(-1)
     return found
 
 
 @torch.inference_mode()
-def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
+def free_ids(run: Run, rows: casing.Rows) -> Int[Tensor, "b n"]:
     """Return the tokens of greedy decoding."""
     assert isinstance(run.model, SequenceToSequence)
     model = run.model.condition(rows.source, rows.lengths)

@@ -76,10 +76,8 @@ def scale(
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
 
-    Products are drawn at one width, and softmax over n keys at several. If the standard deviation s
-    of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
-    about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
-    nearly all of the weight.
+    Products are drawn at one width, and softmax over n keys at several. For a standard deviation s
+    of the scores that is small compared to √(2 ln n), the entropy is about ln n − s²/2.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products

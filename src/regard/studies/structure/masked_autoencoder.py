@@ -52,7 +52,6 @@ def masked_autoencoder(
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
     The outputs of a random encoder at its masks are compared, with their positions and without.
-    Rotary positions can't be dropped, since they aren't part of a token's vector.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.
