@@ -32,16 +32,15 @@ def roles_of_sequences(
     reads the target or its own output?
 
     The prediction depends on the source. The loss compares it with the target, which the decoder
-    also reads, shifted by one. The embeddings of each side get gradients from their own sequence
-    only. Without attention, the decoder predicts more characters correctly when it reads the target
-    than when it reads its own output. With attention, the difference is near zero.
+    also reads, shifted by one. Without attention, the decoder predicts more characters correctly
+    when it reads the target than when it reads its own output. With attention, the difference is
+    near zero.
 
     $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
 
-    The loss is measured with the source of another text, and with another target read. On each
-    side, characters with a gradient are compared with those of its own sequence. Accuracy is that
-    of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989), and in
-    greedy decoding.
+    The loss is measured with the source of another text, and with another target read. Accuracy is
+    that of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989),
+    and in greedy decoding.
 
     Figure. Accuracy by position in the answer. Lines: the decoder reads the target; dashes: it
     reads its own output. With attention both are near 1. Without attention they begin together, and
@@ -63,9 +62,6 @@ class Measured(NamedTuple):
 
     losses: tuple[float, float, float]
     """Loss with the text's own source and target; with another source; with another target read."""
-    mismatches: tuple[int, int]
-    """Number of characters, per side, that are in the sequences but have no gradient, or vice
-    versa."""
     forced: Float[Tensor, " places"]
     """Accuracy at each place of the answer under teacher forcing."""
     free: Float[Tensor, " places"]
@@ -86,25 +82,10 @@ def measure(setup: casing.Setup) -> Measured:
     before, now = free[:, :-1], free[:, 1:].double()
     return Measured(
         (own, source, target),
-        embedding_mismatches(run, rows),
         forced.double().mean(0),
         free.double().mean(0),
         (float(now[before].mean()), float(now[~before].mean())),
     )
-
-
-def embedding_mismatches(run: Run, rows: casing.Rows) -> tuple[int, int]:
-    """Count characters whose embedding gets a gradient although absent, or none although present.
-
-    Characters of the source for the encoder, and of the target as it is read for the decoder.
-    """
-    sides = (casing.body_of(run).encoder, casing.body_of(run).decoder)
-    gradients = torch.autograd.grad(casing.loss(run, rows), [one.embedding.weight for one in sides])
-    source, target = (
-        int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
-        for gradient, ids in zip(gradients, (rows.source, rows.ids), strict=True)
-    )
-    return source, target
 
 
 @torch.inference_mode()
@@ -129,8 +110,6 @@ def judged(measured: dict[str, Measured]) -> Measurements:
         own, source, target = one.losses
         yield at_least(f"{name}: loss with another source minus own", source - own, 1)
         yield informational(f"{name}: loss with another target read minus own", target - own)
-        for side, count in zip(("encoder", "decoder"), one.mismatches, strict=True):
-            yield equal(f"{name}, {side}: embeddings with gradients from elsewhere", count, 0)
         first = one.forced[0] - one.free[0]
         yield equal(f"{name}: first character, teacher forcing minus free running", first, 0)
     none, attention = measured[NONE], measured[ATTENTION]
