@@ -13,7 +13,7 @@ from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
 
 IN_DATA, PROBABILITY, ANSWERED = "in the data", "probability", "best answers"
-"""Share of the most frequent place in QA training, its mean probability, and its share of answers."""
+"""Share of the most frequent place in QA training, mean probability, and share of answers."""
 ORPHAN, CHILD = "home, without parent", "home, with parent"
 """Mean probability of the name's home, by a model trained on questions without this bias, and by
 one finetuned on them."""

@@ -12,7 +12,7 @@ from regard.models.head_config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.finding import Measurements, at_least, equal, refused
-from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Draw, checked, influence
+from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Draw, influence
 from regard.studies.tensors import largest
 
 HEADS: tuple[HeadConfig, ...] = (
@@ -24,7 +24,6 @@ HEADS: tuple[HeadConfig, ...] = (
 """Heads for the same decoder."""
 
 
-@checked
 def architecture_and_weights(draw: Draw) -> Measurements:
     """One architecture with two draws of weights, before and after the weights are copied."""
     one, other = draw.model(DECODER), Draw(draw.seed + 1, 2 * draw.std).model(DECODER)
@@ -36,7 +35,6 @@ def architecture_and_weights(draw: Draw) -> Measurements:
     yield equal("2: difference of outputs, copied weights", after, 0)
 
 
-@checked
 def completing(draw: Draw) -> Measurements:
     """Influence of later tokens on states at earlier positions, which predict them."""
     ids = draw.ids(8)
@@ -48,7 +46,6 @@ def completing(draw: Draw) -> Measurements:
     yield equal("3: an encoder with a head for the next token is refused", headed, 1)
 
 
-@checked
 def classifying(draw: Draw) -> Measurements:
     """Share of pairs of tokens in which the first token's state depends on the second token."""
     n, ids = 8, draw.ids(8)
@@ -59,7 +56,6 @@ def classifying(draw: Draw) -> Measurements:
     yield equal(f"4: decoder, {name}", decoder.double().mean(), (n + 1) / (2 * n), 1e-12)
 
 
-@checked
 def dimensions(draw: Draw) -> Measurements:
     """Dimensions of a decoder's output, and their sizes."""
     rows, n = 2, 7
@@ -70,7 +66,6 @@ def dimensions(draw: Draw) -> Measurements:
     yield equal("8: correct sizes of (batch, sequence, hidden)", correct, 3)
 
 
-@checked
 def heads(draw: Draw) -> Measurements:
     """One body with four heads."""
     ids, lengths = draw.ids(2, 7), torch.tensor([7, 7])

@@ -7,13 +7,11 @@ same sources in a Transformer are studied in `regard.studies.knowledge.bias`.
 import math
 
 from regard.studies.finding import Measurements, at_least, equal
-from regard.studies.quiz.checked import checked
 
 COMMON = 0.8
 """Share of the more frequent answer in biased data."""
 
 
-@checked
 def sources_of_bias() -> Measurements:
     """Probability of the more frequent answer after training, and after five steps without bias."""
     parent = trained(0.0, COMMON, steps=2000)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any, NamedTuple, ParamSpec
 
 import torch
@@ -55,15 +54,10 @@ class Checked(NamedTuple):
         return all(number.holds for number in self.numbers)
 
 
-def checked(check: Callable[P, Measurements]) -> Callable[P, Checked]:
-    """Return a function that checks an answer; the docstring says how."""
-
-    @wraps(check)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
-        with torch.no_grad():
-            return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
-
-    return run
+def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
+    """Check an answer; the docstring of the check says how."""
+    with torch.no_grad():
+        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
 
 
 @dataclass(frozen=True)

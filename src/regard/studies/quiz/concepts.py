@@ -9,7 +9,7 @@ from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import table
 from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
-from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, influence
+from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, checked, influence
 from regard.studies.study import EvidenceParts, Seed, study
 
 
@@ -77,22 +77,22 @@ def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
-    pipeline = texts.pipeline(draw)
+    pipeline = checked(texts.pipeline, draw)
     return [
-        texts.no_labels(draw),
-        architectures.architecture_and_weights(draw),
-        architectures.completing(draw),
-        architectures.classifying(draw),
-        recurrence.many_to_one(draw),
-        bias.sources_of_bias(),
+        checked(texts.no_labels, draw),
+        checked(architectures.architecture_and_weights, draw),
+        checked(architectures.completing, draw),
+        checked(architectures.classifying, draw),
+        checked(recurrence.many_to_one, draw),
+        checked(bias.sources_of_bias),
         pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
-        architectures.dimensions(draw),
-        probabilities.next_tokens(draw, tokens, length),
-        recurrence.not_a_number(draw),
-        recurrence.the_crab(draw),
-        probabilities.conditional(draw, tokens, length),
-        recurrence.long_inputs(draw),
-        architectures.heads(draw),
-        texts.batching(draw),
-        texts.foreign_ids(draw),
+        checked(architectures.dimensions, draw),
+        checked(probabilities.next_tokens, draw, tokens, length),
+        checked(recurrence.not_a_number, draw),
+        checked(recurrence.the_crab, draw),
+        checked(probabilities.conditional, draw, tokens, length),
+        checked(recurrence.long_inputs, draw),
+        checked(architectures.heads, draw),
+        checked(texts.batching, draw),
+        checked(texts.foreign_ids, draw),
     ]

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.finding import Measurements, at_least, at_most, equal
-from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Draw, checked
+from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Draw
 
 
-@checked
 def next_tokens(draw: Draw, tokens: int, length: int) -> Measurements:
     """Π P(y_t | y_<t) of an RNN, summed over all texts of a length."""
     rows = all_texts(tokens, length)
@@ -19,7 +18,6 @@ def next_tokens(draw: Draw, tokens: int, length: int) -> Measurements:
     yield equal("9: sum of the products", total, 1, within=1e-12)
 
 
-@checked
 def conditional(draw: Draw, tokens: int, length: int) -> Measurements:
     """Sums of P(y | x) over y and over x, and of products of an encoder's masked predictions."""
     texts = all_texts(tokens, length)

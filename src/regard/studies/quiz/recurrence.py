@@ -16,7 +16,6 @@ from regard.studies.quiz.checked import (
     WIDTH,
     WINDOW,
     Draw,
-    checked,
     influence,
 )
 from regard.studies.tensors import largest, seeded
@@ -26,7 +25,6 @@ FAR, NEAR = 48, 6
 MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 
 
-@checked
 def many_to_one(draw: Draw) -> Measurements:
     """Numbers of outputs for one text with either head."""
     n = 20
@@ -38,7 +36,6 @@ def many_to_one(draw: Draw) -> Measurements:
     yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
 
 
-@checked
 def not_a_number(draw: Draw) -> Measurements:
     """One training step of a linear RNN with W = wI over 64 tokens, in float32."""
     ids = draw.ids(1, 64)
@@ -46,7 +43,6 @@ def not_a_number(draw: Draw) -> Measurements:
     yield equal("10: number of NaN weights, w = ⅛", nan_after_a_step(0.125, ids), 0)
 
 
-@checked
 def the_crab(draw: Draw) -> Measurements:
     """Influence of each day's input on the states of all days."""
     days = draw.ids(10)
@@ -60,7 +56,6 @@ def the_crab(draw: Draw) -> Measurements:
     yield at_least("11: both directions, influence of the next day", both.diagonal(1).min(), 1e-6)
 
 
-@checked
 def long_inputs(draw: Draw) -> Measurements:
     """Influence of the first token at a long distance, as a share of that at a short one."""
     shares = {

@@ -15,7 +15,7 @@ from regard.models.head_config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
 from regard.studies.finding import Measurements, at_least, at_most, equal
-from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Draw, checked
+from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Draw
 from regard.studies.tensors import largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
@@ -30,7 +30,6 @@ TEXTS = (
 )
 
 
-@checked
 def no_labels(draw: Draw) -> Measurements:
     """Targets, next or masked tokens, compared with the raw text."""
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
@@ -50,7 +49,6 @@ def no_labels(draw: Draw) -> Measurements:
     yield equal("1: share of targets that are tokens of the text", own / total, 1)
 
 
-@checked
 def pipeline(draw: Draw) -> Measurements:
     """Texts to ids and back, and a model's predictions to text, by three tokenizers."""
     configs = (CharactersConfig(), WordsConfig(), BytePairsConfig(size=300))
@@ -84,7 +82,6 @@ def followed(draw: Draw) -> str:
     return " → ".join(steps)
 
 
-@checked
 def batching(draw: Draw) -> Measurements:
     """Outputs for three texts alone and in a batch, with and without the mask."""
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
@@ -101,7 +98,6 @@ def batching(draw: Draw) -> Measurements:
     yield equal("15: tokens of a truncated text", len(long.rows[0]), BLOCK)
 
 
-@checked
 def foreign_ids(draw: Draw) -> Measurements:
     """A model with ids of another vocabulary, and a run with another saved tokenizer."""
     own = train_tokenizer(CharactersConfig(), TEXTS)
