@@ -48,10 +48,8 @@ def pretraining(
     Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
     answering {place}.
     """
-    world, recipe = (
-        fictional.small_world(people, correlation, seed),
-        fictional.small_recipe(steps, seed),
-    )
+    world = fictional.small_world(people, correlation, seed)
+    recipe = fictional.small_recipe(steps, seed)
     questions = world.questions("text_only")
     scores = {
         arm: fictional.right_answers(train(world, recipe), questions) for arm, train in ARMS.items()

@@ -52,11 +52,7 @@ def probing(
     """
     setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()
-    runs = {
-        ATTENTION: attending.run(),
-        NONE: setup.run(),
-        UNTRAINED: attending.plan().run,
-    }
+    runs = {ATTENTION: attending.run(), NONE: setup.run(), UNTRAINED: attending.plan().run}
     texts = setup.texts(longest, COUNT)
     measured = {name: measure(run, casing.Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged(measured)
