@@ -87,8 +87,16 @@ def causal_sums(
     )
 
 
-Row: TypeAlias = Float[Tensor, "3 1 1 n d"]
-"""Queries, keys and values of one head."""
+class Row(NamedTuple):
+    """Queries, keys and values of one head."""
+
+    query: Float[Tensor, "1 1 n d"]
+    key: Float[Tensor, "1 1 n d"]
+    value: Float[Tensor, "1 1 n d"]
+
+    def part(self, start: int, stop: int) -> "Row":
+        """Return some of the tokens."""
+        return Row(*(x[:, :, start:stop] for x in self))
 
 
 class Step(NamedTuple):
@@ -101,13 +109,12 @@ class Step(NamedTuple):
 
 def draw_row(n: int, d: int, seed: int) -> Row:
     """Draw normal vectors."""
-    return normal(seed, 3, 1, 1, n, d)
+    return Row(*normal(seed, 3, 1, 1, n, d))
 
 
 def by_matrix(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
     """Return the matrix of masked weights times the values."""
-    query, key, value = row
-    out: Tensor = attend.weights(query, key, mask=Mask.causal()) @ value
+    out: Tensor = attend.weights(row.query, row.key, mask=Mask.causal()) @ row.value
     return out
 
 
@@ -119,29 +126,30 @@ def in_chunks(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
 def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
     """Return the outputs of the recurrence."""
     state, outputs = start(attend, row), []
-    for token in row.split(1, dim=3):
-        output, state = attend.extend(*token, state)
+    for i in range(row.query.shape[2]):
+        output, state = attend.extend(*row.part(i, i + 1), state)
         outputs.append(output)
     return torch.cat(outputs, 2)
 
 
 def after(attend: Attention, row: Row) -> Step:
     """Return the cost of the last token of a row."""
-    earlier, last = row.split([row.shape[3] - 1, 1], dim=3)
-    _, before = attend.extend(*earlier, start(attend, row))
-    step = partial(attend.extend, *last)
+    n = row.query.shape[2]
+    _, before = attend.extend(*row.part(0, n - 1), start(attend, row))
+    step = partial(attend.extend, *row.part(n - 1, n))
     operations = 2 * multiplications(lambda: step(before))
     return Step(operations, step(before)[1].bytes)
 
 
 def start(attend: Attention, row: Row) -> State:
     """Return the state before the first token."""
-    n, d = row.shape[3:]
-    return attend.init_state(1, 1, d, d, capacity=n, device=row.device, dtype=row.dtype)
+    query = row.query
+    n, d = query.shape[2:]
+    return attend.init_state(1, 1, d, d, capacity=n, device=query.device, dtype=query.dtype)
 
 
 def rounding(attend: KernelAttention, row: Row) -> float:
     """Return a bound for rounding, which comes from sums of one sign over features and tokens."""
-    n, d = row.shape[3:]
+    n, d = row.query.shape[2:]
     terms = n + attend.features.size(d) + d
-    return float(8 * terms * torch.finfo(row.dtype).eps * largest(row[2]))
+    return float(8 * terms * torch.finfo(row.value.dtype).eps * row.value.abs().max())
