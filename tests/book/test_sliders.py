@@ -169,7 +169,8 @@ def _adding(σ: float, d: int) -> Sequence[float]:
 def _sizes(d: int) -> Sequence[float]:
     """Sizes of the terms of drawn words with entries of variance 1, as multiples of √d and d."""
     pairs = draw_pairs(20_000, d, 1.0, 1, torch.Generator().manual_seed(d))
-    same, other = (pairs.x1**2).sum(-1).mean(), (pairs.x1 * pairs.x2).sum(-1).std()
+    x1, _, x2, _ = pairs
+    same, other = (x1**2).sum(-1).mean(), (x1 * x2).sum(-1).std()
     return float(same) / d, float(other) / d**0.5, float(cross_terms(pairs).std()) / d**0.5
 
 

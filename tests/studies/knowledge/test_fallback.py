@@ -3,10 +3,19 @@
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.fallback import Guesses, counted, fallback, judged
+from regard.studies.knowledge.fallback import (
+    CHANCE,
+    COMMON,
+    CONFIDENCE,
+    HOME,
+    RIGHT,
+    counted,
+    fallback,
+    judged,
+)
 
-OTHER = Guesses(home=0.45, by_chance=0.15, common=0.3, right=0.15, probability=0.8)
-INFORMATIVE = Guesses(home=0.65, by_chance=0.15, common=0.3, right=0.55, probability=0.9)
+OTHER = {HOME: 0.45, CHANCE: 0.15, COMMON: 0.3, RIGHT: 0.15, CONFIDENCE: 0.8}
+INFORMATIVE = {HOME: 0.65, CHANCE: 0.15, COMMON: 0.3, RIGHT: 0.55, CONFIDENCE: 0.9}
 
 
 def test_shares_are_counted() -> None:
@@ -17,19 +26,18 @@ def test_shares_are_counted() -> None:
         "Rome",
         0.5,
     )
-    assert guesses == Guesses(home=0.5, by_chance=6 / 16, common=0.5, right=0.25, probability=0.5)
-    assert guesses.from_the_name == pytest.approx(1 / 8)
+    assert guesses == {HOME: 0.5, CHANCE: 6 / 16, COMMON: 0.5, RIGHT: 0.25, CONFIDENCE: 0.5}
 
 
 def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(OTHER, INFORMATIVE))
     for other, informative in (
-        (OTHER, INFORMATIVE._replace(right=0.2)),
-        (OTHER, INFORMATIVE._replace(home=0.2)),
-        (OTHER, INFORMATIVE._replace(probability=0.1)),
-        (OTHER._replace(home=0.15), INFORMATIVE),
-        (OTHER._replace(common=0.05), INFORMATIVE),
-        (OTHER._replace(right=0.5), INFORMATIVE),
+        (OTHER, INFORMATIVE | {RIGHT: 0.2}),
+        (OTHER, INFORMATIVE | {HOME: 0.2}),
+        (OTHER, INFORMATIVE | {CONFIDENCE: 0.1}),
+        (OTHER | {HOME: 0.15}, INFORMATIVE),
+        (OTHER | {COMMON: 0.05}, INFORMATIVE),
+        (OTHER | {RIGHT: 0.5}, INFORMATIVE),
     ):
         assert not all(number.holds for number in judged(other, informative))
 

@@ -12,19 +12,19 @@ from regard.studies.knowledge.bare_facts import draw_facts, read_facts
 from regard.studies.knowledge.seen_once import (
     SAMPLES,
     SHAPES,
-    Sampled,
     generated,
     judged,
     miscalibration,
+    sampled,
     share_seen_once,
     slack,
 )
 
 FOUND = {
-    shape: Sampled(seen_once=once, false=false, miscalibration=0.1)
+    shape: sampled(once, false, 0.1)
     for shape, once, false in zip(SHAPES, [0.0, 0.2, 0.3, 0.4], [0.1, 0.3, 0.6, 0.9], strict=True)
 }
-REPEATED = Sampled(seen_once=0.3, false=0.5, miscalibration=0.2)
+REPEATED = sampled(0.3, 0.5, 0.2)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1))
@@ -66,11 +66,11 @@ def test_the_slack_decreases_with_the_documents() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(FOUND, REPEATED))
     for shape, worse in (
-        (SHAPES[1], Sampled(seen_once=0.9, false=0.3, miscalibration=0.1)),
-        (SHAPES[3], Sampled(seen_once=0.4, false=0.5, miscalibration=0.1)),
+        (SHAPES[1], sampled(0.9, 0.3, 0.1)),
+        (SHAPES[3], sampled(0.4, 0.5, 0.1)),
     ):
         assert not all(number.holds for number in judged({**FOUND, shape: worse}, REPEATED))
-    never = Sampled(seen_once=0.3, false=0.7, miscalibration=0.2)
+    never = sampled(0.3, 0.7, 0.2)
     assert not all(number.holds for number in judged(FOUND, never))
 
 

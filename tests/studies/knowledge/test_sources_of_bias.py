@@ -6,26 +6,29 @@ import pytest
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.bias import Shares, bias, born_elsewhere, judged
+from regard.studies.knowledge.bias import (
+    ANSWERED,
+    CHILD,
+    IN_DATA,
+    ORPHAN,
+    PROBABILITY,
+    bias,
+    born_elsewhere,
+    judged,
+)
 from regard.studies.knowledge.fictional import homes, last_name, small_world
 
-BIASED = Shares(
-    common_in_data=0.3,
-    common_probability=0.28,
-    common_answered=0.6,
-    home_of_child=0.8,
-    home_of_orphan=0.05,
-)
+BIASED = {IN_DATA: 0.3, PROBABILITY: 0.28, ANSWERED: 0.6, CHILD: 0.8, ORPHAN: 0.05}
 
 
 def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(BIASED))
     for change, which in (
-        ({"common_probability": 0.05}, 0),
-        ({"common_answered": 0.3}, 1),
-        ({"home_of_child": 0.3}, 2),
+        ({PROBABILITY: 0.05}, 0),
+        ({ANSWERED: 0.3}, 1),
+        ({CHILD: 0.3}, 2),
     ):
-        numbers = judged(BIASED._replace(**change))
+        numbers = judged(BIASED | change)
         assert [number.holds for number in numbers] == [i != which for i in range(3)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.models.head_config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
 from regard.studies.quiz.bias import sigmoid, trained
-from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence
+from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, checked, influence
 from regard.studies.quiz.concepts import all_checks, concepts
 from regard.studies.quiz.probabilities import all_texts, next_tokens
 
@@ -39,7 +39,7 @@ def test_an_rnn_of_large_weights_does_not_forget() -> None:
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 1000))
 def test_the_probabilities_of_all_texts_add_up_to_1(tokens: int, length: int, seed: int) -> None:
     assert len(all_texts(tokens, length).unique(dim=0)) == tokens**length
-    (total,) = next_tokens(Draw(seed, 0.5), tokens, length).numbers
+    (total,) = checked(next_tokens, Draw(seed, 0.5), tokens, length).numbers
     assert total.measured == pytest.approx(1, abs=1e-12)
 
 

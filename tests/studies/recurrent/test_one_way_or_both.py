@@ -5,32 +5,29 @@ from pathlib import Path
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.one_way_or_both import Measured, judged, one_way_or_both
+from regard.studies.recurrent.one_way_or_both import judged, one_way_or_both
 
-WELL = Measured(
-    accuracy={
-        ("past", "one way"): 1.0,
-        ("past", "both ways"): 1.0,
-        ("future", "one way"): 0.75,
-        ("future", "both ways"): 1.0,
-    },
-    online=1e-6,
-    hindsight={"one way": 0.0, "both ways": 1.0},
-)
+RIGHT = {
+    ("past", "one way"): 1.0,
+    ("past", "both ways"): 1.0,
+    ("future", "one way"): 0.75,
+    ("future", "both ways"): 1.0,
+}
+LATER = {"one way": 0.0, "both ways": 1.0}
+"""Change of scores by later days."""
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(WELL, ahead=1))
-    clairvoyant = WELL.accuracy | {("future", "one way"): 0.9}
-    assert not all(n.holds for n in judged(WELL._replace(accuracy=clairvoyant), ahead=1))
-    assert not all(n.holds for n in judged(WELL._replace(online=0.1), ahead=1))
-    seen = WELL._replace(hindsight={"one way": 0.1, "both ways": 1.0})
-    assert not all(n.holds for n in judged(seen, ahead=1))
+    assert all(number.holds for number in judged(RIGHT, 1e-6, LATER, ahead=1))
+    clairvoyant = RIGHT | {("future", "one way"): 0.9}
+    assert not all(n.holds for n in judged(clairvoyant, 1e-6, LATER, ahead=1))
+    assert not all(n.holds for n in judged(RIGHT, 0.1, LATER, ahead=1))
+    assert not all(n.holds for n in judged(RIGHT, 1e-6, LATER | {"one way": 0.1}, ahead=1))
 
 
 def test_with_no_day_ahead_nothing_is_gained() -> None:
-    same = dict.fromkeys(WELL.accuracy, 1.0)
-    failed = [n.name for n in judged(WELL._replace(accuracy=same), ahead=0) if not n.holds]
+    same = dict.fromkeys(RIGHT, 1.0)
+    failed = [n.name for n in judged(same, 1e-6, LATER, ahead=0) if not n.holds]
     assert failed == ["future: both ways minus one way"]
 
 

@@ -1,7 +1,5 @@
 """Source, target and teacher forcing."""
 
-import copy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +7,9 @@ import torch
 
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, answers, body_of
+from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, answers
 from regard.studies.recurrent.roles_of_sequences import (
     Measured,
-    embedding_mismatches,
     forced_ids,
     free_ids,
     judged,
@@ -20,10 +17,9 @@ from regard.studies.recurrent.roles_of_sequences import (
 )
 
 LOSSES = (0.1, 3.0, 0.5)
-ALL = Measured(LOSSES, (0, 0), torch.ones(4), torch.ones(4), (1.0, 0.5))
+ALL = Measured(LOSSES, torch.ones(4), torch.ones(4), (1.0, 0.5))
 SOME = Measured(
     LOSSES,
-    (0, 0),
     torch.tensor([1, 0.9, 0.9, 0.9]),
     torch.tensor([1, 0.8, 0.6, 0.4]),
     (0.9, 0.2),
@@ -51,14 +47,6 @@ def test_free_running_is_what_the_model_answers(run: Run) -> None:
         assert text.startswith(written)
 
 
-def test_embeddings_learn_from_their_own_sequence_alone(run: Run) -> None:
-    rows = Rows.of(run, SETUP.texts(8, 3))
-    assert embedding_mismatches(run, rows) == (0, 0)
-    shared = replace(run, model=copy.deepcopy(run.model))
-    body_of(shared).decoder.embedding = body_of(shared).encoder.embedding
-    assert min(embedding_mismatches(shared, rows)) > 0, "they learn from both"
-
-
 @pytest.mark.parametrize(
     ("name", "other"),
     [
@@ -66,7 +54,6 @@ def test_embeddings_learn_from_their_own_sequence_alone(run: Run) -> None:
         (ATTENTION, SOME),
         (NONE, SOME._replace(after=(0.7, 0.7))),
         (NONE, SOME._replace(losses=(0.1, 0.2, 0.5))),
-        (ATTENTION, ALL._replace(mismatches=(0, 1))),
         (NONE, SOME._replace(free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
     ],
 )

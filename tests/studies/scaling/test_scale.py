@@ -35,7 +35,9 @@ def test_the_gradient_is_the_trace_of_the_jacobian() -> None:
     scores = (queries @ keys[:, :, :n].mT / 2).flatten(0, 2)
     jacobians = [torch.func.jacrev(lambda s: s.softmax(-1))(row) for row in scores]
     traces = torch.stack([jacobian.trace() for jacobian in jacobians])
-    assert spread(draw, 4, n, Softmax()).gradient == pytest.approx(float(traces.mean()), rel=1e-12)
+    assert spread(draw, 4, n, Softmax())["gradient"] == pytest.approx(
+        float(traces.mean()), rel=1e-12
+    )
 
 
 def test_half_of_the_part_of_the_mean_is_the_same_for_all_keys_of_a_query() -> None:

@@ -1,7 +1,5 @@
 """The study `masked-autoencoder`."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +12,6 @@ from regard.studies.structure.masked_autoencoder import (
     ROUNDING,
     SEEN,
     bidirectional,
-    entropy,
     gap,
     masked_autoencoder,
     without_positions,
@@ -56,8 +53,3 @@ def test_two_masks_are_needed() -> None:
 def test_the_gap_is_between_masks() -> None:
     scores = torch.tensor([[1.0, 5.0], [1.0, 2.0], [1.0, 4.0]])
     assert gap(scores) == 3
-
-
-def test_the_entropy_of_hidden_words() -> None:
-    assert entropy(["dog", "cat"]) == pytest.approx(math.log(2))
-    assert entropy(["dog", "dog"]) == 0

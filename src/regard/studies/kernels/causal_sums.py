@@ -47,9 +47,8 @@ def causal_sums(
     $$ c_i = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top Z_i}, \quad S_i = S_{i-1} + \phi(k_i)
     v_i^\top, \quad Z_i = Z_{i-1} + \phi(k_i) $$
 
-    The outputs of one row are computed token by token, in chunks and by the masked matrix.
-    Operations are counted, and times measured, at lengths that double. A chunk as long as the row
-    is the full matrix, with quadratic cost.
+    Outputs of one row are compared; operations are counted, and times measured, at lengths that
+    double. A chunk as long as the row is the full matrix, with quadratic cost.
 
     Figure. Left: measured time of a row, in chunks and by the matrix. The number of operations
     grows linearly and quadratically; the time depends on memory, too. Right: S and Z have constant

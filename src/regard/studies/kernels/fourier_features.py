@@ -80,10 +80,9 @@ def fourier_features(
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
 
     Kernels of pairs and outputs of heads are estimated at each width, with features of their own.
-    At unit variance ‖q − k‖²/2σ² is about √d. The expected errors of the output follow from the
-    central limit theorem: the estimates of a row are drawn from the normal distribution with their
-    exact covariance, and normalized in the same way. Bounds are four standard errors of the
-    measured and the expected median, over heads.
+    The expected errors of the output follow from the central limit theorem: the estimates of a row
+    are drawn from the normal distribution with their exact covariance, and normalized in the same
+    way. Bounds are four standard errors of the measured and the expected median, over heads.
 
     Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
     for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for

@@ -1,6 +1,6 @@
 """Bias that comes from the data, from the parent model, and from the metric."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from regard.errors import UserError
 from regard.runs.run import Run
@@ -12,20 +12,13 @@ from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
 
-
-class Shares(NamedTuple):
-    """Shares in data and answers; all answers are about absent people."""
-
-    common_in_data: float
-    """Share of the most frequent place among the answers in QA training."""
-    common_probability: float
-    """Its mean probability."""
-    common_answered: float
-    """Share of questions for which it is the most probable answer."""
-    home_of_child: float
-    """Mean probability of the name's home, by a model finetuned on questions without this bias."""
-    home_of_orphan: float
-    """The same for a model trained on these questions alone."""
+IN_DATA, PROBABILITY, ANSWERED = "in the data", "probability", "best answers"
+"""Share of the most frequent place in QA training, mean probability, and share of answers."""
+ORPHAN, CHILD = "home, without parent", "home, with parent"
+"""Mean probability of the name's home, by a model trained on questions without this bias, and by
+one finetuned on them."""
+Shares = Mapping[str, float]
+"""By name; all answers are about absent people."""
 
 
 @study(trains=True)
@@ -40,14 +33,13 @@ def bias(
     $$ \operatorname{argmax}_y P(y) = \text{the most frequent}, \quad \text{whatever its share} $$
 
     All questions are about people who occur in no text, so only bias can decide the answer. Data
-    and metric are those of a model trained on questions alone. It names the most frequent place
-    more often than its share in the data. Sampled answers would preserve the share.
+    and metric are those of a model trained on questions alone; sampled answers would preserve the
+    share.
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name, and
     compared with a model trained on these questions alone. (With `correlation=0` the difference is
-    smaller, but not 0: about four people share each last name, so one place is often the majority
-    by chance.)
+    smaller, but not 0: about four people share each last name.)
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose
@@ -64,29 +56,22 @@ def bias(
     child = fictional.finetuned(fictional.pretrained(world, recipe), fair)
     orphan = fictional.from_scratch(world, recipe, fair)
     common = names.index(place)
-    shares = Shares(
-        common_in_data=share,
-        common_probability=float(given[:, common].mean()),
-        common_answered=float((given.argmax(1) == common).double().mean()),
-        home_of_child=_at_home(child, world),
-        home_of_orphan=_at_home(orphan, world),
-    )
-    yield from judged(shares)
-    shown = {
-        "in the data": shares.common_in_data,
-        "probability": shares.common_probability,
-        "best answers": shares.common_answered,
-        "home, without parent": shares.home_of_orphan,
-        "home, with parent": shares.home_of_child,
+    shares = {
+        IN_DATA: share,
+        PROBABILITY: float(given[:, common].mean()),
+        ANSWERED: float((given.argmax(1) == common).double().mean()),
+        ORPHAN: _at_home(orphan, world),
+        CHILD: _at_home(child, world),
     }
-    yield figure(bar_chart({"": shown}, y="share", y_limits=(0, 1)), place=place)
+    yield from judged(shares)
+    yield figure(bar_chart({"": shares}, y="share", y_limits=(0, 1)), place=place)
 
 
 def judged(shares: Shares) -> Measurements:
     """Yield the measurements that the claim depends on."""
-    share, kept = shares.common_in_data, shares.home_of_child - shares.home_of_orphan
-    name, more = "data: probability of the most frequent place", shares.common_answered - share
-    yield equal(name, shares.common_probability, share, 0.1)
+    share, more = shares[IN_DATA], shares[ANSWERED] - shares[IN_DATA]
+    kept = shares[CHILD] - shares[ORPHAN]
+    yield equal("data: probability of the most frequent place", shares[PROBABILITY], share, 0.1)
     yield at_least("metric: share among best answers minus share in the data", more, 0.05)
     yield at_least("parent: P(home of the name), with minus without parent", kept, 0.5)
 

@@ -41,16 +41,14 @@ def capacity(
     $$ R = N \log_2 \frac{N_0}{e^{p_1}} + N \log_2 \frac{S_0}{e^{p_2}} $$
 
     The measure is that of Allen-Zhu and Li 2024 (arXiv:2404.05405), who find about 2 bits per
-    parameter after 1,000 exposures and 1 bit after 100, for models of all sizes that they train. N
-    people are drawn from N₀ names, with facts of S₀ possible combinations. p₁ and p₂ are the
-    cross-entropies of the name and of the facts in nats, summed over their tokens; without any
-    knowledge they are ln N₀ and ln S₀.
+    parameter after 1,000 exposures and 1 bit after 100. N people are drawn from N₀ names, with
+    facts of S₀ possible combinations; p₁ and p₂ are the cross-entropies of the name and of the
+    facts in nats, summed over their tokens.
 
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
-    of width 16. All of its 13,808 parameters are counted, most of which are embeddings. The
-    capacity is the maximum over the number of people: with few, the model could store more; with
-    too many, it stores less of each. (After 100 exposures the bits still rise slowly: to 1.37 per
-    parameter with 4,800 people, at seed 0.)
+    of width 16, with 13,808 parameters. The capacity is the maximum over the number of people.
+    (After 100 exposures the bits still rise slowly: to 1.37 per parameter with 4,800 people, at
+    seed 0.)
 
     Figure. Bits per parameter that a model of 13,808 parameters stores about people, against the
     number of people, by number of exposures. Dotted: the published capacities.

@@ -1,9 +1,8 @@
 """Answers of a model about people who are absent from its text."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
-from typing import NamedTuple
 
 from regard.evaluation.answers import answer
 from regard.studies.figure import bar_chart
@@ -13,24 +12,14 @@ from regard.studies.knowledge.fictional import Correlation, People, Steps
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.uncertainty.signals import quick_signals
 
-
-class Guesses(NamedTuple):
-    """Shares of the answers about absent people."""
-
-    home: float
-    """The home of the last name: the most frequent birthplace of mentioned people of this name."""
-    by_chance: float
-    """The same if the answers are permuted at random among the people."""
-    common: float
-    """The most frequent place of all."""
-    right: float
-    probability: float
-    """Mean probability of the answers under the model."""
-
-    @property
-    def from_the_name(self) -> float:
-        """Excess of homes of the name over chance."""
-        return self.home - self.by_chance
+HOME, CHANCE = "home of the name", "by chance"
+"""Share of answers that are the home of the last name, the most frequent birthplace of mentioned
+people of this name; and the same if the answers are permuted at random among the people."""
+COMMON, RIGHT = "most frequent place", "right"
+SHARES = (HOME, CHANCE, COMMON, RIGHT)
+CONFIDENCE = "mean probability"
+Guesses = Mapping[str, float]
+"""Shares of the answers about absent people, and their mean probability under the model."""
 
 
 @study(trains=True)
@@ -45,43 +34,35 @@ def fallback(
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
     In one world, most people were born at the home of their last name; in the other, names and
-    places are independent. The questions are about people who are absent from the text. The share
-    of answers that are the home of the name is compared with the same share after a random
-    permutation of the answers among these people. If names aren't informative, the answers are
-    right no more often than the most frequent place.
+    places are independent. The share of answers that are the home of the name is compared with the
+    same share after a random permutation of the answers among these people.
 
     Figure. Answers about absent people in two worlds. If names are informative, most answers are
     the home of the name, and many are right; if they aren't, few are.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged(found[0.0], found[correlation])
-    yield bar_chart(
-        {
-            f"correlation {c:g}": {
-                "home of the name": g.home,
-                "by chance": g.by_chance,
-                "most frequent place": g.common,
-                "right": g.right,
-            }
-            for c, g in found.items()
-        },
-        y="share of answers",
-        y_limits=(0, 1),
-    )
+    shares = {
+        f"correlation {c:g}": {name: guesses[name] for name in SHARES}
+        for c, guesses in found.items()
+    }
+    yield bar_chart(shares, y="share of answers", y_limits=(0, 1))
 
 
 def judged(other: Guesses, informative: Guesses) -> Measurements:
     """Yield the measurements of both worlds that the claim depends on."""
     for names, one, low in (("informative", informative, 0.2), ("other", other, 0.1)):
-        yield at_least(f"{names} names: homes of the name minus chance", one.from_the_name, low)
-        yield at_least(f"{names} names: mean probability of the answers", one.probability, 0.5)
-    gain = informative.right - other.right
+        yield at_least(
+            f"{names} names: homes of the name minus chance", one[HOME] - one[CHANCE], low
+        )
+        yield at_least(f"{names} names: mean probability of the answers", one[CONFIDENCE], 0.5)
+    gain = informative[RIGHT] - other[RIGHT]
     yield at_least("accuracy, informative minus other names", gain, 0.2)
     # A uniform guess would name it once in PLACES answers.
     yield at_least(
-        "other names: share of the most frequent place", other.common, 2 / fictional.PLACES
+        "other names: share of the most frequent place", other[COMMON], 2 / fictional.PLACES
     )
-    yield at_most("other names: accuracy", other.right, 0.35)
+    yield at_most("other names: accuracy", other[RIGHT], 0.35)
 
 
 def counted(
@@ -93,13 +74,13 @@ def counted(
 ) -> Guesses:
     """Return shares of answers, each about a person whose name has a known home."""
     n, said, at_home = len(answers), Counter(answers), Counter(homes_of)
-    return Guesses(
-        home=sum(map(eq, answers, homes_of)) / n,
-        by_chance=sum(said[place] * at_home[place] for place in said) / n**2,
-        common=said[common] / n,
-        right=sum(map(eq, answers, truths)) / n,
-        probability=probability,
-    )
+    return {
+        HOME: sum(map(eq, answers, homes_of)) / n,
+        CHANCE: sum(said[place] * at_home[place] for place in said) / n**2,
+        COMMON: said[common] / n,
+        RIGHT: sum(map(eq, answers, truths)) / n,
+        CONFIDENCE: probability,
+    }
 
 
 def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:

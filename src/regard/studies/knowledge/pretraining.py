@@ -5,19 +5,7 @@ from collections.abc import Mapping
 from regard.metrics import Interval
 from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import Measurements, at_least, at_most
-from regard.studies.knowledge.fictional import (
-    Correlation,
-    People,
-    Steps,
-    commonest,
-    corrupted_first,
-    not_pretrained,
-    pretrained,
-    right_answers,
-    small_recipe,
-    small_world,
-    without_them,
-)
+from regard.studies.knowledge import fictional
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import share_error
 
@@ -26,16 +14,19 @@ NOT_PRETRAINED = "not pretrained"
 WITHOUT_THEM = "text without these people"
 SPAN_CORRUPTION = "span corruption, then questions"
 ARMS = {
-    PRETRAINED: pretrained,
-    NOT_PRETRAINED: not_pretrained,
-    WITHOUT_THEM: without_them,
-    SPAN_CORRUPTION: corrupted_first,
+    PRETRAINED: fictional.pretrained,
+    NOT_PRETRAINED: fictional.not_pretrained,
+    WITHOUT_THEM: fictional.without_them,
+    SPAN_CORRUPTION: fictional.corrupted_first,
 }
 
 
 @study(trains=True)
 def pretraining(
-    people: People = 160, correlation: Correlation = 0.0, steps: Steps = 800, seed: Seed = 0
+    people: fictional.People = 160,
+    correlation: fictional.Correlation = 0.0,
+    steps: fictional.Steps = 800,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why can a model answer questions after pretraining, but not without?
 
@@ -47,23 +38,23 @@ def pretraining(
     Four models answer questions about the birthplaces of people who are not in QA training. All of
     them learn the form of an answer from questions about other people. The first is also trained on
     a text about everybody, the second on no text, and the third on the text without the sentences
-    about the people in the test questions. The fourth follows the course's procedure: it is
-    pretrained on the text by span corruption, with words as tokens, and then finetuned on the
-    questions.
+    about the people in the test questions. The fourth is pretrained on the text by span corruption,
+    with words as tokens, and then finetuned on the questions.
 
-    With a correlation above 0, last names are informative. Even a model without text can then beat
-    the most frequent place, since it has learned the names of other people.
-
-    The world is fictional, so that every fact is known. `regard birthplaces` trains the first three
-    models on the course's sentences about real people (docs/birthplaces.md).
+    The world is fictional, so that every fact is known. With a correlation above 0, even a model
+    without text can beat the most frequent place. `regard birthplaces` trains the first three
+    models on the course's sentences (docs/birthplaces.md).
 
     Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
     answering {place}.
     """
-    world, recipe = small_world(people, correlation, seed), small_recipe(steps, seed)
+    world = fictional.small_world(people, correlation, seed)
+    recipe = fictional.small_recipe(steps, seed)
     questions = world.questions("text_only")
-    scores = {arm: right_answers(train(world, recipe), questions) for arm, train in ARMS.items()}
-    place, share = commonest(world.group("text_only"))
+    scores = {
+        arm: fictional.right_answers(train(world, recipe), questions) for arm, train in ARMS.items()
+    }
+    place, share = fictional.commonest(world.group("text_only"))
     yield from judged(scores, share, len(questions))
     guess = Line(y=share, label=f"always {place}")
     yield figure(bar_chart({"": scores}, guess, y="accuracy", y_limits=(0, 1.05)), place=place)

@@ -42,11 +42,11 @@ def reversal(
 
     $$ P(B \mid A) \text{ does not determine } P(A \mid B) $$
 
-    This is the reversal curse of Berglund et al. 2023 (arXiv:2309.12288), in a world where the
-    facts are known. A hundred people were each born in a different place. The text names the person
-    first, or the place first, or does both, with the same number of sentences. QA training has
-    questions in both directions about half of the people; the test questions are about the others.
-    The loss doesn't train the reverse: a name that comes first is never predicted from the place.
+    This is the reversal curse of Berglund et al. 2023 (arXiv:2309.12288), in a world where a
+    hundred people were each born in a different place. The text names the person first, or the
+    place first, or does both, with the same number of sentences. QA training has questions in both
+    directions about half of the people; the test questions are about the others. The loss doesn't
+    train the reverse: a name that comes first is never predicted from the place.
 
     Figure. Accuracy on people who are not in QA training, by direction of the sentences in the
     text, with 95 % intervals.

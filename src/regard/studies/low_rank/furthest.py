@@ -37,14 +37,9 @@ def furthest(
     u_j\right), \quad \|u_j\| = 1 $$
 
     A head with the query −u, the key u and the value u finds the furthest vector by argmax, the
-    limit of softmax for long queries, if the query attends to it. With more layers of BigBird, each
-    with its own random blocks, the best vector so far is kept. Then 1 − (1 − r)^layers of the rest
-    is found, where r is the share of the rest that a layer attends to.
-
-    This is not specific to BigBird. Zaheer et al., 2020, section 3.4, prove that with about n edges
-    any sparse attention needs about n layers for this task, if the orthogonal vectors conjecture is
-    true. With enough layers BigBird is as expressive as full attention: it approximates any
-    continuous function of a sequence, and is Turing complete (sections 3.2, 3.3).
+    limit of softmax for long queries. With more layers of BigBird, each with its own random blocks,
+    the best vector so far is kept: 1 − (1 − r)^layers of the rest is found, where r is the share of
+    the rest that a layer attends to.
 
     Figure. Share of vectors whose furthest is found, against the number of layers. It is 1 from the
     first layer on with full attention; with BigBird it is small at first and approaches 1. Lines:

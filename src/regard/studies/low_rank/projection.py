@@ -39,10 +39,8 @@ def projection(
     $$ Q (C K)^\top D V = \frac{Q K^\top}{\sqrt{h}} W W^\top V = P V $$
 
     Errors and multiplications are measured for a P of known rank, and with the same C and D inside
-    the softmax. A Linformer, whose projections are the same for all texts, learns to imitate
-    softmax attention and is tested on other sequences. If tokens change slowly, as with reach=16,
-    it learns which positions are similar. If they are independent (reach=0), the error is hardly
-    below that of the mean of all values.
+    the softmax. A Linformer learns to imitate softmax attention and is tested on other sequences.
+    If tokens are independent (reach=0), its error is hardly below that of the mean of all values.
 
     Figure. Left: error without softmax against the number of rows of C and D. It falls slowly, and
     to rounding at the rank of P. Line: norm of the omitted singular values. Dots: measured. Right:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import torch
@@ -26,13 +26,8 @@ MATRICES = 16
 """Number of draws of W_q and W_k."""
 
 
-class Pairs(NamedTuple):
-    """Words and positions of queries and keys, one pair per row."""
-
-    x1: Float[Tensor, "pairs d"]
-    p1: Float[Tensor, "pairs d"]
-    x2: Float[Tensor, "pairs d"]
-    p2: Float[Tensor, "pairs d"]
+Pairs: TypeAlias = Float[Tensor, "4 pairs d"]
+"""Words and positions of queries, then of keys: x₁, p₁, x₂, p₂."""
 
 
 @study()
@@ -52,8 +47,8 @@ def adding(
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
     Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Scores are recovered from attention weights. W_q = W_k = [I I] adds both
-    halves of [x, p]; with random W_q and W_k, root mean squares of the terms are compared.
+    of length √(d/2). Scores are recovered from attention weights. With random W_q and W_k, root
+    mean squares of the terms are compared.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines
@@ -70,24 +65,23 @@ def adding(
     drawn = {width: draw_pairs(PAIRS, width, sigma, steps, draw) for width in WIDTHS}
     sizes = {width: float(cross_terms(each).std()) for width, each in drawn.items()}
     general, error = general_ratio(pairs, draw)
-    added, concatenated, projected = score_errors(few)
+    added, concatenated = score_errors(few)
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
-    size, cross = sigma * math.sqrt(pairs.x1.shape[1]), float(cross_terms(pairs).std())
+    x1, _, x2, _ = pairs
+    size, cross = sigma * math.sqrt(d), float(cross_terms(pairs).std())
     within = 4 * size / math.sqrt(2 * PAIRS)
     yield equal("standard deviation of the cross terms", cross, size, within)
-    same = float(_dot(pairs.x1, pairs.x1).mean())
+    same = float(_dot(x1, x1).mean())
     yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
     slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
     logs = np.log(WIDTHS)
     within = 4 / math.sqrt(2 * PAIRS * np.square(logs - logs.mean()).sum())
     yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
-    name = "largest |score of [x, p] with W_q = W_k = [I I] − score of x + p|"
-    yield at_most(name, projected, 1e-9)
     name = "cross terms / terms of words, random W_q and W_k"
     yield equal(name, general, 1 / sigma, within=4 * error)
-    ratio = float(cross_terms(pairs).std()) / float(_dot(pairs.x1, pairs.x2).std())
-    within = 4 / sigma * math.sqrt((1 + 1.5 / pairs.x1.shape[1]) / PAIRS)
+    ratio = cross / float(_dot(x1, x2).std())
+    within = 4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS)
     yield equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
     yield _sizes_by_width(sizes, sigma, steps)
 
@@ -122,31 +116,28 @@ def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) 
     x1, x2 = sigma * draw_normal(draw, 2, n, d)
     vectors = Sinusoidal(length=LENGTH + steps, d=d).vectors
     first = torch.randint(LENGTH, (n,), generator=draw)
-    return Pairs(x1, vectors[first], x2, vectors[first + steps])
+    return torch.stack([x1, vectors[first], x2, vectors[first + steps]])
 
 
 def cross_terms(pairs: Pairs) -> Float[Tensor, " pairs"]:
     """Return x₁·p₂ + p₁·x₂."""
-    return _dot(pairs.x1, pairs.p2) + _dot(pairs.p1, pairs.x2)
+    x1, p1, x2, p2 = pairs
+    return _dot(x1, p2) + _dot(p1, x2)
 
 
-def score_errors(pairs: Pairs) -> tuple[float, float, float]:
+def score_errors(pairs: Pairs) -> tuple[float, float]:
     """Return largest differences between scores, as recovered from attention weights.
 
-    Between x + p and its four terms, [x, p] and its two terms, and [x, p] projected by [I I] and
-    x + p.
+    Between x + p and its four terms, and [x, p] and its two terms.
     """
     x1, p1, x2, p2 = pairs
     words, positions = x1 @ x2.mT, p1 @ p2.mT
     cross = x1 @ p2.mT + p1 @ x2.mT
-    query, key = torch.cat([x1, p1], -1), torch.cat([x2, p2], -1)
-    both = torch.eye(x1.shape[1], dtype=torch.float64).repeat(2, 1)
     added = _attention_scores(x1 + p1, x2 + p2)
-    concatenated = _attention_scores(query, key)
+    concatenated = _attention_scores(torch.cat([x1, p1], -1), torch.cat([x2, p2], -1))
     return (
         largest(added - _relative_to_first(words + cross + positions)),
         largest(concatenated - _relative_to_first(words + positions)),
-        largest(_attention_scores(query @ both, key @ both) - added),
     )
 
 
@@ -168,9 +159,8 @@ def general_ratio(pairs: Pairs, draw: torch.Generator) -> tuple[float, float]:
     Both are root mean squares; each draw of the matrices has its own pairs. The second number is
     the standard error.
     """
-    d = pairs.x1.shape[1]
-    ratios = []
-    for part in zip(*(tensor.chunk(MATRICES) for tensor in pairs), strict=True):
+    d, ratios = pairs.shape[-1], []
+    for part in pairs.chunk(MATRICES, dim=1):
         x1, p1, x2, p2 = (x @ draw_normal(draw, d, d) / math.sqrt(2 * d) for x in part)
         cross = _dot(x1, p2) + _dot(p1, x2)
         ratios.append(float((cross.square().mean() / _dot(x1, x2).square().mean()).sqrt()))

@@ -1,8 +1,9 @@
 """Transformers with permuted tokens."""
 
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
+import msgspec
 import torch
 from jaxtyping import Float, Int
 from msgspec import Meta
@@ -12,18 +13,7 @@ from regard.attention.config import supporting
 from regard.attention.registry import Mechanism, find
 from regard.models.config import TransformerConfig
 from regard.models.transformer import Decoder, Encoder
-from regard.positions.config import (
-    AlibiConfig,
-    LearnedConfig,
-    NoPositionsConfig,
-    OneHotConfig,
-    PositionsConfig,
-    RelativeBiasConfig,
-    RotaryConfig,
-    ShawVectorsConfig,
-    SinusoidalConfig,
-    T5BiasConfig,
-)
+from regard.positions.config import PositionsConfig, T5BiasConfig
 from regard.studies.figure import chart, figure, series
 from regard.studies.finding import at_least, at_most, table
 from regard.studies.random_models import untrained
@@ -43,15 +33,8 @@ Kind = Literal[
     "shaw-vectors",
 ]
 KINDS: dict[str, PositionsConfig] = {
-    "none": NoPositionsConfig(),
-    "learned": LearnedConfig(),
-    "sinusoidal": SinusoidalConfig(),
-    "one-hot": OneHotConfig(),
-    "rotary": RotaryConfig(),
-    "alibi": AlibiConfig(),
-    "relative-bias": RelativeBiasConfig(),
+    **{kind: msgspec.convert({"kind": kind}, PositionsConfig) for kind in get_args(Kind)},
     "t5-bias": T5BiasConfig(bidirectional=True),
-    "shaw-vectors": ShawVectorsConfig(),
 }
 ROUNDING = 1e-10
 """Bound above rounding in six float64 layers with states of about 1, and below any effect."""
@@ -74,10 +57,9 @@ def permutation(
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
     The tokens of random models are permuted. With a causal mask, the last token depends on the
-    order of earlier tokens only from the second layer on. In the first layer, the keys of earlier
-    tokens don't depend on their places, and their sum has no order. The table lists which
-    mechanisms depend on the order: Linformer mixes keys by place, a Synthesizer scores places, and
-    windows and blocks are defined by place.
+    order of earlier tokens only from the second layer on. The table lists which mechanisms depend
+    on the order: Linformer mixes keys by place, a Synthesizer scores places, and windows and blocks
+    are defined by place.
 
     Figure. Dots: change of the state of each token under a permutation. It is about {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.
@@ -92,14 +74,14 @@ def permutation(
     order = torch.randperm(n, generator=draw)
     before = torch.cat([torch.randperm(n - 1, generator=draw), torch.tensor([n - 1])])
     bag = order_error(stack(Encoder, n, layers, KINDS[positions], seed), order)
-    placed = order_error(stack(Encoder, n, layers, SinusoidalConfig(), seed), order)
-    causal = order_error(stack(Decoder, n, layers, NoPositionsConfig(), seed), order)
+    placed = order_error(stack(Encoder, n, layers, KINDS["sinusoidal"], seed), order)
+    causal = order_error(stack(Decoder, n, layers, KINDS["none"], seed), order)
     named = "without positions" if positions == "none" else f"with {positions} positions"
     yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
     yield at_least("largest change of a state, with positions", placed.max(), VISIBLE)
     yield at_least("largest change of a state, causal, without positions", causal.max(), VISIBLE)
     last_of_one, last_of_two = (
-        order_error(stack(Decoder, n, i, NoPositionsConfig(), seed), before)[-1] for i in (1, 2)
+        order_error(stack(Decoder, n, i, KINDS["none"], seed), before)[-1] for i in (1, 2)
     )
     name = "change of the last state, earlier tokens permuted, causal"
     yield at_most(f"{name}, 1 layer", last_of_one, ROUNDING)

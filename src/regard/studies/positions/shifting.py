@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
@@ -39,7 +39,6 @@ def shifting(
     (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
 
     Wavelengths are measured on the angles of position vectors. Random vectors have no such matrix.
-    From pair to pair, the frequency falls by the ratio 10000^(2/d), 1.33 at d = 64.
 
     Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
     wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted
@@ -58,7 +57,6 @@ def shifting(
     yield at_most("largest entry of p(t + s) − Mˢ p(t)", shift_error(vectors, steps), rounding)
     error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
     yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
-    yield at_most("largest entry of M − its formula", largest(matrix - blocks(d)), 1e-15)
     yield at_most("range of p(t)·p(t + s) over t", products.max() - products.min(), d * rounding)
     from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
     ratio = BASE ** (2 / d)
@@ -95,14 +93,6 @@ def shift_error(vectors: Float[Tensor, "n d"], steps: int) -> float:
     """Return the largest entry of p(t + s) − Mˢ p(t) for s = `steps`."""
     shifted = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
     return largest(vectors[steps:] - shifted)
-
-
-def blocks(d: int) -> Float64[Tensor, "d d"]:
-    """Return M, assembled from the blocks of the formula."""
-    angles = [BASE ** (-k / d) for k in range(0, d, 2)]
-    turns = [[[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]] for a in angles]
-    matrix: Tensor = torch.block_diag(*torch.tensor(turns, dtype=torch.float64))
-    return matrix
 
 
 def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:

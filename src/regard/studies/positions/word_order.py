@@ -53,9 +53,8 @@ def word_order(
 
     The untrained layer is random; a linear readout of its mean state is fitted by least squares to
     the training sentences. Then the layer is trained. The test sentences have pairs of nouns and
-    verbs that are absent from training, in both orders. Rotary positions only change the scores,
-    and help if the layer is trained. With ALiBi, the layer memorizes its sentences, and is
-    right about some half of the others.
+    verbs that are absent from training, in both orders. With ALiBi, the layer memorizes its
+    sentences.
 
     Figure. Accuracy before and after training. After training: {shown}. Dotted: half.
 

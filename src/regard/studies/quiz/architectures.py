@@ -11,8 +11,8 @@ from regard.models.head_config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.finding import at_least, equal, refused
-from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Check, Draw, checked, influence
+from regard.studies.finding import Measurements, at_least, equal, refused
+from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Draw, influence
 from regard.studies.tensors import largest
 
 HEADS: tuple[HeadConfig, ...] = (
@@ -24,74 +24,50 @@ HEADS: tuple[HeadConfig, ...] = (
 """Heads for the same decoder."""
 
 
-@checked
-def architecture_and_weights(draw: Draw) -> Check:
-    """What are model, architecture and weights?
-
-    The architecture is the sequence of functions; weights are their parameters.
-    """
+def architecture_and_weights(draw: Draw) -> Measurements:
+    """One architecture with two draws of weights, before and after the weights are copied."""
     one, other = draw.model(DECODER), Draw(draw.seed + 1, 2 * draw.std).model(DECODER)
     ids = draw.ids(3, 8)
     before = largest(one(ids) - other(ids))
     other.load_state_dict(one.state_dict())
     after = largest(one(ids) - other(ids))
-    yield "one architecture with two draws of weights, before and after the weights are copied"
     yield at_least("2: difference of outputs, other weights", before, 1e-3)
     yield equal("2: difference of outputs, copied weights", after, 0)
 
 
-@checked
-def completing(draw: Draw) -> Check:
-    """Which model completes a prompt with text?
-
-    A decoder.
-    """
+def completing(draw: Draw) -> Measurements:
+    """Influence of later tokens on states at earlier positions, which predict them."""
     ids = draw.ids(8)
     seen = influence(draw.model(DECODER).body, ids)
     both = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids)
-    yield "influence of later tokens on states at earlier positions, which predict them"
     yield equal("3: decoder, influence of later tokens", largest(seen.triu(1)), 0, within=1e-12)
     yield at_least("3: encoder, influence of later tokens", largest(both.triu(1)), 1e-3)
     headed = refused(lambda: draw.model(ENCODER, LMHeadConfig()), UserError)
     yield equal("3: an encoder with a head for the next token is refused", headed, 1)
 
 
-@checked
-def classifying(draw: Draw) -> Check:
-    """Which model classifies a text?
-
-    An encoder: each of its states depends on the whole text. (In a decoder, only the last does.)
-    """
+def classifying(draw: Draw) -> Measurements:
+    """Share of pairs of tokens in which the first token's state depends on the second token."""
     n, ids = 8, draw.ids(8)
     encoder = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids) > 1e-9
     decoder = influence(draw.model(DECODER).body, ids) > 1e-9
-    yield "share of pairs of tokens in which the first token's state depends on the second token"
     name = "share of pairs with influence"
     yield equal(f"4: encoder, {name}", encoder.double().mean(), 1)
     yield equal(f"4: decoder, {name}", decoder.double().mean(), (n + 1) / (2 * n), 1e-12)
 
 
-@checked
-def dimensions(draw: Draw) -> Check:
-    """How many dimensions does the output of a decoder have, and which?
-
-    3: batch, sequence and hidden size.
-    """
+def dimensions(draw: Draw) -> Measurements:
+    """Dimensions of a decoder's output, and their sizes."""
     rows, n = 2, 7
     hidden = draw.model(DECODER).body(draw.ids(rows, n))
     expected = (rows, n, WIDTH)
     correct = sum(size == right for size, right in zip(hidden.shape, expected, strict=False))
-    yield f"the output for {rows} texts of {n} tokens at width {WIDTH}: {tuple(hidden.shape)}"
     yield equal("8: dimensions", hidden.ndim, 3)
     yield equal("8: correct sizes of (batch, sequence, hidden)", correct, 3)
 
 
-@checked
-def heads(draw: Draw) -> Check:
-    """What is a model head?
-
-    One or a few layers that map hidden states to the output of a task.
-    """
+def heads(draw: Draw) -> Measurements:
+    """One body with four heads."""
     ids, lengths = draw.ids(2, 7), torch.tensor([7, 7])
     shapes, bodies = set(), set()
     for head in HEADS:
@@ -99,7 +75,5 @@ def heads(draw: Draw) -> Check:
         bodies.add(tuple((name, p.shape) for name, p in model.body.named_parameters()))
         given = (ids,) if isinstance(head, LMHeadConfig) else (ids, lengths)
         shapes.add(tuple(model(*given).shape))
-    texts = ", ".join("×".join(map(str, shape)) for shape in sorted(shapes, key=str))
-    yield f"one body with four heads; outputs of shapes {texts}"
     yield equal("14: different bodies", len(bodies), 1)
     yield equal("14: outputs of different shape", len(shapes), len(HEADS))

@@ -6,25 +6,16 @@ same sources in a Transformer are studied in `regard.studies.knowledge.bias`.
 
 import math
 
-from regard.studies.finding import at_least, equal
-from regard.studies.quiz.checked import Check, checked
+from regard.studies.finding import Measurements, at_least, equal
 
 COMMON = 0.8
 """Share of the more frequent answer in biased data."""
 
 
-@checked
-def sources_of_bias() -> Check:
-    """Where can a model's bias come from?
-
-    From its data, from the model from which it was finetuned, and from the metric.
-    """
+def sources_of_bias() -> Measurements:
+    """Probability of the more frequent answer after training, and after five steps without bias."""
     parent = trained(0.0, COMMON, steps=2000)
     child = trained(parent, 0.5, steps=5)
-    yield (
-        f"P(more frequent answer): trained with a share of {COMMON:.0%}; then for 5 steps with "
-        "equal shares; and its share among the answers of highest accuracy"
-    )
     yield equal("6: bias from the data", sigmoid(parent), COMMON, within=1e-6)
     yield at_least("6: bias from the parent (unbiased: 0.5)", sigmoid(child), 0.55)
     yield equal("6: bias from the metric, accuracy", float(sigmoid(parent) > 0.5), 1)

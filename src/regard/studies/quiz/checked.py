@@ -1,9 +1,8 @@
-"""Questions of the quiz with checks of their answers, and small models for the checks."""
+"""Checks of answers to the quiz, and small models for the checks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +21,7 @@ from regard.models.config import (
 )
 from regard.models.head_config import HeadConfig, LMHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.finding import Measurement
+from regard.studies.finding import Measurement, Measurements
 from regard.studies.study import paragraphs
 from regard.studies.tensors import seeded
 
@@ -43,10 +42,8 @@ WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
 
 class Checked(NamedTuple):
-    """A question of the quiz, its answer, and measurements that check it."""
+    """Measurements that check an answer."""
 
-    question: str
-    answer: str
     how: str
     """Description of the check."""
     numbers: tuple[Measurement, ...]
@@ -57,23 +54,10 @@ class Checked(NamedTuple):
         return all(number.holds for number in self.numbers)
 
 
-Check: TypeAlias = Iterator[str | Measurement]
-"""A description of the check, then its measurements."""
-
-
-def checked(check: Callable[P, Check]) -> Callable[P, Checked]:
-    """Return a function that checks an answer; the docstring is question and answer."""
-
-    @wraps(check)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Checked:
-        question, answer = paragraphs(check)
-        with torch.no_grad():
-            how, *numbers = check(*args, **kwargs)
-        assert isinstance(how, str)
-        measured = tuple(one for one in numbers if isinstance(one, Measurement))
-        return Checked(question=question, answer=answer, how=how, numbers=measured)
-
-    return run
+def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
+    """Check an answer; the docstring of the check says how."""
+    with torch.no_grad():
+        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sixteen questions on concepts, with checks of the answers."""
+"""Checks of the answers to sixteen questions on concepts."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import table
 from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
-from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, influence
+from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, checked, influence
 from regard.studies.study import EvidenceParts, Seed, study
 
 
@@ -44,11 +44,8 @@ def concepts(
     checks = all_checks(draw, tokens, length)
     for one in checks:
         yield from one.numbers
-    rows = [
-        (i, one.question, one.answer, one.how, "yes" if one.passes else "no")
-        for i, one in enumerate(checks, 1)
-    ]
-    yield table(["", "question", "answer", "checked by", "passes"], rows)
+    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(checks, 1)]
+    yield table(["question", "checked by", "passes"], rows)
     encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
@@ -80,21 +77,22 @@ def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
+    pipeline = checked(texts.pipeline, draw)
     return [
-        texts.no_labels(draw),
-        architectures.architecture_and_weights(draw),
-        architectures.completing(draw),
-        architectures.classifying(draw),
-        recurrence.many_to_one(draw),
-        bias.sources_of_bias(),
-        texts.pipeline(draw),
-        architectures.dimensions(draw),
-        probabilities.next_tokens(draw, tokens, length),
-        recurrence.not_a_number(draw),
-        recurrence.the_crab(draw),
-        probabilities.conditional(draw, tokens, length),
-        recurrence.long_inputs(draw),
-        architectures.heads(draw),
-        texts.batching(draw),
-        texts.foreign_ids(draw),
+        checked(texts.no_labels, draw),
+        checked(architectures.architecture_and_weights, draw),
+        checked(architectures.completing, draw),
+        checked(architectures.classifying, draw),
+        checked(recurrence.many_to_one, draw),
+        checked(bias.sources_of_bias),
+        pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
+        checked(architectures.dimensions, draw),
+        checked(probabilities.next_tokens, draw, tokens, length),
+        checked(recurrence.not_a_number, draw),
+        checked(recurrence.the_crab, draw),
+        checked(probabilities.conditional, draw, tokens, length),
+        checked(recurrence.long_inputs, draw),
+        checked(architectures.heads, draw),
+        checked(texts.batching, draw),
+        checked(texts.foreign_ids, draw),
     ]

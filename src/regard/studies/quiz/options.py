@@ -1,7 +1,7 @@
 """Wrong options of the quiz, each refuted by a measurement."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from regard.models.head_config import (
     TokenClassificationHeadConfig,
 )
 from regard.studies.figure import chart, figure, heat_map, series
-from regard.studies.finding import Measurement, at_least, at_most, equal, refused, table
+from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
 from regard.studies.quiz.checked import (
     BLOCK,
@@ -26,7 +26,6 @@ from regard.studies.quiz.checked import (
     RNN,
     TOKENS,
     WIDTH,
-    Check,
     Draw,
     influence,
 )
@@ -47,14 +46,6 @@ ENTRIES = 12
 """Number of weights whose gradient is compared with finite differences."""
 OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 """Texts for a vocabulary with the words of `TEXTS` at other ids."""
-
-
-class WrongOption(NamedTuple):
-    """A wrong option, and measurements that refute it."""
-
-    question: int
-    text: str
-    numbers: list[Measurement]
 
 
 @study()
@@ -80,11 +71,9 @@ def wrong_options(
         std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    options = refuted(draw)
-    for option in options:
-        yield from option.numbers
-    rows = [(one.question, one.text, "; ".join(map(_text, one.numbers))) for one in options]
-    yield table(["question", "wrong option", "measured"], rows)
+    with torch.no_grad():
+        numbers = [number for refute in REFUTATIONS.values() for number in refute(draw)]
+    yield from numbers
     prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
     yield figure(
@@ -101,22 +90,8 @@ def wrong_options(
     )
 
 
-@torch.no_grad()
-def refuted(draw: Draw) -> list[WrongOption]:
-    """Return all wrong options with their measurements."""
-    options: list[WrongOption] = []
-    for question, refutation in REFUTATIONS.items():
-        for one in refutation(draw):
-            if isinstance(one, str):
-                options.append(WrongOption(question, one, []))
-            else:
-                options[-1].numbers.append(one)
-    return options
-
-
-def weights_alone(draw: Draw) -> Check:
+def weights_alone(draw: Draw) -> Measurements:
     """Compare the same weights in two architectures, and count them."""
-    yield "Model and weights are the same."
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
     both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
     both_ways.body.load_state_dict(causal.body.state_dict())
@@ -127,9 +102,8 @@ def weights_alone(draw: Draw) -> Check:
     yield at_least("2: difference of outputs, same weights, other architecture", difference, 1e-3)
 
 
-def transcript(draw: Draw) -> Check:
+def transcript(draw: Draw) -> Measurements:
     """Count the outputs for a recording."""
-    yield "Speech recognition is many-to-one."
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
     gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
     labels = gender(frames, lengths)[..., 0].numel()
@@ -138,34 +112,28 @@ def transcript(draw: Draw) -> Check:
     yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
 
 
-def order_of_parts(draw: Draw) -> Check:
+def order_of_parts(draw: Draw) -> Measurements:
     """Pass a text to the model, and count texts among its outputs."""
-    yield "First the model, which handles text."
     text = refused(lambda: draw.model(DECODER)(TEXTS[0]), *ERRORS)
     yield equal("7: text refused by the model", text, 1)
-    yield "The model outputs text."
     outputs = draw.model(DECODER)(draw.ids(1, 8)).flatten().tolist()
     texts = sum(isinstance(value, str) for value in outputs)
     yield equal("7: outputs of the model that are text", texts, 0)
 
 
-def fewer_dimensions(draw: Draw) -> Check:
+def fewer_dimensions(draw: Draw) -> Measurements:
     """Measure the standard deviation of the output along each dimension."""
-    yield "2 dimensions: without the batch, or without the hidden size."
     hidden = draw.model(DECODER).body(draw.ids(2, 7))
     deviation = min(float(hidden.std(dim).mean()) for dim in range(hidden.ndim))
     yield at_least("8: smallest standard deviation along a dimension", deviation, 1e-3)
 
 
-def conditions(draw: Draw) -> Check:
+def conditions(draw: Draw) -> Measurements:
     """Sum predictions over all prefixes, and change tokens."""
-    yield "P(y_1, …, y_t−1)"
     total, expected = next_probabilities(draw).sum(), CHOICES ** (STEP - 1)
     yield equal("9: sum of outputs over all prefixes", total, expected, within=1e-9)
-    yield "P(y_1)"
     changes = influence(draw.model(RNN).body, draw.ids(STEP + 1))
     yield at_least("9: smallest influence of an earlier token", changes[-1].min(), 1e-6)
-    yield "P(y_t | y_1, …, y_t)"
     change = largest(changes.triu(1))
     most = next_probabilities(draw).max()
     yield equal("9: influence of the token itself and later ones", change, 0, 1e-12)
@@ -180,11 +148,9 @@ def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
     return found
 
 
-def large_numbers(_: Draw) -> Check:
+def large_numbers(_: Draw) -> Measurements:
     """Evaluate activations at a large number."""
-    yield "ReLU of a number that is too large"
     yield equal("10: number of NaN, ReLU and its gradient", count_nan(torch.relu), 0)
-    yield "The sigmoid of a number that is too large"
     yield equal("10: number of NaN, sigmoid and its gradient", count_nan(torch.sigmoid), 0)
 
 
@@ -198,13 +164,11 @@ def count_nan(function: Callable[[Tensor], Tensor]) -> int:
     return int(value.isnan().sum()) + int(z.grad.isnan().sum())
 
 
-def directions(draw: Draw) -> Check:
+def directions(draw: Draw) -> Measurements:
     """Compare gradients with finite differences, and predict moods from one of three days."""
-    yield "Two-way, because its gradients are more accurate"
     for name, (by_autograd, by_differences) in gradients(draw).items():
         error = largest(by_autograd - by_differences)
         yield at_most(f"11: error of the gradient by finite differences, {name}", error, 1e-6)
-    yield "One-way, because the mood depends on today's weather alone"
     yield equal("11: accuracy with today's weather alone", best(2), 0.75, within=1e-12)
 
 
@@ -230,14 +194,12 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
     return found
 
 
-def model_heads(draw: Draw) -> Check:
+def model_heads(draw: Draw) -> Measurements:
     """Replace the head of an encoder, and change the states at other positions."""
-    yield "It redirects tensors to their layers."
     ids = draw.ids(2, 7)
     heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
     one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
     yield equal("14: change of the states with another head", largest(one - other), 0)
-    yield "It is self-attention."
     model = draw.model(DECODER)
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
     others = hidden.clone()
@@ -246,22 +208,19 @@ def model_heads(draw: Draw) -> Check:
     yield equal("14: influence of other positions on a head's output", change, 0)
 
 
-def batches(draw: Draw) -> Check:
+def batches(draw: Draw) -> Measurements:
     """Make tensors of rows of different lengths, and pass a text longer than the context."""
-    yield "Returning tensors"
     rows = [draw.ids(9)[:n] for n in (3, 5, 9)]
     ragged = refused(lambda: torch.tensor([row.tolist() for row in rows]), *ERRORS)
     yield equal("15: rows of different lengths refused as a tensor", ragged, 1)
     stacked = refused(lambda: torch.stack(rows), *ERRORS)
     yield equal("15: tensors of different lengths refused as a batch", stacked, 1)
-    yield "No truncation"
     long = refused(lambda: draw.model(DECODER)(draw.ids(1, BLOCK + 1)), *ERRORS)
     yield equal("15: text longer than the context refused", long, 1)
 
 
-def padded_ids(_: Draw) -> Check:
+def padded_ids(_: Draw) -> Measurements:
     """Decode the ids of one vocabulary by another, with and without padding."""
-    yield "One should pad and truncate."
     own = train_tokenizer(WordsConfig(), TEXTS)
     other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
     ids = other.encode(TEXTS[0])
@@ -276,11 +235,7 @@ def padded_ids(_: Draw) -> Check:
     yield equal(f"{name}, padded and truncated", changed(padded), changed(ids))
 
 
-def _text(number: Measurement) -> str:
-    return f"{number.name.partition(': ')[2]}: {number.measured:.4g}"
-
-
-REFUTATIONS: dict[int, Callable[[Draw], Check]] = {
+REFUTATIONS: dict[int, Callable[[Draw], Measurements]] = {
     2: weights_alone,
     5: transcript,
     7: order_of_parts,
@@ -292,4 +247,4 @@ REFUTATIONS: dict[int, Callable[[Draw], Check]] = {
     15: batches,
     16: padded_ids,
 }
-"""By question; each yields the text of every wrong option, and then measurements that refute it."""
+"""By question; each yields measurements that refute its wrong options."""

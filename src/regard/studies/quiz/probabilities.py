@@ -7,37 +7,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.models.head_config import MaskedLMHeadConfig
-from regard.studies.finding import at_least, at_most, equal
-from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Check, Draw, checked
+from regard.studies.finding import Measurements, at_least, at_most, equal
+from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Draw
 
 
-@checked
-def next_tokens(draw: Draw, tokens: int, length: int) -> Check:
-    """What does an RNN language model estimate at step t?
-
-    P(y_t | y_1, …, y_{t−1}); the product over t is P(y).
-    """
+def next_tokens(draw: Draw, tokens: int, length: int) -> Measurements:
+    """Π P(y_t | y_<t) of an RNN, summed over all texts of a length."""
     rows = all_texts(tokens, length)
     total = _chosen(draw.model(RNN, tokens=tokens)(after_start(rows[:, :-1])), rows).exp().sum()
-    yield f"Π P(y_t | y_<t), summed over {len(rows)} texts of {length} out of {tokens} tokens"
     yield equal("9: sum of the products", total, 1, within=1e-12)
 
 
-@checked
-def conditional(draw: Draw, tokens: int, length: int) -> Check:
-    """Does the encoder of an encoder–decoder give the probability of its input x?
-
-    No: the model gives P(y | x) but not P(x).
-    """
+def conditional(draw: Draw, tokens: int, length: int) -> Measurements:
+    """Sums of P(y | x) over y and over x, and of products of an encoder's masked predictions."""
     texts = all_texts(tokens, length)
     pair = draw.model(PAIR, tokens=tokens)
     encoder = draw.model(ENCODER, MaskedLMHeadConfig(), tokens + 1)
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
-    yield (
-        "the sum of P(y | x) over all x and y is the number of x; products of an encoder's "
-        "probabilities of masked tokens don't sum to 1 either"
-    )
     yield at_most("12: |Σ P(y | x) over y − 1|, largest over x", abs(totals - 1).max(), 1e-12)
     yield equal("12: Σ P(y | x) over all x and y", totals.sum(), len(texts), within=1e-9)
     yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)

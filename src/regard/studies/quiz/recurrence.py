@@ -8,16 +8,14 @@ from torch import Tensor, nn
 from regard.models.config import ModelConfig, RecurrentConfig
 from regard.models.head_config import ClassificationHeadConfig, TokenClassificationHeadConfig
 from regard.models.recurrent import RecurrentDecoder
-from regard.studies.finding import at_least, at_most, equal
+from regard.studies.finding import Measurements, at_least, at_most, equal
 from regard.studies.quiz.checked import (
     BOTH_WAYS,
     DECODER,
     RNN,
     WIDTH,
     WINDOW,
-    Check,
     Draw,
-    checked,
     influence,
 )
 from regard.studies.tensors import largest, seeded
@@ -27,66 +25,43 @@ FAR, NEAR = 48, 6
 MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 
 
-@checked
-def many_to_one(draw: Draw) -> Check:
-    """Which tasks need an RNN that maps many inputs to one output?
-
-    Sentiment of a text, gender of a speaker; not speech recognition.
-    """
+def many_to_one(draw: Draw) -> Measurements:
+    """Numbers of outputs for one text with either head."""
     n = 20
     ids, lengths = draw.ids(1, n), torch.tensor([n])
     one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
     many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
     labels, transcript = one(ids, lengths), many(ids, lengths)
-    yield f"numbers of outputs of both kinds for one text of {n} tokens"
     yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
     yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
 
 
-@checked
-def not_a_number(draw: Draw) -> Check:
-    """Why do weights and activations become NaN?
-
-    Exploding gradients.
-    """
+def not_a_number(draw: Draw) -> Measurements:
+    """One training step of a linear RNN with W = wI over 64 tokens, in float32."""
     ids = draw.ids(1, 64)
-    yield "one training step of a linear RNN with W = wI over 64 tokens in float32"
     yield at_least("10: number of NaN weights, w = 8", nan_after_a_step(8.0, ids), 1)
     yield equal("10: number of NaN weights, w = ⅛", nan_after_a_step(0.125, ids), 0)
 
 
-@checked
-def the_crab(draw: Draw) -> Check:
-    """Today's mood depends on the weather of today and of the days before: one direction or both?
-
-    One: y_t depends on x_1, …, x_t, and on no later day.
-    """
+def the_crab(draw: Draw) -> Measurements:
+    """Influence of each day's input on the states of all days."""
     days = draw.ids(10)
     one = influence(draw.model(RNN).body, days)
     both = influence(
         draw.model(BOTH_WAYS, TokenClassificationHeadConfig(labels=("a", "b"))).body, days
     )
-    yield "influence of each day's input on the states of all days"
     name = "11: one direction, influence of"
     yield equal(f"{name} later days", largest(one.triu(1)), 0, within=1e-12)
     yield at_least(f"{name} the day before", one.diagonal(-1).min(), 1e-6)
     yield at_least("11: both directions, influence of the next day", both.diagonal(1).min(), 1e-6)
 
 
-@checked
-def long_inputs(draw: Draw) -> Check:
-    """When is the advantage of attention over an RNN or a fixed window largest?
-
-    When the input is long.
-    """
+def long_inputs(draw: Draw) -> Measurements:
+    """Influence of the first token at a long distance, as a share of that at a short one."""
     shares = {
         name: float(curve[FAR] / curve[NEAR]) if curve[NEAR] > 0 else 0.0
         for name, curve in influence_curves(draw).items()
     }
-    yield (
-        f"influence of the first token at distance {FAR}, as a share of that at distance {NEAR}, "
-        "in untrained models"
-    )
     name = "share of the influence at a long distance"
     yield at_least(f"13: attention, {name}", shares["attention"], 0.01)
     yield at_most(f"13: RNN, {name}", shares["RNN"], 0.001)

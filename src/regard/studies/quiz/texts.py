@@ -14,8 +14,8 @@ from regard.errors import UserError
 from regard.models.head_config import ClassificationHeadConfig
 from regard.runs.recipe import DataConfig, Recipe
 from regard.runs.run import Run
-from regard.studies.finding import at_least, at_most, equal
-from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Check, Draw, checked
+from regard.studies.finding import Measurements, at_least, at_most, equal
+from regard.studies.quiz.checked import BLOCK, DECODER, ENCODER, Draw
 from regard.studies.tensors import largest
 from regard.tasks.encoding import encode_texts
 from regard.tasks.examples import Example
@@ -30,12 +30,8 @@ TEXTS = (
 )
 
 
-@checked
-def no_labels(draw: Draw) -> Check:
-    """Does pretraining a language model need labels by humans?
-
-    No.
-    """
+def no_labels(draw: Draw) -> Measurements:
+    """Targets, next or masked tokens, compared with the raw text."""
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     own = total = 0
     for text in TEXTS:
@@ -50,16 +46,11 @@ def no_labels(draw: Draw) -> Check:
         _, labels = mask_tokens(ids, rng, mask=mask, regular_ids=tokenizer.regular_ids)
         own += sum(label == i for label, i in zip(labels, ids, strict=True))
         total += sum(label != IGNORE for label in labels)
-    yield f"{total} targets, next or masked tokens, compared with the raw text"
     yield equal("1: share of targets that are tokens of the text", own / total, 1)
 
 
-@checked
-def pipeline(draw: Draw) -> Check:
-    """In which order are tokenizer and model applied?
-
-    Tokenizer: text to ids; model: ids to predictions; tokenizer: ids to text.
-    """
+def pipeline(draw: Draw) -> Measurements:
+    """Texts to ids and back, and a model's predictions to text, by three tokenizers."""
     configs = (CharactersConfig(), WordsConfig(), BytePairsConfig(size=300))
     kinds = [train_tokenizer(config, TEXTS) for config in configs]
     same = predicted = known = 0
@@ -71,10 +62,6 @@ def pipeline(draw: Draw) -> Check:
             answers = model(torch.tensor([ids])).argmax(-1)[0].tolist()
             predicted += len(answers)
             known += sum(isinstance(tokenizer.decode([i]), str) for i in answers)
-    yield (
-        "texts to ids and back, and a model's predictions to text, by three tokenizers; by words: "
-        + followed(draw)
-    )
     yield equal("7: share of texts restored from ids", same / (len(kinds) * len(TEXTS)), 1)
     yield equal("7: share of predictions decoded to text", known / predicted, 1)
 
@@ -95,12 +82,8 @@ def followed(draw: Draw) -> str:
     return " → ".join(steps)
 
 
-@checked
-def batching(draw: Draw) -> Check:
-    """What does a batch of texts of unequal length need?
-
-    Truncation, padding and an attention mask. (Returning tensors is not needed.)
-    """
+def batching(draw: Draw) -> Measurements:
+    """Outputs for three texts alone and in a batch, with and without the mask."""
     model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
     padded, lengths = pad_rows(rows, 0), lengths_of(rows)
@@ -110,18 +93,13 @@ def batching(draw: Draw) -> Check:
     tokenizer = train_tokenizer(CharactersConfig(), TEXTS)
     template = Template(TemplateConfig(), tokenizer)
     long = encode_texts(template, template.prompt, [Example(text="".join(TEXTS))], BLOCK)
-    yield "outputs for three texts alone and in a batch, with and without the mask"
     yield at_most("15: difference of outputs, with the mask", largest(alone - masked), 1e-12)
     yield at_least("15: difference of outputs, without the mask", largest(alone - unmasked), 1e-3)
     yield equal("15: tokens of a truncated text", len(long.rows[0]), BLOCK)
 
 
-@checked
-def foreign_ids(draw: Draw) -> Check:
-    """Is something wrong with a BERT tokenizer and a GPT-2 model?
-
-    Yes: ids must be of the vocabulary with which the model was trained.
-    """
+def foreign_ids(draw: Draw) -> Measurements:
+    """A model with ids of another vocabulary, and a run with another saved tokenizer."""
     own = train_tokenizer(CharactersConfig(), TEXTS)
     other = train_tokenizer(CharactersConfig(), [text.swapcase() for text in TEXTS])
     model = draw.model(DECODER, tokens=max(own.size, other.size))
@@ -129,7 +107,6 @@ def foreign_ids(draw: Draw) -> Check:
     finite = model(torch.tensor([ids])).isfinite().double().mean()
     shared = range(2, min(own.size, other.size))
     alike = sum(own.decode([i]) == other.decode([i]) for i in shared) / len(shared)
-    yield "a model with ids of another vocabulary, and a run with another saved tokenizer"
     yield equal("16: share of finite outputs", finite, 1)
     yield at_most("16: share of ids with the same meaning", alike, 0.9)
     yield equal("16: runs refused by the fingerprint", _refused(own, other), 1)

@@ -31,9 +31,8 @@ def trained_embeddings(
     $$ \frac{\sqrt{\mathrm{E}[(x \cdot p)^2]}}{\mathrm{E}[x \cdot x]} $$
 
     A decoder with learned positions, added to the words, is trained to predict the token two
-    positions back. The products are those of its embeddings in the input of the first layer. The
-    word at each position is random here; in natural language, where the first words of sentences
-    are not random, words and positions may become correlated.
+    positions back. The word at each position is random here; in natural language words and
+    positions may become correlated.
 
     Figure. Size of the products of words x and positions p before and after training. Training
     makes words and positions longer; the cross terms x·p stay far below the product of a word with

@@ -60,8 +60,7 @@ def backpropagation_through_time(
     J_t}{\partial h_i} h_{i-1}^\top $$
 
     Each gradient is computed by the formula and by autograd, that of W_hh also by finite
-    differences. The errors of the formulas are measured for labels that don't sum to 1, and for
-    another h₀.
+    differences; then the errors of the formulas for labels that don't sum to 1, and for another h₀.
 
     Figure. The computation graph. In each step, arrows lead from x to z, to h, to o, to ŷ and to
     the loss of that step. A colored arrow leads from h to the z of the next step, with W_hh. The

@@ -12,23 +12,8 @@ from regard.explorer.look import look
 from regard.runs.run import Run
 from regard.studies.figure import Chart, Style, chart, figure, heat_map, series
 from regard.studies.finding import Measurements, at_least, at_most, named, table
-from regard.studies.recurrent.casing import (
-    ATTENTION,
-    CHECKPOINTS,
-    NONE,
-    Cell,
-    CellKind,
-    Longest,
-    Rows,
-    Setup,
-    Steps,
-    Width,
-    answers,
-    attention_map,
-    body_of,
-    right_case,
-    right_texts,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import ATTENTION, NONE
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 
@@ -40,10 +25,10 @@ HALF = f"{NONE}, half as wide"
 
 @study(trains=True)
 def bottleneck(
-    cell: Cell = "vanilla",
-    width: Width = 64,
-    longest: Longest = 12,
-    steps: Steps = 3200,
+    cell: casing.Cell = "vanilla",
+    width: casing.Width = 64,
+    longest: casing.Longest = 12,
+    steps: casing.Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What does the last state of an encoder contain, and what changes with attention?
@@ -57,9 +42,8 @@ def bottleneck(
     \sum_j \alpha_{tj} v_j, \quad \tilde s_t = \tanh(W_c [c_t; s_t]) $$
 
     The task is to rewrite a text in upper or lower case, character by character. The cells are
-    vanilla, as in the course; gated cells are measured as well. The state is large enough: 64
-    numbers have 2048 bits, and 12 letters in either case need fewer than 70. The same network is
-    measured at several times of its training.
+    vanilla, as in the course; gated cells are measured as well. The same network is measured at
+    several times of its training.
 
     Figure. Share of texts that are right in every character, against training steps (mean over
     lengths) and against length (after the last step). Lines: with attention; dashes: without. With
@@ -67,11 +51,11 @@ def bottleneck(
     still rising when training ends, and it falls with length. The heat map shows the attention
     weights for one text: a diagonal that begins after the task token.
     """
-    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
+    setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     setups = networks(setup)
     measured = {name: measure(one) for name, one in setups.items()}
     attending, shown = setups[ATTENTION].run(), setup.texts(longest)
-    weights = attention_map(attending, shown[:1])[0]
+    weights = casing.attention_map(attending, shown[:1])[0]
     yield from judged(measured, cell)
     yield at_most("attention by hand: error of the output", error_by_hand(attending, shown), 1e-4)
     shares = [f"right, {n} characters" for n in setups[NONE].lengths]
@@ -82,7 +66,7 @@ def bottleneck(
             *(found.steps[i], *found.right[i], found.case[i]),
         )
         for one, found in zip(setups.values(), measured.values(), strict=True)
-        for i in range(len(found.steps))[:: -CHECKPOINTS // 2][::-1]
+        for i in range(len(found.steps))[:: -casing.CHECKPOINTS // 2][::-1]
     ]
     yield table(columns, rows)
     yield figure(
@@ -92,7 +76,7 @@ def bottleneck(
     yield look(named(attending, "with attention"), shown[0].text, shown[0].answer).data
 
 
-def networks(setup: Setup) -> dict[str, Setup]:
+def networks(setup: casing.Setup) -> dict[str, casing.Setup]:
     """Return the networks to train, by name; without attention, with all kinds of cells."""
     last = replace(setup, place="last")
     made = {
@@ -102,7 +86,7 @@ def networks(setup: Setup) -> dict[str, Setup]:
         LAST: last,
         HALF: replace(setup, width=setup.width // 2),
     }
-    for kind in get_args(CellKind):
+    for kind in get_args(casing.CellKind):
         if kind != setup.cell:
             made[f"{NONE}, {kind}"] = replace(setup, cell=kind)
             made[f"{LAST}, {kind}"] = replace(last, cell=kind)
@@ -126,20 +110,22 @@ class Measured(NamedTuple):
         return [sum(shares) / len(shares) for shares in self.right]
 
 
-def measure(setup: Setup) -> Measured:
+def measure(setup: casing.Setup) -> Measured:
     """Measure a network on new texts."""
     asked, runs = [setup.texts(length) for length in setup.lengths], setup.runs()
-    given = [[answers(run, texts) for texts in asked] for run in runs.values()]
-    last = attention_map(runs[setup.steps], asked[-1]) if setup.attention else None
+    given = [[casing.answers(run, texts) for texts in asked] for run in runs.values()]
+    last = casing.attention_map(runs[setup.steps], asked[-1]) if setup.attention else None
     return Measured(
         steps=list(runs),
-        right=[[right_texts(*pair) for pair in zip(one, asked, strict=True)] for one in given],
-        case=[right_case(one[-1], asked[-1]) for one in given],
+        right=[
+            [casing.right_texts(*pair) for pair in zip(one, asked, strict=True)] for one in given
+        ],
+        case=[casing.right_case(one[-1], asked[-1]) for one in given],
         near=None if last is None else near_diagonal(last, setup),
     )
 
 
-def near_diagonal(weights: Float[Tensor, "b n n_source"], setup: Setup) -> float:
+def near_diagonal(weights: Float[Tensor, "b n n_source"], setup: casing.Setup) -> float:
     """Return the mean weight of each written character on its source and adjacent ones."""
     written, read = torch.arange(weights.shape[1] - 1), torch.arange(weights.shape[2])
     near = (read - written[:, None] - setup.shift).abs() <= NEAR
@@ -149,7 +135,7 @@ def near_diagonal(weights: Float[Tensor, "b n n_source"], setup: Setup) -> float
 @torch.inference_mode()
 def error_by_hand(run: Run, questions: Sequence[Example]) -> float:
     """Return the largest difference of the decoder's output from attention step by step."""
-    rows, body = Rows.of(run, questions), body_of(run)
+    rows, body = casing.Rows.of(run, questions), casing.body_of(run)
     encoded, _ = body.encoder.encode(rows.source, rows.lengths)
     memory = body.encode(rows.source, rows.lengths)
     state, _ = body.decoder.extend(rows.ids, memory.decoder)
@@ -176,7 +162,7 @@ def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tu
     )
 
 
-def judged(measured: Mapping[str, Measured], cell: CellKind) -> Measurements:
+def judged(measured: Mapping[str, Measured], cell: casing.CellKind) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]
@@ -192,7 +178,7 @@ def judged(measured: Mapping[str, Measured], cell: CellKind) -> Measurements:
     yield at_least(f"{NONE}: right texts, whole minus half width", wider, 0.02)
     mean = {
         kind: measured[NONE if kind == cell else f"{NONE}, {kind}"].means[-1]
-        for kind in get_args(CellKind)
+        for kind in get_args(casing.CellKind)
     }
     for kind in ("gru", "lstm"):
         gain = mean[kind] - mean["vanilla"]

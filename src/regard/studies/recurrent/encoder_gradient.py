@@ -12,19 +12,8 @@ from regard.models.seq2seq import EncoderDecoderStates
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal
-from regard.studies.recurrent.casing import (
-    ATTENTION,
-    NONE,
-    TOKEN,
-    Cell,
-    Longest,
-    Rows,
-    Setup,
-    Width,
-    answers,
-    body_of,
-    loss,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import ATTENTION, NONE, TOKEN
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 
@@ -34,7 +23,10 @@ COUNT = 64
 
 @study()
 def encoder_gradient(
-    cell: Cell = "vanilla", width: Width = 64, longest: Longest = 24, seed: Seed = 0
+    cell: casing.Cell = "vanilla",
+    width: casing.Width = 64,
+    longest: casing.Longest = 24,
+    seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How does the gradient reach the encoder, and what changes at inference?
 
@@ -47,17 +39,17 @@ def encoder_gradient(
     h_k}{\partial h_{k-1}} $$
 
     The gradient is measured at each character of an untrained network, also with the path through
-    the last state cut. Then the weights are compared before and after the model answers, and its
-    states and outputs for two texts.
+    the last state cut; then the weights before and after the model answers, and its states and
+    outputs for two texts.
 
     Figure. Norm of the gradient at each character in an untrained network. Lines: all paths;
     dashes: without the path through the last state. Without attention it falls to almost nothing
     from the last character to the first; with attention it is similar at all of them.
     """
-    setup = Setup(cell=cell, width=width, longest=longest, seed=seed)
+    setup = casing.Setup(cell=cell, width=width, longest=longest, seed=seed)
     runs = {NONE: setup.plan().run, ATTENTION: setup.with_attention().plan().run}
     texts = setup.texts(longest, COUNT)
-    measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
+    measured = {name: measure(run, casing.Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged(measured)
     yield from at_inference(runs[NONE], texts)
     none, attention = measured[NONE], measured[ATTENTION]
@@ -86,17 +78,19 @@ class Measured(NamedTuple):
         return float(self.whole[0] / self.whole[-1])
 
 
-def measure(run: Run, rows: Rows) -> Measured:
+def measure(run: Run, rows: casing.Rows) -> Measured:
     """Measure the gradients with and without the path through the last state."""
     characters, memory = encoded(run, rows)
     cut = RecurrentStates([x.detach() for x in memory.decoder.layers], memory.decoder.length)
     memories = (memory, EncoderDecoderStates(cut, memory.source))
-    return Measured(*(gradient(loss(run, rows, one), characters)[TOKEN:] for one in memories))
+    return Measured(
+        *(gradient(casing.loss(run, rows, one), characters)[TOKEN:] for one in memories)
+    )
 
 
-def encoded(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecoderStates]:
+def encoded(run: Run, rows: casing.Rows) -> tuple[Float[Tensor, "b n d"], EncoderDecoderStates]:
     """Return the embeddings of the source, and what the decoder receives from the encoder."""
-    body, seen = body_of(run), list[Tensor]()
+    body, seen = casing.body_of(run), list[Tensor]()
     handle = body.encoder.embedding.register_forward_hook(lambda *call: seen.append(call[-1]))
     memory = body.encode(rows.source, rows.lengths)
     handle.remove()
@@ -113,10 +107,10 @@ def gradient(loss: Float[Tensor, ""], x: Float[Tensor, "b n d"]) -> Float[Tensor
 @torch.inference_mode()
 def at_inference(run: Run, texts: Sequence[Example]) -> Measurements:
     """Yield the change of the weights by answering, and of the rest by another text."""
-    body, rows = body_of(run), Rows.of(run, texts)
+    body, rows = casing.body_of(run), casing.Rows.of(run, texts)
     for name, side in (("encoder", body.encoder), ("decoder", body.decoder)):
         before = [weights.clone() for weights in side.parameters()]
-        answers(run, texts)
+        casing.answers(run, texts)
         pairs = zip(side.parameters(), before, strict=True)
         moved = sum(float((now - then).abs().sum()) for now, then in pairs)
         yield equal(f"change of the {name}'s weights by inference", moved, 0)

@@ -57,9 +57,8 @@ def encodings(
     $$ W \begin{bmatrix} x_t \\ e_t \end{bmatrix} = W_x x_t + W_{:,t}, \quad \mathrm{PE}(t) =
     \left[\sin \omega_k t, \cos \omega_k t\right]_k, \quad \omega_k = 10000^{-2k/d} $$
 
-    A recurrent encoder can count and needs no positions; here it learns the task without them in
-    half as many steps. In float64, a layer that reads one-hot places is compared with one that adds
-    learned vectors.
+    The network is trained without positions in half as many steps as with either encoding. In
+    float64, a layer that reads one-hot places is compared with one that adds learned vectors.
 
     Figure. Change of direction, by training, of the weights that read each one-hot place. It is
     large at all places that occur, and 0 beyond the dotted line, at places that occur in no

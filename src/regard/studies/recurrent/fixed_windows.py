@@ -59,9 +59,9 @@ def fixed_windows(
     $$ \mathcal L(d) = \ln V \;\; (d > \mathrm{window}) $$
 
     The text consists of symbols drawn at random. Each symbol is followed by a marker, which asks
-    for the symbol 2, 4, 8, 16 or 32 tokens back as the next token. Each prediction therefore
-    depends on one token at a known distance, and on nothing else. The table has the losses at
-    several times of the same training.
+    for the symbol 2, 4, 8, 16 or 32 tokens back as the next token, so that each prediction depends
+    on one token at a known distance. The table has the losses at several times of the same
+    training.
 
     Figure. Loss against distance at the end of training, and loss of the RNN against training
     steps. Dotted: a uniform guess, and the size of the window. The loss with a window is near 0

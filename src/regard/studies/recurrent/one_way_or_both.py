@@ -1,6 +1,7 @@
 """Benefits and costs of bidirectional networks."""
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -44,9 +45,8 @@ def one_way_or_both(
     \mathrm{ahead} $$
 
     A crab is in a good mood if at least two of three days are sunny; each day's weather is a coin
-    flip. If the three days are today and the two days before, the past suffices. If tomorrow is one
-    of them, a unidirectional network has seen two of three. If these two differ, which is half of
-    the time, it can only guess, so it is right 3 times in 4.
+    flip. If tomorrow is one of them, a unidirectional network has seen two of three and is right 3
+    times in 4.
 
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the
@@ -64,50 +64,43 @@ def one_way_or_both(
         for ways in WAYS
     }
     sunny = draw_weather(TEST, days, seed, 1)
-    measured = Measured(
-        accuracy={
-            (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
-            for (task, ways), run in runs.items()
-        },
-        online=online_difference(runs["past", "one way"], sunny),
-        hindsight={ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS},
-    )
-    yield from judged(measured, ahead)
+    right = {
+        (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
+        for (task, ways), run in runs.items()
+    }
+    online = online_difference(runs["past", "one way"], sunny)
+    hindsight = {ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS}
+    yield from judged(right, online, hindsight, ahead)
     names = {
         "past": "two days ago, yesterday, today",
         "future": f"the three days up to {ahead} after today",
     }
-    bars = {
-        ways: {name: measured.accuracy[task, ways] for task, name in names.items()} for ways in WAYS
-    }
+    bars = {ways: {name: right[task, ways] for task, name in names.items()} for ways in WAYS}
     limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
     yield bar_chart(bars, limits, y="accuracy", y_limits=(0, 1.05))
 
 
-class Measured(NamedTuple):
-    """Measurements of the networks, by task and by directions."""
+def judged(
+    right: Mapping[tuple[str, str], float],
+    online: float,
+    hindsight: Mapping[str, float],
+    ahead: int,
+) -> Measurements:
+    """Yield the measurements that the claim depends on.
 
-    accuracy: dict[tuple[str, str], float]
-    online: float
-    """Largest difference of the scores if days are read one by one."""
-    hindsight: dict[str, float]
-    """Change of scores by later days."""
-
-
-def judged(measured: Measured, ahead: int) -> Measurements:
-    """Yield the measurements that the claim depends on."""
-    future, past = (
-        {ways: measured.accuracy[task, ways] for ways in WAYS} for task in ("future", "past")
-    )
+    Accuracy by task and directions, the largest difference of the scores if days are read one by
+    one, and the change of scores by later days.
+    """
+    future, past = ({ways: right[task, ways] for ways in WAYS} for task in ("future", "past"))
     yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
     yield equal("future: accuracy, one way", future["one way"], best(ahead), within=0.02)
     yield at_least("future: both ways minus one way", future["both ways"] - future["one way"], 0.2)
     yield at_least("past: accuracy, one way", past["one way"], 0.99)
     gain = past["both ways"] - past["one way"]
     yield equal("past: both ways minus one way", gain, 0, within=0.01)
-    yield at_most("past, one way: error of scores read day by day", measured.online, 1e-4)
-    yield equal("one way: change by later days", measured.hindsight["one way"], 0)
-    yield at_least("both ways: change by later days", measured.hindsight["both ways"], 1e-3)
+    yield at_most("past, one way: error of scores read day by day", online, 1e-4)
+    yield equal("one way: change by later days", hindsight["one way"], 0)
+    yield at_least("both ways: change by later days", hindsight["both ways"], 1e-3)
 
 
 def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int) -> Plan:

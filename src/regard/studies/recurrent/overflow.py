@@ -23,13 +23,11 @@ def overflow() -> Measurements:
     network, loss = backward(2.0, LONG)
     before = gradient(network)
     clip_gradients(network, 1.0, loss, 1)
-    after = gradient(network)
     case = f"w = 2, T = {LONG}"
     yield equal(f"{case}: ∂J/∂w / 49·2⁴⁸", before[0].double() / (49 * 2.0**48), 1)
-    yield equal(f"{case}: norm of the gradient, clipped to 1", after.norm(), 1, within=1e-5)
-    # In float64, where squares of long gradients are finite.
-    cosine = torch.cosine_similarity(before.double(), after.double(), dim=0, eps=0)
-    yield equal(f"{case}: cosine of gradient and clipped gradient", cosine, 1, within=1e-6)
+    yield equal(
+        f"{case}: norm of the gradient, clipped to 1", gradient(network).norm(), 1, within=1e-5
+    )
 
     network, _ = backward(2.0, TOO_LONG)
     case = f"w = 2, T = {TOO_LONG}"

@@ -11,18 +11,8 @@ from torch import Tensor
 from regard.runs.run import Run
 from regard.studies.figure import Line, chart, series
 from regard.studies.finding import Measurements, at_least, table
-from regard.studies.recurrent.casing import (
-    ATTENTION,
-    NONE,
-    TOKEN,
-    Cell,
-    Longest,
-    Rows,
-    Setup,
-    Steps,
-    Width,
-    body_of,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import ATTENTION, NONE, TOKEN
 from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
 
@@ -36,10 +26,10 @@ READ = ("position", "task", "character")
 
 @study(trains=True)
 def probing(
-    cell: Cell = "vanilla",
-    width: Width = 64,
-    longest: Longest = 12,
-    steps: Steps = 3200,
+    cell: casing.Cell = "vanilla",
+    width: casing.Width = 64,
+    longest: casing.Longest = 12,
+    steps: casing.Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Do the states of encoder and decoder encode position, task and text?
@@ -53,21 +43,18 @@ def probing(
 
     The probe is fitted to some texts and tested on others. Its success doesn't show that the
     network uses z, so the same probes are applied to an untrained network as well. (Its decoder
-    states encode the task too, since the decoder reads the case of the characters before.) The last
-    state of an untrained network contains mostly the last characters read. Training makes room for
-    the first ones at the cost of the last; with attention this doesn't change, since the decoder
-    looks up the text.
+    states encode the task too, since the decoder reads the case of the characters before.)
 
     Figure. Accuracy of a probe for each character of a text on the encoder's last state. Dotted:
     the most frequent character as a guess. With attention, as before training, the last characters
     can be read and the first can't; without attention more of the first ones can be read, and less
     of the last.
     """
-    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
+    setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()
     runs = {ATTENTION: attending.run(), NONE: setup.run(), UNTRAINED: attending.plan().run}
     texts = setup.texts(longest, COUNT)
-    measured = {name: measure(run, Rows.of(run, texts)) for name, run in runs.items()}
+    measured = {name: measure(run, casing.Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged(measured)
     rows = [
         (name, side, *(one.read[side, what] for what in READ), one.guess)
@@ -96,7 +83,7 @@ class Measured(NamedTuple):
     """Share of the most frequent character."""
 
 
-def measure(run: Run, rows: Rows) -> Measured:
+def measure(run: Run, rows: casing.Rows) -> Measured:
     """Apply all probes to a network.
 
     The target is the character just read for the encoder's states, and the next one for the
@@ -121,9 +108,9 @@ def measure(run: Run, rows: Rows) -> Measured:
 
 
 @torch.inference_mode()
-def states_of(run: Run, rows: Rows) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
+def states_of(run: Run, rows: casing.Rows) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
     """Return the encoder's states after each character, and the decoder's before each."""
-    body = body_of(run)
+    body = casing.body_of(run)
     hidden, _ = body.encoder.encode(rows.source, rows.lengths)
     start = body.encode(rows.source, rows.lengths).decoder
     return hidden, body.decoder.extend(rows.ids, start)[0]
@@ -169,7 +156,10 @@ def judged(measured: Mapping[str, Measured]) -> Measurements:
     yield at_least("attention, encoder: character just read", character, 0.95)
     ahead = none.read[DECODER, "character"] - attention.read[DECODER, "character"]
     yield at_least("decoder: next character, no attention minus attention", ahead, 0.05)
-    for half, more, less in (("first", NONE, ATTENTION), ("last", ATTENTION, NONE)):
+    for half, more, less in (
+        ("first", NONE, ATTENTION),
+        ("last", ATTENTION, NONE),
+    ):
         gain = accuracy_of_half(measured[more], half) - accuracy_of_half(measured[less], half)
         yield at_least(f"last state: {half} half of the text, {more} minus {less}", gain, 0.02)
 

@@ -12,18 +12,8 @@ from regard.models.builders import SequenceToSequence
 from regard.runs.run import Run
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, informational
-from regard.studies.recurrent.casing import (
-    ATTENTION,
-    NONE,
-    Cell,
-    Longest,
-    Rows,
-    Setup,
-    Steps,
-    Width,
-    body_of,
-    loss,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import ATTENTION, NONE
 from regard.studies.study import EvidenceParts, Seed, study
 
 COUNT = 400
@@ -32,32 +22,31 @@ COUNT = 400
 
 @study(trains=True)
 def roles_of_sequences(
-    cell: Cell = "vanilla",
-    width: Width = 64,
-    longest: Longest = 12,
-    steps: Steps = 3200,
+    cell: casing.Cell = "vanilla",
+    width: casing.Width = 64,
+    longest: casing.Longest = 12,
+    steps: casing.Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What are the roles of source and target in training, and does it matter whether the decoder
     reads the target or its own output?
 
     The prediction depends on the source. The loss compares it with the target, which the decoder
-    also reads, shifted by one. The embeddings of each side get gradients from their own sequence
-    only. Without attention, the decoder predicts more characters correctly when it reads the target
-    than when it reads its own output. With attention, the difference is near zero.
+    also reads, shifted by one. Without attention, the decoder predicts more characters correctly
+    when it reads the target than when it reads its own output. With attention, the difference is
+    near zero.
 
     $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
 
-    The loss is measured with the source of another text, and with another target read. On each
-    side, characters with a gradient are compared with those of its own sequence. Accuracy is that
-    of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989), and in
-    greedy decoding.
+    The loss is measured with the source of another text, and with another target read. Accuracy is
+    that of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989),
+    and in greedy decoding.
 
     Figure. Accuracy by position in the answer. Lines: the decoder reads the target; dashes: it
     reads its own output. With attention both are near 1. Without attention they begin together, and
     the dashes fall below the line.
     """
-    setup = Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
+    setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
     yield from judged(measured)
     lines = []
@@ -73,9 +62,6 @@ class Measured(NamedTuple):
 
     losses: tuple[float, float, float]
     """Loss with the text's own source and target; with another source; with another target read."""
-    mismatches: tuple[int, int]
-    """Number of characters, per side, that are in the sequences but have no gradient, or vice
-    versa."""
     forced: Float[Tensor, " places"]
     """Accuracy at each place of the answer under teacher forcing."""
     free: Float[Tensor, " places"]
@@ -84,48 +70,33 @@ class Measured(NamedTuple):
     """Accuracy in free running after a right character, and after a wrong one."""
 
 
-def measure(setup: Setup) -> Measured:
+def measure(setup: casing.Setup) -> Measured:
     """Measure a network on new texts of the longest length."""
     run = setup.run()
-    rows = Rows.of(run, setup.texts(setup.longest, COUNT))
+    rows = casing.Rows.of(run, setup.texts(setup.longest, COUNT))
     other = replace(rows, source=rows.source.roll(1, 0)), replace(rows, ids=rows.ids.roll(1, 0))
     with torch.inference_mode():
-        own, source, target = (float(loss(run, one)) for one in (rows, *other))
+        own, source, target = (float(casing.loss(run, one)) for one in (rows, *other))
     forced = (forced_ids(run, rows) == rows.labels)[:, :-1]
     free = (free_ids(run, rows) == rows.labels)[:, :-1]
     before, now = free[:, :-1], free[:, 1:].double()
     return Measured(
         (own, source, target),
-        embedding_mismatches(run, rows),
         forced.double().mean(0),
         free.double().mean(0),
         (float(now[before].mean()), float(now[~before].mean())),
     )
 
 
-def embedding_mismatches(run: Run, rows: Rows) -> tuple[int, int]:
-    """Count characters whose embedding gets a gradient although absent, or none although present.
-
-    Characters of the source for the encoder, and of the target as it is read for the decoder.
-    """
-    sides = (body_of(run).encoder, body_of(run).decoder)
-    gradients = torch.autograd.grad(loss(run, rows), [one.embedding.weight for one in sides])
-    source, target = (
-        int(((gradient != 0).any(-1) != torch.isin(torch.arange(len(gradient)), ids)).sum())
-        for gradient, ids in zip(gradients, (rows.source, rows.ids), strict=True)
-    )
-    return source, target
-
-
 @torch.inference_mode()
-def forced_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
+def forced_ids(run: Run, rows: casing.Rows) -> Int[Tensor, "b n"]:
     """Return the most probable token after each prefix of the right answer."""
     found: Tensor = run.model(rows.source, rows.lengths, rows.ids).argmax(-1)
     return found
 
 
 @torch.inference_mode()
-def free_ids(run: Run, rows: Rows) -> Int[Tensor, "b n"]:
+def free_ids(run: Run, rows: casing.Rows) -> Int[Tensor, "b n"]:
     """Return the tokens of greedy decoding."""
     assert isinstance(run.model, SequenceToSequence)
     model = run.model.condition(rows.source, rows.lengths)
@@ -139,8 +110,6 @@ def judged(measured: dict[str, Measured]) -> Measurements:
         own, source, target = one.losses
         yield at_least(f"{name}: loss with another source minus own", source - own, 1)
         yield informational(f"{name}: loss with another target read minus own", target - own)
-        for side, count in zip(("encoder", "decoder"), one.mismatches, strict=True):
-            yield equal(f"{name}, {side}: embeddings with gradients from elsewhere", count, 0)
         first = one.forced[0] - one.free[0]
         yield equal(f"{name}: first character, teacher forcing minus free running", first, 0)
     none, attention = measured[NONE], measured[ATTENTION]

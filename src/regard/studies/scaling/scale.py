@@ -1,9 +1,9 @@
 """Division of products of queries and keys by √h."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -48,13 +48,9 @@ class Draw:
         return h * self.sigma**4 + self.sigma**2 * h * self.mean**2
 
 
-class Spread(NamedTuple):
-    """Distribution of the softmax weights, averaged over queries."""
-
-    entropy: float
-    """Entropy in nats."""
-    gradient: float
-    """Σ ∂α_i/∂s_i = 1 − Σ α_i²: sensitivity of the weights to small changes of the scores."""
+Spread: TypeAlias = Mapping[str, float]
+"""Entropy of softmax weights in nats, and Σ ∂α_i/∂s_i = 1 − Σ α_i², their gradient; both averaged
+over queries."""
 
 
 @study()
@@ -76,10 +72,8 @@ def scale(
     $$ \mathrm{E}[q \cdot k] = \|\mu\|^2, \quad \mathrm{Var}[q \cdot k] = h \sigma^4 + 2 \sigma^2
     \|\mu\|^2 $$
 
-    Products are drawn at one width, and softmax over n keys at several. If the standard deviation s
-    of the scores is small compared to √(2 ln n), many keys share the weight, with an entropy of
-    about ln n − s²/2. If it is large, the best key leads the second by about s/√(2 ln n), and takes
-    nearly all of the weight.
+    Products are drawn at one width, and softmax over n keys at several. For a standard deviation s
+    of the scores that is small compared to √(2 ln n), the entropy is about ln n − s²/2.
 
     Figure. Against the width h: the variance of products grows in proportion, that of products
     divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
@@ -104,12 +98,12 @@ def scale(
     most, size = math.log(n), f"h = {WIDTHS[-1]}"
     among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
     entropy, gradient = most - among / 2, 1 - math.exp(among) / n
-    yield equal(f"entropy, scaled, {size}", scaled[-1].entropy, entropy, within=0.1 * most)
-    yield equal(f"gradient, scaled, {size}", scaled[-1].gradient, gradient, within=0.1)
-    yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1].entropy / most, 0.1)
-    yield at_most(f"gradient, unscaled, {size}", plain[-1].gradient, 0.2)
-    yield informational(f"entropy, scaled, {size}, σ doubled", doubled.entropy)
-    yield informational(f"gradient, scaled, {size}, σ doubled", doubled.gradient)
+    yield equal(f"entropy, scaled, {size}", scaled[-1]["entropy"], entropy, within=0.1 * most)
+    yield equal(f"gradient, scaled, {size}", scaled[-1]["gradient"], gradient, within=0.1)
+    yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1]["entropy"] / most, 0.1)
+    yield at_most(f"gradient, unscaled, {size}", plain[-1]["gradient"], 0.2)
+    yield informational(f"entropy, scaled, {size}, σ doubled", doubled["entropy"])
+    yield informational(f"gradient, scaled, {size}, σ doubled", doubled["gradient"])
     uniform = Line(y=math.log(n), label=r"$\ln n$")
     yield figure(
         _variances(draw),
@@ -123,7 +117,7 @@ def _by_width(
 ) -> Chart:
     """Return a property of softmax by width, with and without the division by √h."""
     curves = [
-        series(WIDTHS, [getattr(x, name) for x in spreads], style="line with dots", color=color)
+        series(WIDTHS, [spread[name] for spread in spreads], style="line with dots", color=color)
         for color, spreads in {1: plain, 0: scaled}.items()
     ]
     return chart(*curves, *lines, title=name, y_limits=(0, limit), **_WIDTH_AXIS)
@@ -160,5 +154,5 @@ def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
     """Return entropy and gradient of softmax over n keys of width h."""
     queries, keys = draw.pairs(h, _BATCH, 1, max(n, _QUERIES))
     weights = attention.weights(queries[:, :, :_QUERIES], keys[:, :, :n])
-    entropy = torch.special.entr(weights).sum(-1)
-    return Spread(float(entropy.mean()), float((1 - weights.square().sum(-1)).mean()))
+    entropy, gradient = torch.special.entr(weights).sum(-1), 1 - weights.square().sum(-1)
+    return {"entropy": float(entropy.mean()), "gradient": float(gradient.mean())}

@@ -43,12 +43,10 @@ def designing(
     $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
     u_c u_d^\top}{\beta^2} $$
 
-    The course's inputs are measured without matrices and with those of the formula. The last
-    measurement is about custom inputs and targets (by default, the course's). For linearly
-    independent inputs, each input attends to itself, and V maps it to any target. Otherwise an
-    optimizer searches for a head; a failed search is no proof that none exists. If equal inputs
-    have different targets, or the targets span more dimensions than the inputs, no head exists, and
-    the study raises an error.
+    The course's inputs are measured without matrices and with those of the formula; the last
+    measurement is about custom inputs and targets. For linearly independent inputs a head is
+    constructed; otherwise an optimizer searches for one, and a failed search is no proof that none
+    exists.
 
     Figure. Outputs, one per row, by component; blue is positive, orange negative. With x as
     queries, keys and values, c₂ is u_a. With the course's matrices, c₁ is u_b − u_c and c₂ is u_b.

@@ -37,8 +37,8 @@ def masking(
     + \ln b)_j, \quad b_j \in \{0, 1\} $$
 
     The ways to mask one key are compared on random queries and keys, and pairs with nonzero weight
-    are counted for each mask. In floating point, the ways differ if the masked key has nearly all
-    the weight: the rest is lost to rounding, and the row can't be renormalized; try size = 1000.
+    are counted for each mask. If the masked key has nearly all the weight, the rest is lost to
+    rounding, and the row can't be renormalized; try size = 1000.
 
     Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
     padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of

@@ -34,8 +34,7 @@ def products(
     $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
     h_j\right) $$
 
-    Scores and output are compared with products computed without tensors. Here e^−202 is
-    practically 0, and so is its gradient.
+    Scores and output are compared with products computed without tensors.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
 

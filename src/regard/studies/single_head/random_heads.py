@@ -4,18 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
-from scipy.stats import chi2
 from torch import Tensor
 
 from regard.attention import Softmax
 from regard.studies.figure import Chart, HeatMap, chart, figure, heat_map, series
 from regard.studies.finding import (
     Measurement,
-    Measurements,
     Outside,
     at_least,
     at_most,
@@ -50,16 +47,15 @@ def random_heads(
     $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
     \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
 
-    ‖q‖² is χ² distributed with h degrees of freedom and standard deviation √(2h), so that the
-    logarithm of the ratio of weights has the standard deviation s = √2(1 − 1/(2√h)) around m. The
-    mean of the logistic function σ over a normal distribution is near σ(m/√(1 + πs²/8)). This is
-    the formula; its error is at most 0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512.
-    The second prediction averages over the quantiles of ‖q‖² instead and is more accurate.
+    ‖q‖² has the standard deviation √(2h), so that the logarithm of the ratio of weights has the
+    standard deviation s = √2(1 − 1/(2√h)) around m. The mean of the logistic function σ over a
+    normal distribution is near σ(m/√(1 + πs²/8)). This is the formula; its error is at most 0.011
+    for the compared sizes, h = 8 to 256 and n = 20 to 512.
 
     Figure. Maps of weights, at most the first {most} tokens. With independent queries and keys the
     weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and less
     so for {beyond}. The diagonal weight rises with h; more tokens need a larger h. Lines: formula.
-    Dashes: averaged over ‖q‖². Dots: measured.
+    Dots: measured.
 
     Args:
         h: length of queries and keys
@@ -75,8 +71,8 @@ def random_heads(
     sums = independent[0].sum(-2)
     yield informational("map shown: least sum over queries", sums.min())
     yield informational("map shown: largest sum over queries", sums.max())
-    yield from diagonal_numbers(same, h)
-    yield from diagonal_numbers(beyond, h_beyond)
+    yield by_formula(same, h)
+    yield by_formula(beyond, h_beyond)
     yield _near_identity(same, h)
     yield at_most("mean of ‖o_i − v_i‖/‖v_i‖", output_error(same, seed), 0.1)
     yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
@@ -103,11 +99,9 @@ def _by_length(counts: Sequence[int], seed: int) -> Chart:
     lengths, measured, curves = range(2, 145), (4, 16, 36, 64, 100, 144), []
     for i, count in enumerate(counts):
         predicted = [formula_weight(width, count) for width in lengths]
-        averaged = [averaged_weight(width, count) for width in lengths[::6]]
         dots = [diagonal_weight(equal_maps(width, count, seed)) for width in measured]
         curves += [
             series(lengths, predicted, f"{count} tokens", color=i),
-            series(lengths[::6], averaged, style="dashes", color=i),
             series(measured, dots, style="dots", color=i),
         ]
     return chart(*curves, title="diagonal weight, $Q = K$", x="$h$", y_limits=(0, 1.03))
@@ -144,35 +138,12 @@ def formula_weight(h: int, n: int) -> float:
     return 1 / (1 + math.exp(-mean / math.sqrt(1 + math.pi * deviation**2 / 8)))
 
 
-def averaged_weight(h: int, n: int) -> float:
-    """Return the mean diagonal weight over the distribution of ‖q‖²."""
-    return float(_weights_by_norm(h, n)[1].mean())
-
-
-def _weights_by_norm(h: int, n: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray]:
-    """Return quantiles of ‖q‖², and the diagonal weight at each, with the others at their mean."""
-    squares = chi2.ppf((np.arange(count) + 0.5) / count, h)
-    return squares, 1 / (1 + (n - 1) * np.exp(squares / (2 * h) - squares / math.sqrt(h)))
-
-
-def _remainder(h: int, n: int) -> float:
-    """Return the approximate effect of a random sum of the other weights: a(1 − a)²·v.
-
-    a is the diagonal weight, and v = (e^(‖q‖²/h) − 1)/(n − 1) the relative variance of the sum.
-    """
-    squares, weight = _weights_by_norm(h, n)
-    variance = np.expm1(squares / h) / (n - 1)
-    return float((weight * (1 - weight) ** 2 * variance).mean())
-
-
-def diagonal_numbers(maps: Float[Tensor, "draws n n"], h: int) -> Measurements:
-    """Yield the diagonal weight with both predictions, each within four standard errors."""
-    n, measured = maps.shape[-1], diagonal_weight(maps)
-    error, rest = mean_error(maps.diagonal(dim1=-2, dim2=-1).mean(-1)), _remainder(h, n)
-    name = f"diagonal weight by the {{}}: {_size(h, n)}"
-    yield equal(name.format("formula"), measured, formula_weight(h, n), within=NEAR + 4 * error)
-    averaged = averaged_weight(h, n) + rest / 2
-    yield equal(name.format("average over ‖q‖²"), measured, averaged, within=4 * error + rest)
+def by_formula(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
+    """Return the diagonal weight, which must equal the formula's within four standard errors."""
+    n = maps.shape[-1]
+    within = NEAR + 4 * mean_error(maps.diagonal(dim1=-2, dim2=-1).mean(-1))
+    name = f"diagonal weight by the formula: {_size(h, n)}"
+    return equal(name, diagonal_weight(maps), formula_weight(h, n), within)
 
 
 def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:

@@ -48,9 +48,8 @@ def free_labels(
     x_i $$
 
     Of the masked tokens, four fifths are hidden, a tenth becomes a random token (possibly the right
-    one), and a tenth stays (Devlin et al., 2019). A very simple model counts which character
-    follows which in three quarters of the text, and predicts the last quarter. `linear-probe` shows
-    what a Transformer learns from such labels.
+    one), and a tenth stays (Devlin et al., 2019). A model counts which character follows which in
+    three quarters of the text, and predicts the last quarter.
 
     Figure. Loss on the last quarter of the text, which is held out, of predictions by the frequency
     of single characters and by the frequency of pairs. Dotted: all characters are equally likely.

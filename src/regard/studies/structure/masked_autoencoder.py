@@ -18,7 +18,7 @@ from regard.models.builders import MaskedLanguageModel
 from regard.models.config import EncoderConfig
 from regard.positions.config import PositionsConfig
 from regard.studies.figure import figure, heat_map
-from regard.studies.finding import at_least, at_most, informational
+from regard.studies.finding import at_least, at_most
 from regard.studies.positions.permutation import KINDS
 from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
@@ -52,7 +52,6 @@ def masked_autoencoder(
     $$ z_i = z_j = e_{mask} \Rightarrow f(z)_i = f(z)_j, \quad z_i = e_{mask} + p_i \ne z_j $$
 
     The outputs of a random encoder at its masks are compared, with their positions and without.
-    Rotary positions can't be dropped, since they aren't part of a token's vector.
 
     Figure. Prediction at each mask, one row per mask. With positions the rows differ; with the
     positions dropped too they are {same}.
@@ -76,7 +75,6 @@ def masked_autoencoder(
     other[0, -1] = (row[0, -1] + 1) % model.body.embedding.num_embeddings
     change = float((model(other) - model(row))[0, 0].abs().max())
     yield at_least("change of the first output by the last word", change, SEEN)
-    yield informational("least loss per mask, positions dropped too, nats", entropy(behind))
     axes: dict[str, Any] = {"x": "predicted token", "y": "mask of", "rows": behind[:DRAWN]}
     maps = {"positions kept": kept, "positions dropped too": dropped}
     panels = []
@@ -108,12 +106,6 @@ def without_positions(model: MaskedLanguageModel, hidden: Bool[Tensor, " n"]) ->
 def gap(scores: Scores) -> float:
     """Return the largest difference between masks in the score of one token."""
     return float((scores.amax(0) - scores.amin(0)).max())
-
-
-def entropy(words: list[str]) -> float:
-    """Return the entropy of the words' frequencies, in nats."""
-    shares = np.unique(words, return_counts=True)[1] / len(words)
-    return float(-(shares * np.log(shares)).sum())
 
 
 def _hidden(text: str, masking: float, seed: int) -> tuple[Tokenizer, list[int], list[int]]:

@@ -45,9 +45,8 @@ def receptive_field(
     $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
 
     Each input is marked by its own coordinate, so that the last state counts the paths from each
-    input. Planted heads of layer l point (k + 1)^(l−1), 2(k + 1)^(l−1), … places ahead. Given m
-    inputs, mk random draws from N add only new ones, and the expected number after n layers follows
-    by recursion.
+    input. Given m inputs, mk random draws from N add only new ones, and the expected number after n
+    layers follows by recursion.
 
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
     dots: planted pointers, which reach the number of paths if there are as many inputs (dotted);

@@ -60,10 +60,9 @@ def architectures(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> Evid
 
     Each family is trained for each task that it supports, with the same number of steps, and tested
     on 200 new questions. A decoder classifies by its last state, and an encoder–decoder by
-    generating the label. With one seed of five the encoder–decoder classifies better, by 0.15: the
-    encoder isn't better than a guess after this number of steps. Models, data and number
-    of steps are small: the scores show what is learned first, not the best result after long
-    training (docs/tasks.md has longer trainings).
+    generating the label. With one seed of five the encoder–decoder classifies better, by 0.15.
+    Models, data and number of steps are small: the scores show what is learned first (docs/tasks.md
+    has longer trainings).
 
     Figure. Score of each family on each task that it supports, with 95 % intervals. Dotted: the
     best baseline without a trained model.

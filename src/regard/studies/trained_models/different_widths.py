@@ -34,10 +34,8 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     $$ K = H_{enc} W_K,\quad V = H_{enc} W_V,\quad W_K, W_V \in \mathbb{R}^{d_{enc} \times h
     d_{head}},\quad Q = H_{dec} W_Q,\quad W_Q \in \mathbb{R}^{d_{dec} \times h d_{head}} $$
 
-    Three encoder–decoders learn to summarize articles: one with equal widths, one with an encoder
-    of half the width, and one with such a decoder. All are tested on 200 new articles. After the
-    same number of steps, the smaller models may be slightly worse, because of their size. A trained
-    decoder can't read an encoder of another width than that of its training.
+    Three encoder–decoders learn to summarize articles, and are tested on 200 new ones: one with
+    equal widths, one with an encoder of half the width, and one with such a decoder.
 
     Figure. ROUGE-L of summaries by encoder–decoders of equal and of different widths, with 95 %
     intervals. Dotted: the first two sentences of the article.

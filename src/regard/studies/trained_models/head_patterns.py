@@ -10,14 +10,7 @@ from regard.studies.figure import figure, heat_map
 from regard.studies.finding import Measurements, at_least, equal, informational, table
 from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.trained_models.reading import (
-    HEADS,
-    LAYERS,
-    Steps,
-    plan_decoder,
-    plan_reader,
-    trained_reader,
-)
+from regard.studies.trained_models import reading
 from regard.studies.trained_models.sentences import labeled_texts
 
 MEASURED = 60
@@ -38,11 +31,11 @@ class Scored:
 
     def layer(self, index: int) -> "Scored":
         """Return the heads of a layer."""
-        return Scored(self.heads[index * HEADS : (index + 1) * HEADS])
+        return Scored(self.heads[index * reading.HEADS : (index + 1) * reading.HEADS])
 
 
 @study(trains=True)
-def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
+def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     r"""What do the heads of a decoder and of an encoder attend to, layer by layer?
 
     A decoder gives no weight to later tokens, an encoder at least a third. Training makes the heads
@@ -51,23 +44,22 @@ def head_patterns(steps: Steps = 2000, seed: Seed = 0) -> EvidenceParts:
 
     $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
 
-    Both models are small and our own: a decoder learns to predict the next word of generated texts,
-    an encoder of the same size to predict masked words. On new texts, each head is scored by the
-    share of its weight on the previous token, the next token, the token itself, the first token,
-    punctuation, and other occurrences of the same token. Entropy is relative to that of uniform
-    weights over the keys that a query sees; distance is in tokens.
+    Both models are small and our own, trained on generated texts. On new texts, each head is scored
+    by the share of its weight on the previous token, the next token, the token itself, the first
+    token, punctuation, and other occurrences of the same token. Entropy is relative to that of
+    uniform weights over the keys that a query sees; distance is in tokens.
 
     Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.
     """
     texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
     after = {
-        "decoder": score(cached_run(plan_decoder(max(steps // 4, 1), seed)), texts),
-        "encoder": score(trained_reader(steps, seed), texts),
+        "decoder": score(cached_run(reading.plan_decoder(max(steps // 4, 1), seed)), texts),
+        "encoder": score(reading.trained_reader(steps, seed), texts),
     }
     before = {
-        "decoder": score(plan_decoder(1, seed).run, texts),
-        "encoder": score(plan_reader(1, seed).run, texts),
+        "decoder": score(reading.plan_decoder(1, seed).run, texts),
+        "encoder": score(reading.plan_reader(1, seed).run, texts),
     }
     yield from _judged(before, after)
     columns = (*PATTERNS, "entropy", "distance")
@@ -114,7 +106,7 @@ def _judged(before: Mapping[str, Scored], after: Mapping[str, Scored]) -> Measur
     best = max(head.scores["next"] for head in after["encoder"].heads)
     yield at_least("encoder: next token, best head", best, 0.3)
     for name, scored in after.items():
-        for layer in range(LAYERS):
+        for layer in range(reading.LAYERS):
             for score in BY_LAYER:
                 mean = scored.layer(layer).mean(score)
                 yield informational(f"{name}, layer {layer}: {score}", mean)

@@ -46,14 +46,10 @@ def heads_as_filters(
     W_k\right] \le \text{heads} $$
 
     Head h attends to the place at offset o_h, by a bias of 0 there and −t elsewhere, and its part
-    of the output projection is the matrix of that tap (Cordonnier et al., 2020). Heads that attend
-    by position alone compute a sum of matrices times distributions over offsets. The taps, as rows
-    of a matrix, therefore have at most the rank of the number of heads, and the error is at least
-    that of the truncated SVD of this matrix.
-
-    In the lookup task, each place refers to another one, at random. A head with matching queries
-    and keys copies from there; a convolution, even with a tap for every offset, explains 1/n of the
-    variance.
+    of the output projection is the matrix of that tap (Cordonnier et al., 2020). The taps of fewer
+    heads, as rows of a matrix, have at most their rank, and the error is at least that of the
+    truncated SVD. In the lookup task, each place refers to another one, at random; the convolution
+    has a tap for every offset.
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
     difference between the sum of heads and the convolution, which falls as e^−t.

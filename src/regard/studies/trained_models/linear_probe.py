@@ -51,9 +51,8 @@ def linear_probe(
     The encoder is that of the study `structures`. The classes are nouns, verbs, adjectives,
     adverbs, prepositions, names and the words that open a sentence. The probe is fitted to three
     quarters of the words of each class, and tested on the others (cross-validation in four folds,
-    all forms of a word in the same fold). Accuracy is the mean over classes, and chance is one in
-    seven. The probe on embeddings alone shows the information in the word without its context.
-    These texts have few words and clear contexts; in natural text, classes are less distinct.
+    all forms of a word in the same fold). Accuracy is the mean over classes. Embeddings alone show
+    the information in a word without its context.
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.

@@ -14,14 +14,7 @@ from regard.runs.run import Run
 from regard.studies.figure import heat_map
 from regard.studies.finding import Measurements, Outside, at_least, named
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.trained_models.reading import (
-    Row,
-    Steps,
-    hits,
-    masked_rows,
-    plan_reader,
-    trained_reader,
-)
+from regard.studies.trained_models import reading
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 TEXTS = 150
@@ -44,7 +37,7 @@ class Structure(NamedTuple):
 
 @study(trains=True)
 def structures(
-    steps: Steps = 2000,
+    steps: reading.Steps = 2000,
     heads: Literal[1, 2, 4, 8, 16] = 8,
     wanted: Annotated[float, Meta(ge=0, le=1)] = 0.6,
     seed: Seed = 0,
@@ -60,12 +53,10 @@ def structures(
     $$ \mathrm{accuracy}(h) = P\left(\operatorname{argmax}_j A^h_{ij} = \text{the word that } i
     \text{ depends on}\right) $$
 
-    A small encoder learns to predict masked words in generated texts with known dependencies: a
-    verb depends on its subject, an object on its verb, a particle on the verb before it, the mark
-    at the end on the first word of the sentence, a pronoun on a name. Then one such word at a time
-    is masked in new texts, and the place of each head's largest weight from the mask is compared
-    with the right word. This is labeled-relation accuracy, as Clark et al. (2019, §4) measure it
-    for BERT. A head is chosen on one half of the texts and measured on the other.
+    A small encoder learns to predict masked words in generated texts with known dependencies. Then
+    one such word at a time is masked in new texts, and the place of each head's largest weight from
+    the mask is compared with the word that it depends on (Clark et al., 2019, §4). A head is chosen
+    on one half of the texts and measured on the other.
 
     At each of five seeds (0 to 4), each structure has a head. With four wider heads per layer
     (`heads=4`), fewer structures may have their own head. Another order of additions gives
@@ -78,8 +69,8 @@ def structures(
         heads: heads per layer, which share a width of 64
         wanted: accuracy required to count as found
     """
-    run = trained_reader(steps, seed, heads=heads)
-    new = plan_reader(1, seed, heads=heads).run
+    run = reading.trained_reader(steps, seed, heads=heads)
+    new = reading.plan_reader(1, seed, heads=heads).run
     new.model.eval()
     measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
     always = {name: one for name, one in measured.items() if name != VARIES}
@@ -105,9 +96,9 @@ def judged(measured: Mapping[str, Structure], wanted: float) -> Measurements:
 
 def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
     """Return the best head of a trained model for a relation, and its alternatives."""
-    rows = masked_rows(run, labeled_texts(seed, "test", TEXTS), relation)
-    accuracy, by_head = best_on_second_half(hits(run, rows))
-    untrained, _ = best_on_second_half(hits(new, rows))
+    rows = reading.masked_rows(run, labeled_texts(seed, "test", TEXTS), relation)
+    accuracy, by_head = best_on_second_half(reading.hits(run, rows))
+    untrained, _ = best_on_second_half(reading.hits(new, rows))
     offset, _ = best_on_second_half(at_distances(rows))
     return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
@@ -122,7 +113,7 @@ def best_on_second_half(
     return float(shares[head]), shares
 
 
-def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
+def at_distances(rows: Sequence[reading.Row]) -> Bool[Tensor, "rows distances"]:
     """Return, for each row and distance, whether the right word is at this distance."""
     distances = [row.other - row.place for row in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]

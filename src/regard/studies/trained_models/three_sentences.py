@@ -54,14 +54,12 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     $$ P(x_{t+1} \mid x_1 \dots x_t) \text{ is computed at position } t $$
 
     A small decoder of our own learns to predict the next word of generated texts, such as "surely
-    the old dogs near the house bark with Ada . perhaps she looked …". On new texts, the weight of
-    each head from one word to another is measured. A head is chosen on one half of the texts and
-    measured on the other.
+    the old dogs near the house bark with Ada . perhaps she looked …". A head is chosen on one half
+    of new texts and measured on the other, by its weight from one word to another.
 
-    In the short sentence ("the dogs bark") the query is the verb and the key its subject; whether a
-    head attends to it varies with the seed. In the second sentence the query is the noun before the
-    verb ("the dogs near the house"), in the third the word before the pronoun. The view shows
-    queries, keys and values of each head, step by step.
+    In the short sentence the query is the verb and the key its subject; whether a head attends to
+    it varies with the seed. In the second sentence the query is the noun before the verb, in the
+    third the word before the pronoun.
 
     Figure. Weight of the best head on the right word, in new texts: at the verb of a short sentence
     to its subject; before the verb, across another noun, to the subject; before a pronoun to the

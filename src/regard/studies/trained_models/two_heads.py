@@ -41,11 +41,7 @@ def two_heads(
     order: k² possible answers. One head of argmax attention gives the layers above a place and the
     token there, at most 2k cases, and in each case they have to choose one of k answers. (One might
     expect 1/k. But a head that attends to, say, the larger of two tokens also gives information
-    about the other one, and training finds such solutions.) Two heads have half the width, with the
-    same number of weights in all.
-
-    The bound doesn't apply to softmax, which is measured outside of the condition.
-    `noisy-keys-one-head` shows the cost of a mixture of two values if keys are noisy.
+    about the other one.) Two heads have half the width, with the same number of weights in all.
 
     Figure. Accuracy by mechanism and number of heads. Dotted: the bound 2/k on one head of argmax
     attention.

@@ -52,8 +52,7 @@ def two_meanings(
     The word "play" is a verb in "The children like to play in the park." and a noun in "The
     children like the play in the theatre.", at the same position. Its vectors are compared by their
     cosine, head by head, and averaged over the heads of a layer. Controls are the word in two
-    sentences with the same meaning and other words around it, and the same model with random
-    weights.
+    sentences with the same meaning, and the same model with random weights.
 
     Figure. Cosines of the queries, keys and values of a word in two sentences with the same and
     with different meanings, averaged over heads and pairs of sentences, by layer.

@@ -18,16 +18,7 @@ from regard.models.builders import Model
 from regard.studies.figure import figure, heat_map
 from regard.studies.finding import Measurements, at_least, at_most, equal, named, table
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.trained_models.reading import (
-    HEADS,
-    LAYERS,
-    WIDTH,
-    Row,
-    Steps,
-    masked_rows,
-    plan_reader,
-    trained_reader,
-)
+from regard.studies.trained_models import reading
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
 TEXTS = 15
@@ -59,7 +50,7 @@ class Measured(NamedTuple):
 @study(trains=True)
 def untrained(
     std: Annotated[float, Meta(ge=0.001, le=0.5)] = INITIAL,
-    steps: Steps = 2000,
+    steps: reading.Steps = 2000,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What do attention maps look like before training, and which gradient changes them?
@@ -84,17 +75,17 @@ def untrained(
     Args:
         std: standard deviation of weights before training
     """
-    new, run = plan_reader(1, seed).run, trained_reader(steps, seed)
+    new, run = reading.plan_reader(1, seed).run, reading.trained_reader(steps, seed)
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
-    read = [row for relation in RELATIONS for row in masked_rows(run, texts, relation)]
+    read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
     before, after = (measure(model, read) for model in (new.model, run.model))
     text = texts[0].text
     yield from judged(before, after, std)
     measured = (before.entropy, after.entropy, before.norm, after.norm)
     rows = [
-        (f"{i // HEADS}.{i % HEADS}", *(float(values[i]) for values in measured))
-        for i in range(LAYERS * HEADS)
+        (f"{i // reading.HEADS}.{i % reading.HEADS}", *(float(values[i]) for values in measured))
+        for i in range(reading.LAYERS * reading.HEADS)
     ]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
     shown = torch.tensor([read[-1].ids])
@@ -104,7 +95,7 @@ def untrained(
             for name, one in (("before", new), ("after", run))
             for head, weights in enumerate(capture_attention(one.model, shown)[0].weights[0])
         ),
-        columns=HEADS,
+        columns=reading.HEADS,
     )
     views = (look(named(new, "before training"), text), look(named(run, "after training"), text))
     yield views[0].beside(views[1]).data
@@ -112,7 +103,7 @@ def untrained(
 
 def judged(before: Measured, after: Measured, std: float) -> Measurements:
     """Yield the measurements that the claim depends on."""
-    predicted = WIDTH * std**2
+    predicted = reading.WIDTH * std**2
     name, tolerance = "before: standard deviation of scores", 0.15 * predicted
     yield equal(name, before.spread, predicted, within=tolerance)
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
@@ -143,12 +134,12 @@ def rescale(model: nn.Module, factor: float) -> None:
             parameter.mul_(factor)
 
 
-def masked_loss(model: Model, row: Row) -> Float[Tensor, ""]:
+def masked_loss(model: Model, row: reading.Row) -> Float[Tensor, ""]:
     """Return the loss of the masked token."""
     return F.cross_entropy(model(torch.tensor([row.ids]))[0, row.place], torch.tensor(row.target))
 
 
-def measure(model: Model, rows: Sequence[Row]) -> Measured:
+def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     entropies, norms, sizes, attended, spreads, equals, error = [], [], [], [], [], [], 0.0
@@ -162,7 +153,7 @@ def measure(model: Model, rows: Sequence[Row]) -> Measured:
         size = gradients[:, row.place].abs()
         sizes.append(size / size.mean(-1, keepdim=True).clamp(min=1e-300))
         attended.append(weights[:, row.place].argmax(-1))
-        spreads.append(weights[:HEADS].log().std(-1).mean())
+        spreads.append(weights[: reading.HEADS].log().std(-1).mean())
         ids = torch.tensor(row.ids)
         others = ids == ids[:, None]
         others.fill_diagonal_(False)
