@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
+from forked import Forked, start
 from regard.comparison.executors import run_locally
 from regard.comparison.folder import create_cell, read_outcome
 from regard.comparison.grid import CellSettings
@@ -36,10 +37,9 @@ CELLS, LINES = 4, 6
 LONG = (*TINY, "training.steps=600", "training.checkpoint_every=100", "training.log_every=100")
 
 
-def start(out: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "regard", "compare", "mqar", *AXES, *LONG, "--out", str(out)]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdout=quiet, stderr=quiet)
+def compare(out: Path) -> Forked:
+    command = ["-m", "regard", "compare", "mqar", *AXES, *LONG, "--out", str(out)]
+    return start(command, out.with_name("log"))
 
 
 def children(parent: int) -> list[int]:
@@ -68,9 +68,9 @@ def result(out: Path) -> dict[str, Any]:
 def test_kills_all_over_the_training_change_nothing(kills: int, tmp_path: Path) -> None:
     """Every third is of a worker, the others are of the command; the first comes at its start."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert start(whole).wait() == 0
+    assert compare(whole).wait() == 0
     draw = random.Random(kills)
-    process = start(killed)
+    process = compare(killed)
     for kill in range(kills):
         reached = CELLS * LINES * kill / kills
         while lines(killed) < reached or not (workers := children(process.pid)):
@@ -83,7 +83,7 @@ def test_kills_all_over_the_training_change_nothing(kills: int, tmp_path: Path) 
         else:
             process.kill()
             assert process.wait() in (-signal.SIGKILL, 0)
-            process = start(killed)
+            process = compare(killed)
     assert process.wait() == 0
     found = result(killed)
     assert len(found["weights"]) == CELLS

@@ -14,11 +14,22 @@ from browser import axe, driven, open_page, scroll_width, violations, watched
 pytestmark = pytest.mark.slow
 
 
+LESS_FINETUNING = """
+import sys
+from regard.cli.main import main
+from regard.experiments import recall
+text_only = recall.text_only
+recall.text_only = lambda recipe, steps: text_only(recipe, steps // 20)
+main(sys.argv[1:])
+"""
+"""`regard`, with less training of the model of a demo whose figures aren't asserted."""
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-m", "regard", "demo", "--out", str(out)]
-    command += ["--json", str(out.parent / "figures.json")]
+    command = [sys.executable, "-c", LESS_FINETUNING, "demo", "--out", str(out)]
+    command += ["--json", str(out.parent / "figures.json"), "finetuning.epochs=1"]
     subprocess.run(command, check=True)
     return out
 

@@ -1,7 +1,7 @@
 """Several processes train one model as one process does.
 
-Most are forked (`forked.py`), which takes a second where torchrun takes four; torchrun itself
-starts some.
+Most are forked (`forked.py`), which takes no time where torchrun takes four seconds; torchrun
+itself starts some.
 """
 
 import json
@@ -16,11 +16,13 @@ from contextlib import chdir
 from itertools import cycle, islice, product
 from pathlib import Path
 from textwrap import indent
+from typing import TypeAlias
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from forked import Forked, start_several
 from regard.runs.claim import newest_claim
 from tiny import MODEL
 from train_many import CASES, train_many
@@ -33,6 +35,7 @@ pytestmark = [
 ROUNDING = 1e-11
 """Of sums in float64 in another order."""
 LOG = Path("torchrun.log")
+Started: TypeAlias = "subprocess.Popen[bytes] | Forked"
 HELPERS = Path(__file__).parents[1] / "helpers"
 STEPS = 120
 PRETRAINING = (
@@ -284,29 +287,27 @@ def launch(processes: int, arguments: Sequence[str], *, until: Path | None = Non
     assert process.returncode == (0 if until is None else -signal.SIGKILL), printed
 
 
-def start(processes: int, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    return started([str(HELPERS / "forked.py"), str(processes), *arguments])
+def start(processes: int, arguments: Sequence[str]) -> Forked:
+    return start_several(processes, arguments, LOG)
 
 
 def start_torchrun(
     processes: int, arguments: Sequence[str], *flags: str
 ) -> "subprocess.Popen[bytes]":
     torchrun = ("-m", "torch.distributed.run", "--standalone")
-    return started([*torchrun, "--nproc-per-node", str(processes), *flags, *arguments])
-
-
-def started(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    paths = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
     with LOG.open("wb") as log:  # a pipe would stay open in processes that outlive it
         return subprocess.Popen(
-            [sys.executable, *arguments],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+            [
+                *(sys.executable, *torchrun, "--nproc-per-node", str(processes)),
+                *(*flags, *arguments),
+            ],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=log,
             stderr=log,
         )
 
 
-def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
+def printed_by(process: Started, *, timeout: float) -> str:
     process.wait(timeout)
     return LOG.read_text()
 
@@ -314,7 +315,7 @@ def printed_by(process: "subprocess.Popen[bytes]", *, timeout: float) -> str:
 def failure(
     arguments: Sequence[str],
     statements: str,
-    begin: Callable[[int, Sequence[str]], "subprocess.Popen[bytes]"] = start,
+    begin: Callable[[int, Sequence[str]], Started] = start,
 ) -> list[str]:
     """Run two processes, after statements in each, and return the lines of their failure."""
     process = begin(2, prepared(statements, arguments))
@@ -336,7 +337,7 @@ def write_corpus(folder: Path) -> None:
     (folder / "text.txt").write_text("".join(lines))
 
 
-def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
+def wait_for(path: Path, process: Started) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, printed_by(process, timeout=0)
@@ -344,7 +345,7 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
         time.sleep(0.02)
 
 
-def kill(process: "subprocess.Popen[bytes]", victim: str, run: Path, draw: random.Random) -> None:
+def kill(process: Started, victim: str, run: Path, draw: random.Random) -> None:
     """Kill one process, the launcher or all of them, soon after they have begun to train."""
     earlier, before, deadline = claims(run), None, time.monotonic() + 120
     while process.poll() is None and (before is None or newest(run) == before):
@@ -383,7 +384,7 @@ def workers(launcher: int) -> list[int]:
     return [int(child) for child in children]
 
 
-def kill_all(process: "subprocess.Popen[bytes]") -> None:
+def kill_all(process: Started) -> None:
     """Kill a launcher and its processes; the launcher first, which would reap them."""
     for victim in (process.pid, *workers(process.pid)):
         os.kill(victim, signal.SIGKILL)
