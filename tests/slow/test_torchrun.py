@@ -37,7 +37,7 @@ ROUNDING = 1e-11
 LOG = Path("torchrun.log")
 Started: TypeAlias = "subprocess.Popen[bytes] | Forked"
 HELPERS = Path(__file__).parents[1] / "helpers"
-STEPS = 120
+STEPS = 80
 PRETRAINING = (
     *MODEL,
     "model.n_layers=2",
@@ -98,13 +98,13 @@ def test_processes_train_as_one_does(
 def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> None:
     """One process, the launcher alone or all of them are killed at any moment."""
     write_corpus(tmp_path)
-    steps = 100 * kills
+    steps = 60 * kills
     settings = f"training.steps={steps}"
     launch(1, command(tmp_path, "alone", settings))
     draw, victims = random.Random(kills), ("one", "launcher", "all")
     for processes, victim in islice(cycle(product((2, 3, 1), victims)), 0, 4 * kills, 4):
         arguments = command(tmp_path, "killed", settings, "--resume")
-        if (processes, victim) == (1, "launcher"):  # it trains on, until another has started
+        if victim == "launcher":  # the processes train on, until another has started
             arguments = prepared(SLOW, arguments)
         process = start(processes, arguments)
         kill(process, victim, tmp_path / "killed", draw)
@@ -116,10 +116,10 @@ def test_killed_processes_resume_in_any_number(kills: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_the_same_number_of_processes_resumes_to_the_bit(kind: str, tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    flags = ("--parallel", kind, "--precision", "float32", "training.steps=60")
+    flags = ("--parallel", kind, "--precision", "float32", "training.steps=40")
     launch(3, command(tmp_path, "whole", *flags))
     launch(
-        3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/20"
+        3, command(tmp_path, "parts", *flags, "--resume"), until=tmp_path / "parts/checkpoints/10"
     )
     launch(3, command(tmp_path, "parts", *flags, "--resume"))
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
@@ -132,7 +132,7 @@ def test_parts_of_the_optimizer_state_are_read_by_any_number_of_processes(
     write_corpus(tmp_path)
     arguments = command(tmp_path, "parts", "--parallel", "fsdp", "--resume")
     checkpoints = tmp_path / "parts/checkpoints"
-    for processes, step in ((3, 30), (2, 60)):
+    for processes, step in ((3, 20), (2, 40)):
         launch(processes, arguments, until=checkpoints / str(step))
         saved = checkpoints / str(newest(tmp_path / "parts"))
         assert len(list(saved.glob("optimizer*.safetensors"))) == processes
