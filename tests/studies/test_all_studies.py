@@ -18,6 +18,7 @@ STUDIES = [study for study in all_studies() if not study.trains]
 LONG = {
     *("fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"),
     *("equal-heads", "trained-embeddings", "projection", "masked-autoencoder", "approximations"),
+    *("complexity", "concepts"),
 }
 """Studies that take seconds."""
 LONGEST = "word-order"
