@@ -114,10 +114,17 @@ What axe finds of colors is the same; it takes seconds for the elements of a der
 """
 
 
-def violations(tab: "Page", rules: Sequence[str] = (), *, without: Sequence[str] = ()) -> list[str]:
+def violations(
+    tab: "Page",
+    rules: Sequence[str] = (),
+    *,
+    without: Sequence[str] = (),
+    context: str = "document",
+) -> list[str]:
     """What axe finds in a page that has its script, by these rules or all that it runs by default.
 
-    Frames have tests of their own. Of what passes, axe lists one element per rule.
+    `context` is axe's, as JavaScript. Frames have tests of their own. Of what passes, axe lists one
+    element per rule.
     """
     disabled = {rule: {"enabled": False} for rule in without}
     options: dict[str, Any] = {
@@ -127,7 +134,7 @@ def violations(tab: "Page", rules: Sequence[str] = (), *, without: Sequence[str]
     }
     if rules:
         options["runOnly"] = list(rules)
-    found: dict[str, Any] = tab.evaluate("options => axe.run(options)", options)
+    found: dict[str, Any] = tab.evaluate(f"options => axe.run({context}, options)", options)
     assert found["passes"], "it looked"
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 

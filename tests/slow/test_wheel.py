@@ -20,7 +20,8 @@ def test_an_installed_wheel_runs_without_the_sources(tmp_path: Path) -> None:
     assert wheel.stat().st_size <= 6e6
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
-    tiny = ["training.steps=3", "training.steps=3", "model.d_model=16"]
+    tiny = ["training.steps=3", "questions.steps=3", "finetuning.steps=3", "model.d_model=16"]
+    tiny += ["world.people=80", "world.absent=20"]
 
     def regard(*arguments: str) -> str:
         return subprocess.run(

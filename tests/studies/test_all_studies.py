@@ -18,15 +18,20 @@ STUDIES = [study for study in all_studies() if not study.trains]
 LONG = {
     *("fourier-features", "favor", "word-order", "causal-sums", "encoder-gradient"),
     *("equal-heads", "trained-embeddings", "projection", "masked-autoencoder", "approximations"),
+    *("complexity", "concepts"),
 }
 """Studies that take seconds."""
 DRAWN = [
-    pytest.param(study, seed, id=f"{study.name}-{seed}")
+    pytest.param(
+        *(study, seed),
+        id=f"{study.name}-{seed}",
+        marks=[pytest.mark.findings] * (seed > 10 and study.name in LONG),
+    )
     for study in STUDIES
     if "seed" in study.defaults
     for seed in range(10, 12 if study.name in LONG else 13)
 ]
-"""Studies with random numbers, each with fresh seeds."""
+"""Studies with random numbers, each with fresh seeds; a long one has its second by command."""
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The study `pretrained-decoder`, on the packaged decoder."""
 
+from functools import cache
 from importlib.util import find_spec
 
 import pytest
@@ -11,7 +12,7 @@ from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.pretrained import (
     DECODER_PACKAGE,
-    load_decoder,
+    packaged_decoder,
 )
 from regard.studies.trained_models.pretrained_decoder import between_words, pretrained_decoder
 
@@ -33,17 +34,39 @@ def test_weights_between_words_keep_the_sum_of_a_query(words: list[str]) -> None
     torch.testing.assert_close(found.sum(-1), torch.ones(2, len(words), dtype=torch.float64))
 
 
+@cache
+def packaged() -> HuggingFaceModel:
+    """The packaged decoder, which is dequantized once for all tests."""
+    return HuggingFaceModel.load(packaged_decoder())
+
+
 @pytest.mark.slow
 @needs_package
-def test_the_verdict() -> None:
+def test_a_packaged_decoder_knows_a_capital(capfd: pytest.CaptureFixture[str]) -> None:
+    packaged.cache_clear()
+    model = packaged()
+    assert capfd.readouterr().err == ""
+    assert model.name == "SmolLM2-135M-Instruct.Q4_1"
+    assert {x.dtype for x in model.model.parameters()} == {torch.float32}
+    prompts = model.prompt("The capital of France is")
+    (found,) = model.attention_maps("The capital of France is Paris")
+    assert list(found.keys) == ["The", " capital", " of", " France", " is", " Paris"]
+    ids = torch.tensor(prompts.starts)
+    assert prompts.decode([int(model.model(ids).logits[0, -1].argmax())]) == " Paris"
+
+
+@pytest.mark.slow
+@needs_package
+def test_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: packaged()))
     assert pretrained_decoder(seed=10).verdict is Verdict.HOLDS
 
 
 @pytest.mark.slow
 @needs_package
 def test_an_untrained_model_has_no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = load_decoder("").untrained()
-    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda name: fresh))
+    fresh = packaged().untrained()
+    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: fresh))
     finding = pretrained_decoder(texts=8)
     assert finding.verdict is Verdict.FAILS
     of_the_model = [one for one in finding.numbers if not one.name.startswith("random weights")]
