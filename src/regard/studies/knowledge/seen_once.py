@@ -1,4 +1,4 @@
-"""Facts that a text states once, and false statements of calibrated models."""
+"""Facts that a text states once, and false statements of models."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,8 +63,8 @@ def seen_once(
     ones by a Pareto law. The model generates documents at temperature 1 without a prompt; each one
     that isn't among the 5,600 is false.
 
-    Here the bound is below 0 (seed 0) and says nothing: the miscalibration is nearly as large as
-    the share of facts seen once, and 4,000 documents leave a slack of 0.1. More epochs
+    Here the bound is below 0 (seed 0) and says nothing: the share of facts seen once exceeds the
+    miscalibration by less than 0.08, and 4,000 documents leave a slack of 0.1. More epochs
     (`epochs=30`) reduce false documents at the cost of calibration. Repeating 5 % of the text ten
     times, in the same number of steps, has part of this effect, as Miao and Kearns 2025
     (arXiv:2502.08666) report.

@@ -220,7 +220,7 @@ def batches(draw: Draw) -> Measurements:
 
 
 def padded_ids(_: Draw) -> Measurements:
-    """Decode the ids of one vocabulary by another, with and without padding."""
+    """Decode the ids of one vocabulary by another, with and without padding and truncation."""
     own = train_tokenizer(WordsConfig(), TEXTS)
     other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
     ids = other.encode(TEXTS[0])
