@@ -10,7 +10,7 @@ Bounds are multiples of the precision: an output may be off by `slack` · eps ·
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import reference
+from regard.attention.base import Attention
 from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
@@ -49,6 +50,11 @@ class Subject(Cases):
     """A mechanism under test, on a device and in a precision, with its cases."""
 
     outputs: dict[Case, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def attend_on_cpu(self) -> Attention:
+        """A copy of the mechanism, for the references."""
+        return deepcopy(self.attend).cpu()
 
     def output(self, case: Case) -> Tensor:
         """Return the output of a case, computed once for all checks."""
@@ -152,7 +158,7 @@ def _gather(subject: Subject, case: Case, weights: Tensor) -> Tensor:
 def _equals_reference(subject: Subject, case: Case) -> None:
     reference_weights = subject.mechanism.reference
     assert reference_weights is not None
-    here, attend = case.cpu(), deepcopy(subject.attend).cpu()
+    here, attend = case.cpu(), subject.attend_on_cpu
     table = here.bias.table if here.bias else None
     mask = here.mask or Mask()
     expected = reference_weights(attend, here.query, here.key, mask, table, **here.gates)
@@ -202,10 +208,10 @@ def _is_causal(subject: Subject, case: Case) -> None:
     rows, queries, keys = len(case.query), case.query.shape[2], case.key.shape[2]
     where = (case.mask or Mask()).query_positions(queries, keys, subject.device)
     before, places = subject.output(case), torch.arange(keys, device=subject.device)
-    row, cuts = places.new_tensor(range(rows)).repeat(keys - 1), places[1:].repeat_interleave(rows)
-    repeated = _rows(case, row)
-    outputs = _run(subject, _overwritten(subject, repeated, places >= cuts[:, None]))
-    for cut, out in enumerate(outputs.split(rows), start=1):
+    row = torch.arange(rows, device=subject.device).repeat(keys - 1)
+    cuts = places[1:].repeat_interleave(rows)
+    changed = _overwritten(subject, _rows(case, row), places >= cuts[:, None])
+    for cut, out in enumerate(_run(subject, changed).split(rows), start=1):
         seen = where < cut
         subject.close(out[:, :, seen], before[:, :, seen], case, f"rows before key {cut}")
 
@@ -233,10 +239,8 @@ def _overwritten(subject: Subject, case: Case, where: Tensor) -> Case:
     """
     chosen = where[:, None, :, None]
     query, key, value, *gates = case.tensors
-    key, value = (
-        key.masked_fill(chosen, subject.mechanism.inputs[1]),
-        value.masked_fill(chosen, 100),
-    )
+    key = key.masked_fill(chosen, subject.mechanism.inputs[1])
+    value = value.masked_fill(chosen, 100.0)
     for i, declared in enumerate(subject.attend.gates):
         if declared.at == "key":
             other = declared.low if declared.high < float("inf") else -2.0
