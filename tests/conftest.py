@@ -1,5 +1,6 @@
 """What many tests share: Hypothesis that repeats itself, tiny trained runs, commands."""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
 settings.register_profile("regard", deadline=None, derandomize=True)
 settings.load_profile("regard")
+# Once: pytest's log_level clears the caches of all loggers several times a test.
+logging.getLogger().setLevel(logging.INFO)
 
 LONGEST = (
     *("slow/test_demo.py", "studies/test_all_studies.py", "slow/test_torchrun.py"),

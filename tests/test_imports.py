@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -89,12 +90,18 @@ def imported(node: ast.AST, *, types: bool) -> Iterator[str]:
     if is_for_types_only(node) and not types:
         return
     for child in ast.iter_child_nodes(node):
-        yield from imported(child, types=types)
+        if not isinstance(child, ast.expr):
+            yield from imported(child, types=types)
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def own_imports(file: Path, *, types: bool = True) -> set[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = imported(tree, types=types)
+    found = imported(tree_of(file), types=types)
     return {name for name in found if name.split(".")[0] == "regard"}
 
 

@@ -373,8 +373,14 @@ def allowed_values(type_: type[Config], path: Sequence[str]) -> list[str]:
     tags = [owner.__struct_config__.tag for owner in owners]
     if field == "kind" and any(tags):
         return list(dict.fromkeys(map(str, tags)))
-    hints = [get_type_hints(owner).get(field) for owner in owners]
+    hints = [_hints(owner).get(field) for owner in owners]
     return list(dict.fromkeys(value for hint in hints for value in _choices(hint)))
+
+
+@cache
+def _hints(type_: type) -> dict[str, Any]:
+    """Return the types of the fields of a class, which take milliseconds to resolve."""
+    return get_type_hints(type_)
 
 
 def _choices(hint: Any) -> list[str]:
@@ -394,7 +400,7 @@ def _inside(values: Any, name: str) -> Any:
 def _is_section(type_: type[Config], values: Any, path: Sequence[str]) -> bool:
     """Whether a struct may stand at a path, given the kinds chosen on the way."""
     *sections, name = path
-    hints = (get_type_hints(owner).get(name) for owner in _structs_at(type_, sections))
+    hints = (_hints(owner).get(name) for owner in _structs_at(type_, sections))
     is_list = any(get_origin(hint) is tuple for hint in hints)
     known = name in allowed_fields(type_, values, sections)
     return known and not is_list and bool(_structs_at(type_, path))
@@ -417,7 +423,7 @@ def _structs_at(
     for name in path:
         if name.isdecimal():  # of an entry of a list
             continue
-        fields = [get_type_hints(m) for m in members if isinstance(m, type)]
+        fields = [_hints(m) for m in members if isinstance(m, type)]
         hints = [each[name] for each in fields if name in each]
         members = [member for hint in hints for member in _members(hint)]
     structs: list[type[Config]] = []

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import tiny_tasks
 from regard import api
 from regard.data import IGNORE, batch
 from regard.decoding.generate import Generated, generate_answers
@@ -432,6 +433,14 @@ def test_a_probe_counts_the_labeled_positions_alone(probe: ProbeConfig, rows: in
     errors = len(every_other)
     assert found.scores["accuracy"].value == pytest.approx(1 - errors / targets.sum())
     assert found.scores["whole rows"].value == pytest.approx(1 - errors / rows)
+
+
+def test_every_probe_is_scored() -> None:
+    for name in tiny_tasks.PROBES:
+        family = "decoder, reconstruction" if name == "compression" else "rnn"
+        scores = score_task(sharp_run(task_recipe(name, family)), CPU).scores
+        assert scores.keys() == {"accuracy", "whole rows"}, name
+        assert 0 <= scores["accuracy"].value < 1, name
 
 
 def test_a_reconstruction_is_scored_row_by_row() -> None:

@@ -432,43 +432,47 @@ def test_what_exists_is_not_touched(folders: Path, tmp_path: Path, existing: str
     assert not list(out.iterdir()) if existing == "folder" else out.read_text("utf-8") == "mine"
 
 
+MODEL, TOKENIZER = "config.json", "tokenizer_config.json"
+
+
 @pytest.mark.parametrize(
-    ("family", "change", "says"),
+    ("family", "file", "change", "says"),
     [
-        ("gpt2", {"n_positions": None}, "n_positions is missing"),
-        ("gpt2", {"n_layer": 1}, "h.1."),
-        ("gpt2", {"n_layer": 3}, "h.2."),
-        ("gpt2", {"n_positions": 31}, "wpe.weight: has shape (32, 16)"),
-        ("bert", {"intermediate_size": 32}, "intermediate.dense"),
+        ("gpt2", MODEL, {"n_positions": None}, "n_positions is missing"),
+        ("gpt2", MODEL, {"n_layer": 1}, "h.1."),
+        ("gpt2", MODEL, {"n_layer": 3}, "h.2."),
+        ("gpt2", MODEL, {"n_positions": 31}, "wpe.weight: has shape (32, 16)"),
+        ("bert", MODEL, {"intermediate_size": 32}, "intermediate.dense"),
+        ("gpt2", MODEL, {"n_layer": 10**12}, "n_layers: expected an integer <="),
+        ("gpt2", MODEL, {"n_positions": 10**12}, "context_length: expected an integer <="),
+        (
+            "gpt2",
+            MODEL,
+            {"eos_token_id": [10**12]},
+            "its special id 1000000000000 is none of a vocabulary",
+        ),
+        (
+            "gpt2",
+            MODEL,
+            {"decoder_start_token_id": -3},
+            "its special id -3 is none of a vocabulary",
+        ),
+        ("gpt2", TOKENIZER, {"eos_token": "</s>"}, "has no </s>, its eos_token"),
+        ("gpt2", TOKENIZER, {"eos_token": {"content": "</s>"}}, "has no </s>, its eos_token"),
+        ("bert", TOKENIZER, {"mask_token": "<mask>"}, "has no <mask>, its mask_token"),
     ],
 )
-def test_a_config_json_that_does_not_fit_is_refused(
+def test_values_that_do_not_fit_are_refused(
     folder_of: Callable[[str], Path],
     tmp_path: Path,
     family: str,
+    file: str,
     change: dict[str, object],
     says: str,
 ) -> None:
     folder = folder_of(family)
-    edit(folder / "config.json", **change)
-    assert says in refusal(folder, tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"n_layer": 10**12}, "n_layers: expected an integer <="),
-        ({"n_positions": 10**12}, "context_length: expected an integer <="),
-        ({"eos_token_id": [10**12]}, "its special id 1000000000000 is none of a vocabulary"),
-        ({"decoder_start_token_id": -3}, "its special id -3 is none of a vocabulary"),
-    ],
-)
-def test_huge_numbers_are_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path, change: dict[str, object], says: str
-) -> None:
-    folder = folder_of("gpt2")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    edit(folder / "config.json", **change)
+    edit(folder / file, **change)
     assert says in refusal(folder, tmp_path / "run")
 
 
@@ -480,26 +484,6 @@ def test_a_huge_special_id_is_that_of_no_token(
     edit(folder / "config.json", bos_token_id=10**12)
     with pytest.warns(UserWarning, match="bos_token_id is 1000000000000 in config.json, but"):
         import_folder(folder, tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("family", "change", "says"),
-    [
-        ("gpt2", {"eos_token": "</s>"}, "has no </s>, its eos_token"),
-        ("gpt2", {"eos_token": {"content": "</s>"}}, "has no </s>, its eos_token"),
-        ("bert", {"mask_token": "<mask>"}, "has no <mask>, its mask_token"),
-    ],
-)
-def test_special_tokens_that_do_not_fit_are_refused(
-    folder_of: Callable[[str], Path],
-    tmp_path: Path,
-    family: str,
-    change: dict[str, object],
-    says: str,
-) -> None:
-    folder = folder_of(family)
-    edit(folder / "tokenizer_config.json", **change)
-    assert says in refusal(folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize("change", ["missing", "surplus", "shape"])

@@ -24,6 +24,7 @@ from regard.models.config import (
 )
 from regard.models.seq2seq import EncoderDecoder
 from tiny_families import (
+    COVERING,
     FAMILIES,
     HEAD_CONFIGS,
     MODELS,
@@ -46,7 +47,6 @@ from tiny_recurrent import (
     tokens,
 )
 
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 PER_TOKEN = [name for name in MODELS if not name.endswith((": classification", ": embedding"))]
 WRITERS = [name for name in MODELS if name.endswith(": lm")]
 BOTH_WAYS = [
@@ -55,20 +55,20 @@ BOTH_WAYS = [
     if reads_both_ways(MODELS[name][0]) or name.endswith(": reconstruction")
 ]
 checked = settings(deadline=None, derandomize=True, max_examples=8)
-few = settings(checked, max_examples=4)  # each body has four heads
 rows_of_a_batch = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
 
 
 # Padding, order and size of a batch
 
 
-@EVERY_MODEL
-@few
+@pytest.mark.parametrize("name", COVERING)
+@checked
 @given(rows=rows_of_a_batch, padding=tokens, data=st.data())
 @torch.no_grad()
 def test_rows_know_nothing_of_one_another_nor_of_padding(
     rows: list[Row], padding: int, data: st.DataObject, name: str
 ) -> None:
+    """Each family with each head is padded in test_losses."""
     model = tiny(*MODELS[name])
     order = data.draw(st.permutations(range(len(rows))))
     together = results(model, [rows[row] for row in order], padding=padding)

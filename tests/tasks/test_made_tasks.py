@@ -1,6 +1,7 @@
 """What all made tasks promise: their sizes, no test in training, the same data for ever."""
 
 import hashlib
+from functools import cache
 
 import msgspec
 import pytest
@@ -37,6 +38,7 @@ GOLDEN = {
 """sha256 of each, cut short: the same on every platform, for ever."""
 
 
+@cache
 def make(task: str, *, own: int = 0, run: int = 0) -> Split:
     return structs.replace(TASKS[task], seed=own).make(run)
 

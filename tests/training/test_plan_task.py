@@ -91,8 +91,11 @@ def test_each_family_is_trained_for_each_task(task: str, family: str, tmp_path: 
 @pytest.mark.parametrize(
     ("task", "family"),
     [
-        *((task, family) for task, families in NATURAL.items() for family in families),
-        ("copy", "decoder"),
+        ("classification", "rnn, classification"),
+        ("tagging", "encoder, tags"),
+        ("retrieval", "decoder, embedding"),
+        ("casing", "encoder-decoder"),
+        ("copy", "fixed-window"),
     ],
 )
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(

@@ -149,7 +149,7 @@ def count_moments(corpus: list[Document], out: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("failure", [Killed, lambda: OSError(errno.ENOSPC, "No space left")])
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 16])
 def test_an_exit_at_any_write_flush_or_rename_loses_nothing(
     failure: Callable[[], BaseException],
     every: int,

@@ -9,8 +9,8 @@ Bounds are multiples of the precision: an output may be off by `SLACK` · eps ·
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import reference
+from regard.attention.base import Attention
 from regard.attention.config import CHECKED_SHAPE
 from regard.attention.contract_cases import Case, Cases, Vectors
 from regard.attention.mask import Mask
@@ -47,6 +48,19 @@ class ContractViolation(Exception):
 @dataclass(frozen=True)
 class Subject(Cases):
     """A mechanism under test, on a device and in a precision, with its cases."""
+
+    outputs: dict[Case, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def attend_on_cpu(self) -> Attention:
+        """A copy of the mechanism, for the references."""
+        return deepcopy(self.attend).cpu()
+
+    def output(self, case: Case) -> Tensor:
+        """Return the output of a case, computed once for all checks."""
+        if case not in self.outputs:
+            self.outputs[case] = _run(self, case)
+        return self.outputs[case]
 
     def close(self, actual: Tensor, expected: Tensor, case: Case, what: str) -> None:
         """Raise if a difference is larger than rounding explains."""
@@ -145,18 +159,18 @@ def _gather(subject: Subject, case: Case, weights: Tensor) -> Tensor:
 def _equals_reference(subject: Subject, case: Case) -> None:
     reference_weights = subject.mechanism.reference
     assert reference_weights is not None
-    here, attend = case.cpu(), deepcopy(subject.attend).cpu()
+    here, attend = case.cpu(), subject.attend_on_cpu
     table = here.bias.table if here.bias else None
     mask = here.mask or Mask()
     expected = reference_weights(attend, here.query, here.key, mask, table, **here.gates)
     gathered = _gather(subject, here, expected)
-    subject.close(_run(subject, case).cpu(), gathered, case, "output")
+    subject.close(subject.output(case).cpu(), gathered, case, "output")
     subject.close(_weights(subject, case).cpu(), expected, case, "weights")
 
 
 def _weights_give_output(subject: Subject, case: Case) -> None:
     gathered = _gather(subject, case, _weights(subject, case).double())
-    subject.close(_run(subject, case), gathered, case, "output against weights · values")
+    subject.close(subject.output(case), gathered, case, "output against weights · values")
 
 
 def _gradients(subject: Subject, case: Case) -> None:
@@ -188,12 +202,17 @@ def _gradients(subject: Subject, case: Case) -> None:
 
 
 def _is_causal(subject: Subject, case: Case) -> None:
-    """Changed keys, values and gates leave the outputs of earlier queries as they are."""
-    queries, keys = case.query.shape[2], case.key.shape[2]
-    where = (case.mask or Mask()).query_positions(queries, keys, case.query.device)
-    before = _run(subject, case)
-    for cut in range(1, keys):
-        out = _run(subject, _overwritten(subject, case, slice(cut, None)))
+    """Changed keys, values and gates leave the outputs of earlier queries as they are.
+
+    Each row is repeated for each place from which on they are changed.
+    """
+    rows, queries, keys = len(case.query), case.query.shape[2], case.key.shape[2]
+    where = (case.mask or Mask()).query_positions(queries, keys, subject.device)
+    before, places = subject.output(case), torch.arange(keys, device=subject.device)
+    row = torch.arange(rows, device=subject.device).repeat(keys - 1)
+    cuts = places[1:].repeat_interleave(rows)
+    changed = _overwritten(subject, _rows(case, row), places >= cuts[:, None])
+    for cut, out in enumerate(_run(subject, changed).split(rows), start=1):
         seen = where < cut
         subject.close(out[:, :, seen], before[:, :, seen], case, f"rows before key {cut}")
 
@@ -202,25 +221,37 @@ def _padding_is_ignored(subject: Subject, case: Case) -> None:
     """Changed keys, values and gates beyond a row's length leave its outputs as they are."""
     assert case.mask is not None
     assert case.mask.key_lengths is not None
-    before = _run(subject, case)
-    for row, length in enumerate(case.mask.key_lengths.tolist()):
-        out = _run(subject, _overwritten(subject, case, slice(length, None)))
-        subject.close(out[row], before[row], case, f"row {row} of length {length}")
+    lengths = case.mask.key_lengths
+    padding = torch.arange(case.key.shape[2], device=subject.device) >= lengths[:, None]
+    outputs = _run(subject, _overwritten(subject, case, padding))
+    for row, (out, before) in enumerate(zip(outputs, subject.output(case), strict=True)):
+        subject.close(out, before, case, f"row {row} of length {int(lengths[row])}")
 
 
-def _overwritten(subject: Subject, case: Case, where: slice) -> Case:
-    """Return the case with other keys and values in some places, and other gates of the keys."""
-    _, key, value, *gates = (x.clone() for x in case.tensors)
-    key[:, :, where], value[:, :, where] = subject.mechanism.inputs[1], 100.0
-    for declared, gate in zip(subject.attend.gates, gates, strict=True):
+def _rows(case: Case, rows: slice | Tensor) -> Case:
+    """Return the case of some rows of the batch."""
+    return replace(case, mask=case.mask and case.mask.rows(rows)).each(itemgetter(rows))
+
+
+def _overwritten(subject: Subject, case: Case, where: Tensor) -> Case:
+    """Return the case with other keys and values, and other gates of the keys, in some places.
+
+    where: [rows, keys], whether a place is overwritten
+    """
+    chosen = where[:, None, :, None]
+    query, key, value, *gates = case.tensors
+    key = key.masked_fill(chosen, subject.mechanism.inputs[1])
+    value = value.masked_fill(chosen, 100.0)
+    for i, declared in enumerate(subject.attend.gates):
         if declared.at == "key":
-            gate[:, :, where] = declared.low if declared.high < float("inf") else -2.0
-    return case.of([case.query, key, value, *gates])
+            other = declared.low if declared.high < float("inf") else -2.0
+            gates[i] = gates[i].masked_fill(chosen if gates[i].ndim == 4 else chosen[..., 0], other)
+    return case.of([query, key, value, *gates])
 
 
 def _masked_rows_are_zero(subject: Subject, case: Case) -> None:
     dead = ~case.allowed().any(-1)
-    out, weights = _run(subject, case), _weights(subject, case)
+    out, weights = subject.output(case), _weights(subject, case)
     if bool(out[dead].any()) or bool(weights[dead].any()):
         raise ContractViolation("the output of a query without allowed keys isn't zero")
 
@@ -236,27 +267,26 @@ def _key_heads_are_shared(subject: Subject, case: Case) -> None:
         ]
     )
     subject.close(
-        _run(subject, case), _run(subject, repeated), case, "shared against repeated heads"
+        subject.output(case), _run(subject, repeated), case, "shared against repeated heads"
     )
 
 
 def _rows_are_independent(subject: Subject, case: Case) -> None:
     """A row alone has the outputs that it has in the batch."""
-    together = _run(subject, case)
+    together = subject.output(case)
     for row in range(len(case.query)):
         one = slice(row, row + 1)
-        alone = replace(case, mask=case.mask and case.mask.rows(one)).each(itemgetter(one))
-        subject.close(_run(subject, alone), together[one], case, f"row {row} alone")
+        subject.close(_run(subject, _rows(case, one)), together[one], case, f"row {row} alone")
 
 
 def _layout_is_irrelevant(subject: Subject, case: Case) -> None:
     """Vectors that aren't contiguous, as after a convolution, have the same outputs."""
     apart = _run(subject, case.each(lambda x: x.mT.contiguous().mT))
-    subject.close(apart, _run(subject, case), case, "with entries apart")
+    subject.close(apart, subject.output(case), case, "with entries apart")
 
 
 def _training_is_evaluation(subject: Subject, case: Case) -> None:
-    evaluated = _run(subject, case)
+    evaluated = subject.output(case)
     subject.attend.train()
     try:
         subject.close(_run(subject, case), evaluated, case, "in training mode")
@@ -266,7 +296,7 @@ def _training_is_evaluation(subject: Subject, case: Case) -> None:
 
 def _decodes(subject: Subject, case: Case) -> None:
     """Outputs one by one, in parts and in rows of unequal length equal those of `forward`."""
-    whole = _run(subject, case)
+    whole = subject.output(case)
     n = case.query.shape[2]
     for sizes in ([1] * n, [4, n - 4], [3, 1, n - 4], [n - 1, 1], [n]):
         state, outputs = _init_state(subject, case, n + sizes[0]), []
@@ -353,11 +383,11 @@ def _memory_is_forward(subject: Subject, case: Case) -> None:
     """Attention to a memory equals `forward`, with its rows in any order."""
     memory = subject.attend.encode_memory(case.key, case.value, mask=case.mask)
     subject.close(
-        subject.attend.attend_memory(case.query, memory), _run(subject, case), case, "memory read"
+        subject.attend.attend_memory(case.query, memory), subject.output(case), case, "memory read"
     )
     order = torch.tensor([1, 0], device=subject.device)
     read = subject.attend.attend_memory(case.query[order], memory.reorder(order))
-    subject.close(read, _run(subject, case)[order], case, "memory of other rows")
+    subject.close(read, subject.output(case)[order], case, "memory of other rows")
 
 
 def _vectors(subject: Subject, case: Case) -> object:
@@ -386,7 +416,7 @@ def _refused(subject: Subject, case: Case, attempt: Attempt) -> None:
 def _compiled(subject: Subject, case: Case, backend: str) -> None:
     compiled = torch.compile(subject.attend, fullgraph=True, backend=backend, dynamic=False)
     out = compiled(case.query, case.key, case.value, mask=case.mask, gates=case.gates)
-    subject.close(out, _run(subject, case), case, "compiled")
+    subject.close(out, subject.output(case), case, "compiled")
 
 
 _CHECKS: dict[str, tuple[Check, Callable[[Subject, Case], bool]]] = {

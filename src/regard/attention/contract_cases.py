@@ -5,6 +5,7 @@ Queries and keys are multiples of ¼, of width 4, so that scores are exact in an
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -103,7 +104,7 @@ class Case:
         """Number of query heads that share a key head."""
         return self.query.shape[1] // self.key.shape[1]
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """Effect of one rounding of the scores on an output, in units of the precision."""
         key = self.key.double().repeat_interleave(self.group, 1)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from operator import mul
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,17 +20,20 @@ def softmax(
     scale: float | None = None,
 ) -> Float[Tensor, "batch heads queries keys"]:
     """α_ij = exp(s·q_i·k_j + b_ij) / Σ_l exp(s·q_i·k_l + b_il) over the allowed keys, s = 1/√d."""
-    batch, heads, queries, d = query.shape
-    keys, group = key.shape[2], heads // key.shape[1]
+    (batch, heads, queries, d), keys = query.shape, key.shape[2]
+    group = heads // key.shape[1]
     scale = 1 / math.sqrt(d) if scale is None else scale
     weights = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
+    # Lists, since reading a tensor entry by entry is slow.
+    q, k, shown = query.double().tolist(), key.double().tolist(), allowed.tolist()
+    added = torch.zeros(heads, queries, keys) if bias is None else bias
+    b_ij = added.double().tolist()
     for b in range(batch):
         for h in range(heads):
             for i in range(queries):
-                seen = [j for j in range(keys) if allowed[b, h, i, j]]
+                seen = [j for j in range(keys) if shown[b][h][i][j]]
                 scores = [
-                    float(query[b, h, i].double() @ key[b, h // group, j].double()) * scale
-                    + (0.0 if bias is None else float(bias[h, i, j]))
+                    scale * sum(map(mul, q[b][h][i], k[b][h // group][j])) + b_ij[h][i][j]
                     for j in seen
                 ]
                 top = max(scores, default=0.0)
