@@ -193,7 +193,7 @@ def test_a_bad_pattern_is_a_line() -> None:
             "pattern[2]: value_residual = true needs the 8 value heads of width 32 of the first",
         ),
         (["layers.2.canon=X"], "model: pattern[2]: canon = 'X': choose letters"),
-        (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers have"),
+        (["pattern=elu", "pattern.0.positions.kind=none"], "pattern[0].positions: layers can"),
         (
             ["positions.kind=alibi", "pattern=softmax", "pattern.0.n_heads=2"],
             "pattern[0].n_heads: all layers share the positions that are added to the scores",

@@ -111,7 +111,7 @@ def require_same(start: Run, recipe: Recipe, parts: Sequence[str]) -> None:
             field, value, theirs = _difference(here, there, part)
             *others, last = (f"{name}.*" for name in parts)
             raise UserError(
-                f"{field} = {value}: {start.path} has {theirs}, which can't be changed any more; "
+                f"{field} = {value}: {start.path} has {theirs}, which can't be changed; "
                 f"leave {', '.join(others)} and {last} as they are"
             )
 
