@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.attention import KernelAttention
 from regard.attention.config import SoftmaxConfig, config_type
+from regard.attention.recurrent_config import Mamba2Config
 from regard.attention.registry import mechanisms
 from regard.decoding import generate_ids, search_ids
 from regard.decoding.prepare import prepare
@@ -37,6 +38,7 @@ MODELS: list[dict[str, Any]] = [
     {"norm": "post", "short_conv": 3},
     {"canon": "ABCD", "gated": True},
     {"ngrams": NgramConfig(slots=50), "value_embedding": True, "value_residual": True},
+    {"attention": Mamba2Config(output_gate=True)},
 ]
 KINDS = [kind for kind, one in mechanisms().items() if one.type.supports.decoding]
 REFUSED = {k for k in KINDS if k == "bigbird" or issubclass(mechanisms()[k].type, KernelAttention)}

@@ -114,17 +114,10 @@ What axe finds of colors is the same; it takes seconds for the elements of a der
 """
 
 
-def violations(
-    tab: "Page",
-    rules: Sequence[str] = (),
-    *,
-    without: Sequence[str] = (),
-    context: str = "document",
-) -> list[str]:
+def violations(tab: "Page", rules: Sequence[str] = (), *, without: Sequence[str] = ()) -> list[str]:
     """What axe finds in a page that has its script, by these rules or all that it runs by default.
 
-    `context` is axe's, as JavaScript. Frames have tests of their own. Of what passes, axe lists one
-    element per rule.
+    Frames have tests of their own. Of what passes, axe lists one element per rule.
     """
     disabled = {rule: {"enabled": False} for rule in without}
     options: dict[str, Any] = {
@@ -134,7 +127,7 @@ def violations(
     }
     if rules:
         options["runOnly"] = list(rules)
-    found: dict[str, Any] = tab.evaluate(f"options => axe.run({context}, options)", options)
+    found: dict[str, Any] = tab.evaluate("options => axe.run(options)", options)
     assert found["passes"], "it looked"
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 

@@ -24,31 +24,6 @@ pytestmark = pytest.mark.slow
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 LARGEST = 5_000_000
 """Bytes."""
-NEW_COLORS = """(scheme) => {
-  const chains = new Map();
-  const chain = (one) => {
-    if (!one) return scheme;
-    if (!chains.has(one)) {
-      const style = getComputedStyle(one);
-      const own = [style.color, style.fill, style.backgroundColor, style.backgroundImage,
-                   style.opacity, style.fontSize, style.fontWeight, style.textShadow].join();
-      chains.set(one, `${chain(one.parentElement)};${own}`);
-    }
-    return chains.get(one);
-  };
-  const isSeen = (one) => {
-    const { width, height } = one.getBoundingClientRect();
-    return width > 1 && height > 1 && one.checkVisibility() && !one.closest(":disabled") &&
-      [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-  };
-  return [...document.querySelectorAll("body *")].filter((one) => {
-    if (!isSeen(one)) return false;
-    const isNew = !known.has(chain(one));
-    known.add(chain(one));
-    return isNew || one.matches("a");
-  });
-}"""
-"""A script that returns links, whose rule reads the text around, and texts with new colors."""
 
 
 class Ids(HTMLParser):
@@ -108,8 +83,7 @@ def test_axe_finds_nothing_in_any_question(book: Path) -> None:
     """With everything unfolded; the heads inside a frame are tested elsewhere.
 
     One page stands in the document at a time, because axe reads all of it each time; the contents,
-    which are the same everywhere, stand beside the first two. A scheme changes colors alone, and
-    elements with the same colors, sizes and backgrounds, up to the page, have the same contrast.
+    which are the same everywhere, stand beside the first two. A scheme changes colors alone.
     """
     with driven() as browser, watched(browser, book / "index.html") as tab:
         tab.evaluate(axe())
@@ -118,7 +92,6 @@ def test_axe_finds_nothing_in_any_question(book: Path) -> None:
               for (const details of document.querySelectorAll("details:not(.explorer-view)"))
                 details.open = true;
               window.places = new Map();
-              window.known = new Set();
               for (const page of document.querySelectorAll(".page")) {
                 places.set(page.id, [page, new Comment()]);
                 page.replaceWith(places.get(page.id)[1]);
@@ -144,8 +117,7 @@ def test_axe_finds_nothing_in_any_question(book: Path) -> None:
             tab.evaluate(FORMULAS_AS_TEXT)
             for scheme in SCHEMES:
                 tab.emulate_media(color_scheme=scheme)
-                tab.evaluate(f"scheme => {{ window.include = ({NEW_COLORS})(scheme); }}", scheme)
-                found[page] += violations(tab, COLOR_RULES, context="{ include }")
+                found[page] += violations(tab, COLOR_RULES)
             tab.evaluate("id => places.get(id)[0].replaceWith(places.get(id)[1])", page)
         assert {page: several for page, several in found.items() if several} == {}
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
 PAGES = (
     *("index.html", "docs/install.html", "docs/attention.html", "docs/gallery.html"),
-    *("docs/reference/commands.html", "docs/reference/python/regard.decoding.html"),
+    *("docs/reference/commands.html", "docs/reference/python/regard.attention.html"),
     *("docs/notebooks/attention-by-hand.html", "docs/use-the-parts.html", "search.html"),
 )
 """Pages of every kind."""

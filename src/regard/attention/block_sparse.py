@@ -103,46 +103,6 @@ class BlockSparse(Softmax):
     ) -> Tensor:
         return super()._weights(query, key, self.restrict(mask, query), bias)
 
-    def _init_state(self, shape: StateShape) -> State:
-        blocks = -(-shape.capacity // self.block_size)
-        self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
-        return super()._init_state(shape)
-
-    def _attend_cache(
-        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
-    ) -> Tensor:
-        assert bias is None or adds_numbers(bias)
-        if query.shape[2] != 1:
-            return super()._attend_cache(query, cache, before, bias)
-        positions = before.positions(1)
-        # Gather the blocks that the new token of each row attends to.
-        heads, slots = query.shape[1], cache.keys.shape[2] - 1
-        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
-        own = cache.inside(positions)[:, 0] // self.block_size
-        attended = table[:, own].transpose(0, 1)  # batch, heads, slots
-        at = self._tokens(attended).expand(-1, heads, -1)
-        now = positions[:, :, None]
-        row = torch.arange(len(query), device=query.device)[:, None, None]
-        allowed = self._near.between(row, now, at)
-        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
-        kv_head = head[..., 0] // (heads // cache.keys.shape[1])
-        return masked(
-            query,
-            cache.keys[row, kv_head, seen].to(query.dtype),
-            cache.values[row, kv_head, seen].to(query.dtype),
-            allowed[:, :, None],
-            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
-            scale=self.scale(query.shape[-1]),
-        )
-
-    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
-        size, blocks = self.block_size, -(-len(slots) // self.block_size)
-        table = self.table(heads, blocks, causal=True, device=slots.device)
-        rows = (positions // size).clamp(max=blocks - 1)
-        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // size]
-        row = torch.arange(len(positions), device=slots.device)[:, None, None, None]
-        return allowed & self._near.between(row, positions[:, None, :, None], slots)
-
     def cost(self, shape: Shape) -> Cost:
         cost = super().cost(shape)
         if shape.mode != "step":
@@ -286,6 +246,46 @@ class BigBird(BlockSparse):
         drawn = drawn.to(device)[:, :blocks]
         return drawn.masked_fill(drawn >= blocks, -1)
 
+    def _init_state(self, shape: StateShape) -> State:
+        blocks = -(-shape.capacity // self.block_size)
+        self.table(1, blocks, causal=True, device=shape.device)  # raises if it is too long
+        return super()._init_state(shape)
+
+    def _attend_cache(
+        self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
+    ) -> Tensor:
+        assert bias is None or adds_numbers(bias)
+        if query.shape[2] != 1:
+            return super()._attend_cache(query, cache, before, bias)
+        positions = before.positions(1)
+        # Gather the blocks that the new token of each row attends to.
+        heads, slots = query.shape[1], cache.keys.shape[2] - 1
+        table = self.table(heads, -(-slots // self.block_size), causal=True, device=query.device)
+        own = cache.inside(positions)[:, 0] // self.block_size
+        attended = table[:, own].transpose(0, 1)  # batch, heads, slots
+        at = self._tokens(attended).expand(-1, heads, -1)
+        now = positions[:, :, None]
+        row = torch.arange(len(query), device=query.device)[:, None, None]
+        allowed = self._near.between(row, now, at)
+        seen, head = at.clamp(0, slots), torch.arange(heads, device=query.device)[:, None, None]
+        kv_head = head[..., 0] // (heads // cache.keys.shape[1])
+        return masked(
+            query,
+            cache.keys[row, kv_head, seen].to(query.dtype),
+            cache.values[row, kv_head, seen].to(query.dtype),
+            allowed[:, :, None],
+            _added(bias, head, now[..., None], at[:, :, None], query.dtype),
+            scale=self.scale(query.shape[-1]),
+        )
+
+    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
+        size, blocks = self.block_size, -(-len(slots) // self.block_size)
+        table = self.table(heads, blocks, causal=True, device=slots.device)
+        rows = (positions // size).clamp(max=blocks - 1)
+        allowed = _as_matrix(table)[:, rows].transpose(0, 1)[..., slots // size]
+        row = torch.arange(len(positions), device=slots.device)[:, None, None, None]
+        return allowed & self._near.between(row, positions[:, None, :, None], slots)
+
 
 class SlidingWindow(BlockSparse):
     """Softmax attention to the keys at most `size` positions away (Beltagy et al., 2020, 3.1).
@@ -324,11 +324,7 @@ class SlidingWindow(BlockSparse):
         self, query: Tensor, cache: KeyValueCache, before: KeyValueCache, bias: AnyBias | None
     ) -> Tensor:
         # A window's slots are adjacent: no blocks are gathered.
-        cache = replace(cache, window_size=self.size)
-        return Softmax._attend_cache(self, query, cache, before, bias)
-
-    def _sees(self, heads: int, positions: Tensor, slots: Tensor) -> Tensor:
-        return Softmax._sees(self, heads, positions, slots)
+        return super()._attend_cache(query, replace(cache, window_size=self.size), before, bias)
 
     def _pairs(self, shape: Shape) -> float:
         if shape.mode == "step" and shape.queries == 1:

@@ -1,8 +1,8 @@
 """Metrics of selective prediction: how well confidence separates right from wrong answers.
 
 Throughout, `confidence` is a score for each answer, higher for more trustworthy ones, and `correct`
-tells whether each answer is right. Answers of equal confidence count as one block, so metrics don't
-depend on their order. AUROC and the risk–coverage curve are in `regard.metrics`.
+is True for right answers. Answers of equal confidence count as one block, so metrics don't depend
+on their order. AUROC and the risk–coverage curve are in `regard.metrics`.
 """
 
 from collections.abc import Callable

@@ -20,9 +20,10 @@ def concepts(
     std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
-    r"""What are the answers to sixteen questions about language models, and how are they verified?
+    r"""How are the answers to sixteen questions about language models verified?
 
-    Each answer passes a check that runs.
+    Each answer passes a check that runs. `regard courses --course jhu-hw5` prints questions and
+    answers.
 
     $$ \sum_{y_1, \dots, y_T} \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}) = 1 $$
 
