@@ -43,7 +43,8 @@ def packaged() -> HuggingFaceModel:
 @pytest.mark.slow
 @needs_package
 def test_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: packaged()))
+    model = packaged()
+    monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: model))
     assert pretrained_decoder(seed=10).verdict is Verdict.HOLDS
 
 
