@@ -39,6 +39,11 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert a tensor, unless it has the dtype: a call of `to` takes time even then."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def product_dtype(weight: Tensor) -> torch.dtype:
     """Return the dtype of products with a weight, which autocast may lower."""
     kind = weight.device.type
@@ -312,19 +317,19 @@ class Attention(nn.Module, ABC):
         self, gates: Gates, query: Tensor, key: Tensor, value: Tensor | None
     ) -> None:
         """Raise unless these are the declared gates, in shapes that fit the values if given."""
-        declared = [gate.name for gate in self.gates]
-        if gates.keys() != set(declared):
+        if len(gates) != len(self.gates) or not all(gate.name in gates for gate in self.gates):
+            declared = ", ".join(gate.name for gate in self.gates)
             raise ValueError(
-                f"{self.name} attention takes {', '.join(declared) or 'no gates'}; "
+                f"{self.name} attention takes {declared or 'no gates'}; "
                 f"given: {', '.join(sorted(gates)) or 'no gates'}"
             )
         if value is None:
             return
         for gate in self.gates:
-            shape, expected = tuple(gates[gate.name].shape), gate.shape(query, key, value)
+            shape, expected = gates[gate.name].shape, gate.shape(query, key, value)
             if shape != expected:
                 raise ValueError(
-                    f"{self.name} attention: {gate.name} has shape {shape}, not {expected}"
+                    f"{self.name} attention: {gate.name} has shape {tuple(shape)}, not {expected}"
                 )
 
     def _validate_alignment(self, mask: Mask | None) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import reference
-from regard.attention.base import Attention
+from regard.attention.base import Attention, as_dtype
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate, Gates
 from regard.attention.mask import Mask
@@ -180,10 +180,11 @@ class Differential(MapDifference):
         return first - share.double()[..., None] * second
 
     def queries(self, query: Queries, gates: Gates) -> Maps:
-        return torch.stack([query, gates["second_query"].to(query.dtype)], 2).flatten(1, 2)
+        second = as_dtype(gates["second_query"], query.dtype)
+        return torch.stack([query, second], 2).flatten(1, 2)
 
     def _lambda(self, dtype: torch.dtype, **gates: Tensor) -> Tensor:
-        return gates["share"][..., None].to(dtype)
+        return as_dtype(gates["share"].unsqueeze(-1), dtype)
 
     def cost(self, shape: Shape) -> Cost:
         found = super().cost(shape)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention import reference
 from regard.attention.backends import masked, repeat_kv
-from regard.attention.base import at_least_float32
+from regard.attention.base import as_dtype, at_least_float32
 from regard.attention.cost import Cost, Shape
 from regard.attention.gates import Gate
 from regard.attention.mask import Mask
@@ -207,7 +207,7 @@ class Forgetting(Softmax):
         keys, values = (repeat_kv(x, self.heads) for x in cache.filled())
         scale, dropout = self.scale(query.shape[-1]), self._active_dropout(query)
         wide = torch.promote_types(keys.dtype, added.dtype)
-        query, keys, values = (x if x.dtype == wide else x.to(wide) for x in (query, keys, values))
+        query, keys, values = (as_dtype(x, wide) for x in (query, keys, values))
         out = masked(query, keys, values, None, added, scale=scale, dropout=dropout)
         return out.to(key.dtype), ForgettingState(cache, sums)
 

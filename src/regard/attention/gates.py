@@ -41,9 +41,10 @@ class Gate:
 
     def shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
         """Return the shape for given queries, keys and values."""
-        batch, heads, tokens, e = value.shape
-        heads = self.heads or (query.shape[1] if self.of == "query" else heads)
-        tokens = query.shape[2] if self.at == "query" else tokens
-        channels = {"head": (), "key": (key.shape[-1],), "value": (e,)}[self.per]
-        channels = channels if self.width is None else (self.width,)
-        return (batch, heads, tokens, *channels)
+        heads = self.heads or (query if self.of == "query" else value).size(1)
+        tokens = (query if self.at == "query" else value).size(2)
+        if self.width is not None:
+            return len(value), heads, tokens, self.width
+        if self.per == "head":
+            return len(value), heads, tokens
+        return len(value), heads, tokens, (key if self.per == "key" else value).size(3)

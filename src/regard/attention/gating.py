@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.backends import repeat_kv
-from regard.attention.base import at_least_float32
+from regard.attention.base import as_dtype, at_least_float32
 from regard.attention.gates import Gate, Gates
 from regard.attention.norm import RMSNorm
 from regard.attention.types import Keys, Outputs, Queries, Values
@@ -196,8 +196,7 @@ class NormalizedGating(Gating):
 
     def finish(self, x: Input, out: Outputs) -> Outputs:
         """Return the heads' outputs, normalized (Sun et al., 2023, §2.2) and gated."""
-        normalized: Tensor = self.out_norm(at_least_float32(out))
-        normalized = normalized if normalized.dtype == out.dtype else normalized.to(out.dtype)
+        normalized = as_dtype(self.out_norm(at_least_float32(out)), out.dtype)
         if self.out_gate is None:
             return normalized
         b, _, n, _ = out.shape
