@@ -48,12 +48,13 @@ def activations() -> Iterator[Pair]:
         yield Pair("torch's GELU", f"{n:,}", partial(F.gelu, apart), partial(F.gelu, x))
 
 
-def caches() -> Iterator[Pair]:
+def caches(dtype: torch.dtype) -> Iterator[Pair]:
     """A query per row that reads a cache, by products."""
-    for rows, keys in ((1, 64), (1, 1024), (16, 128), (64, 128), (1, 16384)):
-        query, key, value = (torch.randn(rows, 8, n, 32) for n in (1, keys, keys))
+    name = str(dtype).removeprefix("torch.")
+    for rows, keys in ((1, 64), (1, 512), (1, 1024), (16, 40), (16, 128), (64, 128), (1, 16384)):
+        query, key, value = (torch.randn(rows, 8, n, 32, dtype=dtype) for n in (1, keys, keys))
         yield Pair(
-            "cache read by products",
+            f"cache read by products, {name}",
             f"{value.numel():,} values, {rows} rows",
             partial(eager, query, key, value, None, scale=SCALE),
             partial(sdpa, query, key, value, scale=SCALE),
@@ -145,10 +146,10 @@ def main() -> None:
         return
     print(f"| {processor_name(CPU)}, {given.threads} threads | size | time over plain |")
     print("|---|---|---|")
-    narrow = short_rows(torch.bfloat16)
+    narrow = chain(caches(torch.bfloat16), short_rows(torch.bfloat16))
     for pair in chain(
         activations(),
-        caches(),
+        caches(torch.float32),
         short_rows(torch.float32),
         narrow if bfloat16_gain(CPU) > 1 else (),
         orthogonalization(),
