@@ -39,7 +39,7 @@ from regard.studies.single_head.noisy_keys import (
     query_along,
     without_noise,
 )
-from regard.studies.single_head.one_query import key_weights, least_weight
+from regard.studies.single_head.one_query import key_weights, selected_weight
 from regard.studies.single_head.random_heads import formula_weight
 from regard.studies.structure.receptive_field import field, paths, planted_pointers
 
@@ -64,7 +64,7 @@ def reference(name: str) -> Callable[[Function], Function]:
 @reference("copying")
 def _copying(n: int, m: float) -> Sequence[float]:
     weights = key_weights(n, m, selected=1)
-    assert float(weights[0]) == pytest.approx(least_weight(n, m))
+    assert float(weights[0]) == pytest.approx(selected_weight(n, m, selected=1))
     return float(weights[0]), float(weights[1:].sum())
 
 

@@ -14,9 +14,8 @@ from regard.studies.finding import Measurements, at_most, equal, informational, 
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
 
-Lengths: TypeAlias = tuple[int, ...]
+Lengths: TypeAlias = tuple[Annotated[int, Meta(ge=1, le=64)], ...]
 HEADS, D = 4, 16
-_CPU = torch.device("cpu")
 
 
 @study()
@@ -58,10 +57,10 @@ def masking(
     yield from ways_to_mask(query, key, keep)
     panels, masks = [], four_masks(sources, targets, row)
     for name, pairs in masks.items():
-        yield equal(f"pairs with any weight: {name}", (pairs.weights() > 0).sum(), pairs.allowed)
-        rows = "texts" if "padding" in name else "queries"
-        each = heat_map(pairs.map().double(), title=name, x="keys", y=rows, unit="1 = attended")
-        panels.append(each)
+        attended, rows = pairs.weights() > 0, "texts" if "padding" in name else "queries"
+        yield equal(f"pairs with any weight: {name}", attended.sum(), pairs.allowed)
+        axes = {"title": name, "x": "keys", "y": rows, "unit": "1 = attended"}
+        panels.append(heat_map(attended.double(), **axes))
     yield figure(*panels, columns=2)
     yield look_inside(
         Softmax(),
@@ -101,13 +100,8 @@ class MaskedPairs(NamedTuple):
     allowed: int
     """Allowed pairs in all texts, counted by real tokens."""
 
-    def map(self) -> Bool[Tensor, "rows keys"]:
-        """Return the mask; for several texts with one query each, a row per text."""
-        dense = self.mask.to_dense(self.queries, self.keys, _CPU)
-        return dense.expand(-1, -1, self.queries, self.keys).flatten(0, 2)
-
     def weights(self) -> Float[Tensor, "rows keys"]:
-        """Return the weights for equal scores."""
+        """Return the weights for equal scores; for several texts with one query each, in rows."""
         texts = 1 if self.mask.key_lengths is None else len(self.mask.key_lengths)
         query, key = (torch.zeros(texts, 1, count, 1) for count in (self.queries, self.keys))
         return Softmax().weights(query, key, mask=self.mask).flatten(0, 2)
@@ -133,9 +127,6 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
     Raises:
         UserError: one doesn't; says which.
     """
-    for name, lengths in (("sources", sources), ("targets", targets)):
-        if not all(1 <= length <= 64 for length in lengths):
-            raise UserError(f"masking: {name}: a text has 1 to 64 tokens, not {list(lengths)}")
     if len(sources) != len(targets):
         raise UserError(
             f"masking: targets: {len(targets)} for {len(sources)} sources; give as many lengths"

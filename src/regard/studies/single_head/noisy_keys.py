@@ -16,9 +16,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, chart, figure, histogram, series
+from regard.studies.figure import Chart, Line, chart, figure, formula_chart, histogram, series
 from regard.studies.finding import Measurement, at_least, at_most, equal
-from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, mean_error, share_error
 
@@ -66,15 +65,13 @@ def noisy_keys_one_head(
     k_a. Most values of s at t = {t:g} are near 0 or near 1.
     """
     equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
-    s = outputs(varying[:, [A, B]], query_along(n, t, A, B))[:, 0]  # without the other keys
     query, deviation = query_along(n, t, A, B), t * math.sqrt(2 * alpha)
     noise, error = (equal_noise @ query - query).std(), deviation / math.sqrt(2 * draws * n)
-    outside = weight_outside(outputs(equal_noise, query)).mean()
     name = "standard deviation of the scores, equal noise"
     yield equal(name, noise, deviation, within=4 * error)
+    outside = weight_outside(outputs(equal_noise, query)).mean()
     yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
-    others = 1 - outputs(varying, query)[:, [A, B]].sum(-1).mean()
-    yield at_most("mean weight of all other values, varying k_a", others, 0.02)
+    s = outputs(varying[:, [A, B]], query)[:, 0]  # without the other keys
     # γ is taken from k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
     # the slope of the sigmoid is at most ¼.
     within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
@@ -83,7 +80,6 @@ def noisy_keys_one_head(
     name = "share of draws with s below 0.1 or above 0.9"
     yield share(name, chosen, chosen_share(t, alpha, stretch))
     yield at_least(f"{name}, required for “most”", chosen.double().mean(), 0.5)
-    steps = histogram(s, [i / 20 for i in range(21)], color=1)
     few, lengths = equal_noise[:500], np.geomspace(0.5, 10_000, 30)
     errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
     by_length = chart(
@@ -96,7 +92,8 @@ def noisy_keys_one_head(
         x_scale="log",
         y_scale="log",
     )
-    shares = chart(steps, title="varying norm of $k_a$", x="$s$, the share of $v_a$", y="draws")
+    bins, axes = [i / 20 for i in range(21)], {"x": "$s$, the share of $v_a$", "y": "draws"}
+    shares = chart(histogram(s, bins, color=1), title="varying norm of $k_a$", **axes)
     yield figure(by_length, shares)
 
 
@@ -170,8 +167,11 @@ def _share_by_length(keys: NoisyKeys, t: float, stretch: float) -> Chart:
     measured = {
         x: (outputs(keys, query_along(n, x, A))[:, A] > 0.5).double().mean() for x in lengths[::6]
     }
-    return chart(
-        *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
+    counts = sorted({4, n, 100})
+    return formula_chart(
+        lengths,
+        {f"{count} keys": partial(found_share, count, stretch=stretch) for count in counts},
+        {f"{n} keys": measured},
         Line(y=found_share(n, math.inf, stretch), label="limit"),
         Line(x=t, label=f"$t$ = {t:g}"),
         x="$t$",

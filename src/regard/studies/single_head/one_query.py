@@ -1,7 +1,8 @@
 """Queries that select one key or two."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, SupportsFloat, TypeAlias
 
 import torch
@@ -10,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, Series, chart, figure, series
+from regard.studies.figure import Chart, Line, figure, formula_chart
 from regard.studies.finding import at_least, at_most, equal, look_inside
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
@@ -55,7 +56,7 @@ def copying(
         m: margin of k_j·q over the others
         d: length of keys and values
     """
-    bound, weight = least_weight(n, m), key_weights(n, m, selected=1)[0]
+    bound, weight = selected_weight(n, m, selected=1), key_weights(n, m, selected=1)[0]
     query, key, value = heads = draw_heads(n, d, seed)
     weights, errors = copied(heads, m)
     yield equal("weight of v_j, other scores equal", weight, bound, within=1e-12)
@@ -63,14 +64,9 @@ def copying(
     yield at_least("smallest weight of v_j, random keys", weights.min(), bound - 1e-8)
     name = "largest ‖c − v_j‖ relative to the farthest value, random keys"
     yield at_most(name, errors.max(), 0.01)
-    by_margin = _chart(
-        {*KEYS, n},
-        lambda count, s: 1 - least_weight(count, s),
-        {n: {s: copied(heads, s)[1].max() for s in GRID[::4]}},
-        Line(x=m, label=f"margin {m:g}"),
-        x="margin",
-        y="error of the copy",
-    )
+    measured = {n: {s: copied(heads, s)[1].max() for s in GRID[::4]}}
+    margin = Line(x=m, label=f"margin {m:g}")
+    by_margin = _other_weight(1, n, measured, margin, "margin", "error of the copy")
     yield figure(by_margin, draws=DRAWS)
     title = f"a query with a margin of {m:g} for one of {n} random keys"
     yield _look_inside((m * query[:1], key[:1], value[:1]), title)
@@ -97,11 +93,6 @@ def copied(heads: Head, m: float) -> tuple[Float[Tensor, " draws"], Float[Tensor
     return ATTEND.weights(m * query, key)[:, 0, 0, 0], error / farthest
 
 
-def least_weight(n: int, m: float) -> float:
-    """Return the formula's lower bound for the weight of a key with margin m among n."""
-    return 1 / (1 + (n - 1) * math.exp(-m))
-
-
 @study()
 def averaging(
     n: Annotated[int, Meta(ge=3, le=2048)] = 10,
@@ -123,20 +114,16 @@ def averaging(
         n: number of keys
         t: length of the query along each key
     """
-    weights = key_weights(n, t, selected=2)
-    predicted, counts = pair_weight(n, t), {*KEYS, n}
-    query, key = orthonormal_keys(n, t, selected=2)
+    weights, predicted = key_weights(n, t, selected=2), selected_weight(n, t, selected=2)
     yield equal("weight of v_a", weights[0], predicted, within=1e-12)
     yield equal("weight of v_b", weights[1], predicted, within=1e-12)
     yield at_most("weight of all others", weights[2:].sum(), 0.01)
-    yield _chart(
-        counts,
-        lambda count, s: 1 - 2 * pair_weight(count, s),
-        {count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in counts},
-        Line(x=t, label=f"$t$ = {t:g}"),
-        x="$t$",
-        y="weight of all other values",
-    )
+    measured = {
+        count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in {*KEYS, n}
+    }
+    length = Line(x=t, label=f"$t$ = {t:g}")
+    yield _other_weight(2, n, measured, length, "$t$", "weight of all other values")
+    query, key = orthonormal_keys(n, t, selected=2)
     yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")
 
 
@@ -153,40 +140,37 @@ def key_weights(n: int, t: float, selected: int) -> Float[Tensor, " n"]:
     return ATTEND.weights(*orthonormal_keys(n, t, selected)).flatten()
 
 
-def pair_weight(n: int, t: float) -> float:
-    """Return the formula's weight of one of two selected keys."""
-    return 1 / (2 + (n - 2) * math.exp(-t))
+def selected_weight(n: int, t: float, selected: int) -> float:
+    """Return the formula's weight of each selected key, whose scores are larger by t.
+
+    It is a lower bound if other scores are still smaller.
+    """
+    return 1 / (selected + (n - selected) * math.exp(-t))
 
 
-Formula = Callable[[int, float], float]
-"""A prediction from the number of keys and a margin or length."""
-Dots = Mapping[int, Mapping[float, SupportsFloat]]
-"""Measured values by number of keys, and by margin or length."""
-
-
-def by_keys(
-    x: Sequence[float], counts: Iterable[int], predicted: Formula, measured: Dots
-) -> list[Series]:
-    """Return a line of predictions for each number of keys, with dots for measured values."""
-    curves = []
-    for i, count in enumerate(sorted(counts)):
-        line = [predicted(count, value) for value in x]
-        curves.append(series(x, line, f"{count} keys", color=i))
-        if dots := measured.get(count):
-            curves.append(series(dots.keys(), dots.values(), style="dots", color=i))
-    return curves
-
-
-def _chart(
-    counts: Iterable[int], predicted: Formula, measured: Dots, chosen: Line, **labels: Any
+def _other_weight(
+    selected: int,
+    n: int,
+    measured: Mapping[int, Mapping[float, SupportsFloat]],
+    chosen: Line,
+    x: str,
+    y: str,
 ) -> Chart:
-    return chart(
-        *by_keys(GRID, counts, predicted, measured),
+    """Return the weight of all other keys by the formula, with values measured for some n."""
+
+    def others(count: int, t: float) -> float:
+        return 1 - selected * selected_weight(count, t, selected)
+
+    return formula_chart(
+        GRID,
+        {f"{count} keys": partial(others, count) for count in sorted({*KEYS, n})},
+        {f"{count} keys": dots for count, dots in measured.items()},
         Line(y=0.01, label="a hundredth"),
         chosen,
+        x=x,
+        y=y,
         y_scale="log",
         y_limits=(1e-6, 1.5),
-        **labels,
     )
 
 

@@ -12,18 +12,15 @@ from regard.studies.finding import at_least, equal, look_inside, table
 from regard.studies.study import EvidenceParts, study
 from regard.studies.tensors import Rows, matrix, vector_text
 
-_STATES = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0))
-_QUERY, _KEY, _VALUE = ((1.0, 0.0), (2.0, 9.0)), ((0.0, 1.0), (6.0, 0.0)), ((4.0, 3.0), (9.0, 1.0))
-"""The course's states and matrices."""
 Matrix: TypeAlias = Annotated[Rows, Meta(min_length=1)]
 
 
 @study()
 def products(
-    h: Matrix = _STATES,
-    w_q: Matrix = _QUERY,
-    w_k: Matrix = _KEY,
-    w_v: Matrix = _VALUE,
+    h: Matrix = ((5.0, 1.0), (4.0, 3.0), (-2.0, 6.0)),
+    w_q: Matrix = ((1.0, 0.0), (2.0, 9.0)),
+    w_k: Matrix = ((0.0, 1.0), (6.0, 0.0)),
+    w_v: Matrix = ((4.0, 3.0), (9.0, 1.0)),
     i: Annotated[int, Meta(ge=1)] = 2,
 ) -> EvidenceParts:
     r"""What is the output of a head for the second of three states, step by step?
@@ -46,10 +43,9 @@ def products(
         i: state of the query, from 1
     """
     states, queries, keys, values = _projected(h, w_q, w_k, w_v, i)
-    scores = keys @ queries[i - 1]
-    query, key, value = (x[None, None] for x in (queries[i - 1 : i], keys, values))
-    weights = Softmax(scaled=False).weights(query, key).flatten()
-    hard = Argmax(scaled=False)(query, key, value).flatten()
+    heads, attend = [x[None, None] for x in (queries, keys, values)], Softmax(scaled=False)
+    scores, weights = keys @ queries[i - 1], attend.weights(*heads[:2])[0, 0, i - 1]
+    hard = Argmax(scaled=False)(*heads)[0, 0, i - 1]
     expected = _times(tuple(_times(w_k, x) for x in h), _times(w_q, h[i - 1]))
     best = max(range(len(h)), key=expected.__getitem__)
     for j in range(len(h)):
@@ -64,16 +60,15 @@ def products(
     rows.append(("sum", *[""] * 5, float(weights.sum()), vector_text(weights @ values)))
     columns = ["state", "h", "query", "key", "value", "score", "weight", "weight · value"]
     yield table(columns, rows)
-    labels = [f"state {j}" for j in range(1, len(h) + 1)]
+    names = [f"state {j}" for j in range(1, len(h) + 1)]
     yield figure(
-        chart(bars(scores), names=labels, title="scores"),
-        chart(bars(weights, color=1), names=labels, title="weights", y_limits=(0, 1.05)),
+        chart(bars(scores), names=names, title="scores"),
+        chart(bars(weights, color=1), names=names, title="weights", y_limits=(0, 1.05)),
         shown=", ".join(f"{score:g}" for score in scores.tolist()),
     )
     names = [f"h{j}" for j in range(1, len(h) + 1)]
-    heads = (x[None, None] for x in (queries, keys, values))
     title = "attention of each state to all states"
-    yield look_inside(Softmax(scaled=False), *heads, queries=names, keys=names, title=title)
+    yield look_inside(attend, *heads, queries=names, keys=names, title=title)
 
 
 def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor, ...]:

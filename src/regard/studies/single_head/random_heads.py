@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -10,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, HeatMap, chart, figure, heat_map, series
+from regard.studies.figure import Chart, HeatMap, figure, formula_chart, heat_map
 from regard.studies.finding import (
     Measurement,
     Outside,
@@ -47,10 +48,8 @@ def random_heads(
     $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
     \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
 
-    ‖q‖² has the standard deviation √(2h), so that the logarithm of the ratio of weights has the
-    standard deviation s = √2(1 − 1/(2√h)) around m. The mean of the logistic function σ over a
-    normal distribution is near σ(m/√(1 + πs²/8)). This is the formula; its error is at most 0.011
-    for the compared sizes, h = 8 to 256 and n = 20 to 512.
+    Weights are measured for many random heads and compared with the formula. Its error is at most
+    0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512.
 
     Figure. Maps of weights, at most the first {most} tokens. With independent queries and keys the
     weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and less
@@ -76,35 +75,33 @@ def random_heads(
     yield _near_identity(same, h)
     yield at_most("mean of ‖o_i − v_i‖/‖v_i‖", output_error(same, seed), 0.1)
     yield Outside("e^√h ≫ n√e", [_near_identity(beyond, h_beyond)])
-    sizes = {"within": _size(h, n), "beyond": _size(h_beyond, n_beyond)}
     panels = (
-        _first_map(independent, f"$Q$, $K$ random, {_size_label(h, n)}"),
-        _first_map(same, f"$Q = K$, {_size_label(h, n)}"),
-        _first_map(beyond, f"$Q = K$, {_size_label(h_beyond, n_beyond)}"),
+        _first_map(independent, h, "$Q$, $K$ random"),
+        _first_map(same, h, "$Q = K$"),
+        _first_map(beyond, h_beyond, "$Q = K$"),
         _by_length(sorted({n, n_beyond}), seed),
     )
+    sizes = {"within": _size(same, h), "beyond": _size(beyond, h_beyond)}
     yield figure(*panels, columns=2, most=SHOWN, **sizes)
     (query, key), both = normal(seed, 2, DRAWS, 1, n, h)[:, :1], normal(seed, DRAWS, 1, n, h)[:1]
     heads = (torch.cat(pair, 1) for pair in ((query, both), (key, both), (key, both)))
     yield look_inside(Softmax(), *heads, title="head 0, random Q and K; head 1, Q = K")
 
 
-def _first_map(maps: Float[Tensor, "draws n n"], title: str) -> HeatMap:
-    keys = f"keys 1 to {min(maps.shape[-1], SHOWN)}"
-    return heat_map(maps[0, :SHOWN, :SHOWN], title=title, x=keys, y="queries", unit="weight")
+def _first_map(maps: Float[Tensor, "draws n n"], h: int, title: str) -> HeatMap:
+    n = maps.shape[-1]
+    axes = {"x": f"keys 1 to {min(n, SHOWN)}", "y": "queries", "unit": "weight"}
+    return heat_map(maps[0, :SHOWN, :SHOWN], title=f"{title}, $h$ = {h}, $n$ = {n}", **axes)
 
 
 def _by_length(counts: Sequence[int], seed: int) -> Chart:
     """Return the diagonal weight by h, for several numbers of tokens."""
-    lengths, measured, curves = range(2, 145), (4, 16, 36, 64, 100, 144), []
-    for i, count in enumerate(counts):
-        predicted = [formula_weight(width, count) for width in lengths]
-        dots = [diagonal_weight(equal_maps(width, count, seed)) for width in measured]
-        curves += [
-            series(lengths, predicted, f"{count} tokens", color=i),
-            series(measured, dots, style="dots", color=i),
-        ]
-    return chart(*curves, title="diagonal weight, $Q = K$", x="$h$", y_limits=(0, 1.03))
+    formulas, measured = {}, {}
+    for n in counts:
+        weights = {h: diagonal_weight(equal_maps(h, n, seed)) for h in (4, 16, 36, 64, 100, 144)}
+        formulas[f"{n} tokens"], measured[f"{n} tokens"] = partial(formula_weight, n=n), weights
+    axes: dict[str, Any] = {"title": "diagonal weight, $Q = K$", "x": "$h$", "y_limits": (0, 1.03)}
+    return formula_chart(range(2, 145), formulas, measured, **axes)
 
 
 def random_maps(h: int, n: int, seed: int) -> Float[Tensor, "draws n n"]:
@@ -140,20 +137,15 @@ def formula_weight(h: int, n: int) -> float:
 
 def by_formula(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
     """Return the diagonal weight, which must equal the formula's within four standard errors."""
-    n = maps.shape[-1]
     within = NEAR + 4 * mean_error(maps.diagonal(dim1=-2, dim2=-1).mean(-1))
-    name = f"diagonal weight by the formula: {_size(h, n)}"
-    return equal(name, diagonal_weight(maps), formula_weight(h, n), within)
+    name = f"diagonal weight by the formula: {_size(maps, h)}"
+    return equal(name, diagonal_weight(maps), formula_weight(h, maps.shape[-1]), within)
 
 
 def _near_identity(maps: Float[Tensor, "draws n n"], h: int) -> Measurement:
-    name = f"required diagonal weight of a near identity: {_size(h, maps.shape[-1])}"
+    name = f"required diagonal weight of a near identity: {_size(maps, h)}"
     return at_least(name, diagonal_weight(maps), 0.9)
 
 
-def _size(h: int, n: int) -> str:
-    return f"h = {h}, n = {n}"
-
-
-def _size_label(h: int, n: int) -> str:
-    return f"$h$ = {h}, $n$ = {n}"
+def _size(maps: Float[Tensor, "draws n n"], h: int) -> str:
+    return f"h = {h}, n = {maps.shape[-1]}"
