@@ -26,8 +26,7 @@ from regard.studies.kernels.fourier_features import (
     normal_exponents,
     predicted_error,
 )
-from regard.studies.positions.adding import cross_terms, draw_pairs
-from regard.studies.positions.relative_bias import count
+from regard.studies.positions.concatenation import count, cross_terms, draw_pairs
 from regard.studies.positions.shifting import BASE, TURN, wavelengths
 from regard.studies.recurrent.vanishing import predicted as predicted_norm
 from regard.studies.registry import all_studies

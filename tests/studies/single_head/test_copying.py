@@ -18,7 +18,9 @@ from tiny_studies import verdict
 @settings(max_examples=30)
 @given(st.integers(2, 300), st.floats(0, 50))
 def test_the_bound_is_reached_where_the_others_are_alike(n: int, m: float) -> None:
-    assert key_weights(n, m, selected=1)[0] == pytest.approx(selected_weight(n, m, selected=1), rel=1e-12)
+    assert key_weights(n, m, selected=1)[0] == pytest.approx(
+        selected_weight(n, m, selected=1), rel=1e-12
+    )
 
 
 @settings(max_examples=20)

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.positions.permutation import permutation
-from regard.studies.positions.word_order import word_order
-from regard.studies.positions.adding import adding
-from regard.studies.positions.relative_bias import relative_bias
+from regard.studies.positions.permutation import word_order
+from regard.studies.positions.concatenation import adding
+from regard.studies.positions.concatenation import relative_bias
 from regard.studies.positions.shifting import shifting

@@ -58,20 +58,23 @@ def shifting(
     error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
     yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
     yield at_most("range of p(t)·p(t + s) over t", products.max() - products.min(), d * rounding)
-    from_0, from_1 = wavelengths(0, d), wavelengths(1, d)
-    ratio = BASE ** (2 / d)
-    shortest, longest = "shortest wavelength / 2π", "longest wavelength / (10000·2π)"
-    yield equal(f"{shortest}, k from 0", from_0[0] / TURN, 1, within=1e-9)
-    yield equal(f"{longest}, k from 0", from_0[-1] / TURN / BASE, 1 / ratio, within=1e-9)
-    yield equal(f"{shortest}, k from 1", from_1[0] / TURN, ratio, within=ratio * 1e-9)
-    yield equal(f"{longest}, k from 1", from_1[-1] / TURN / BASE, 1, within=1e-9)
-    shown, title = min(d, 32), f"$M$ to the power {steps}"
-    power = shift_matrix(d, steps)[:shown, :shown]
-    axes = {"x": f"entries 0 to {shown - 1} of $p(t)$", "y": f"of $p(t + {steps})$"}
-    pair = np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    found, ratio = {first: wavelengths(first, d) for first in (0, 1)}, BASE ** (2 / d)
+    for first, shortest, longest in ((0, 1, 1 / ratio), (1, ratio, 1)):
+        name, within = f"shortest wavelength / 2π, k from {first}", shortest * 1e-9
+        yield equal(name, found[first][0] / TURN, shortest, within)
+        name = f"longest wavelength / (10000·2π), k from {first}"
+        yield equal(name, found[first][-1] / TURN / BASE, longest, within=1e-9)
+    shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    power = heat_map(
+        shift_matrix(d, steps)[:shown, :shown],
+        title=f"$M$ to the power {steps}",
+        x=f"entries 0 to {shown - 1} of $p(t)$",
+        y=f"of $p(t + {steps})$",
+        unit="entry",
+    )
     by_pair = chart(
-        series(pair + 1, wavelengths(0, d)[pair], "$k$ from 0", "dots"),
-        series(pair + 1, wavelengths(1, d)[pair], "$k$ from 1", "crosses"),
+        series(pair + 1, found[0][pair], "$k$ from 0", "dots"),
+        series(pair + 1, found[1][pair], "$k$ from 1", "crosses"),
         Line(y=TURN, label=r"$2\pi$"),
         Line(y=BASE * TURN, label=r"$10000 \cdot 2\pi$"),
         title="wavelengths",
@@ -79,7 +82,7 @@ def shifting(
         y="wavelength",
         y_scale="log",
     )
-    yield figure(heat_map(power, title=title, unit="entry", **axes), by_pair)
+    yield figure(power, by_pair)
 
 
 def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
