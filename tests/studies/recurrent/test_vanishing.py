@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.overflow import backward, gradient, overflow
-from regard.studies.recurrent.vanishing import gradient_norm, predicted, transition
+from regard.studies.recurrent.vanishing import (
+    backward,
+    gradient,
+    gradient_norm,
+    overflow,
+    predicted,
+    transition,
+)
 from regard.studies.recurrent.vanishing import vanishing_and_exploding as study
 
 

@@ -65,13 +65,8 @@ def shifting(
         name = f"longest wavelength / (10000·2π), k from {first}"
         yield equal(name, found[first][-1] / TURN / BASE, longest, within=1e-9)
     shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
-    power = heat_map(
-        shift_matrix(d, steps)[:shown, :shown],
-        title=f"$M$ to the power {steps}",
-        x=f"entries 0 to {shown - 1} of $p(t)$",
-        y=f"of $p(t + {steps})$",
-        unit="entry",
-    )
+    axes = {"x": f"entries 0 to {shown - 1} of $p(t)$", "y": f"of $p(t + {steps})$"}
+    power, title = shift_matrix(d, steps)[:shown, :shown], f"$M$ to the power {steps}"
     by_pair = chart(
         series(pair + 1, found[0][pair], "$k$ from 0", "dots"),
         series(pair + 1, found[1][pair], "$k$ from 1", "crosses"),
@@ -82,7 +77,7 @@ def shifting(
         y="wavelength",
         y_scale="log",
     )
-    yield figure(power, by_pair)
+    yield figure(heat_map(power, title=title, unit="entry", **axes), by_pair)
 
 
 def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:

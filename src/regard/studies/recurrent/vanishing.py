@@ -1,29 +1,36 @@
 """Conditions under which gradients vanish or explode, and the origin of NaN."""
 
-from collections.abc import Sequence
-from math import nan
-from typing import Annotated, TypeAlias
+from functools import partial
+from math import log2, nan
+from typing import Annotated, Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float32, Float64
 from msgspec import Meta
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.studies.figure import Chart, Line, Series, chart, figure, series
-from regard.studies.finding import at_least, at_most, equal
-from regard.studies.recurrent.overflow import overflow
+from regard.errors import NonFiniteError
+from regard.studies.figure import Line, figure, formula_chart
+from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.study import EvidenceParts, study
+from regard.training.optimizers import clip_gradients
 
-Norms: TypeAlias = dict[tuple[float, float], float]
-"""‖∂h_T/∂h₀‖ by spectral radius and largest singular value."""
 Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
-Radii: TypeAlias = Annotated[tuple[Radius, ...], Meta(min_length=1, max_length=6)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
+LONG, TOO_LONG, INFINITE, VANISHED = 50, 100, 124, 160
+"""Steps after which a gradient in float32 is large, has an infinite square, is infinite (while the
+loss is finite), and is 0."""
 
 
 @study()
 def vanishing_and_exploding(
-    radii: Radii = (0.0, 0.5, 0.9, 1.1, 1.5),
+    radii: Annotated[tuple[Radius, ...], Meta(min_length=1, max_length=6)] = (
+        0.0,
+        0.5,
+        0.9,
+        1.1,
+        1.5,
+    ),
     stretches: Annotated[tuple[Stretch, ...], Meta(min_length=1, max_length=6)] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300)] = 200,
 ) -> EvidenceParts:
@@ -37,10 +44,9 @@ def vanishing_and_exploding(
     \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
 
     Gradients are measured for matrices of chosen spectral radius and largest singular value, which
-    bounds the growth in one step (Pascanu et al., 2013, §2.1). The norm for clipping is the root of
-    a sum of squares, and these are infinite from 1.8·10¹⁹ on: the factor is then 1/∞ = 0, and the
-    step is lost. For an infinite gradient, clipping itself produces NaN; Regard stops with an error
-    if the norm isn't finite.
+    bounds the growth in one step (Pascanu et al., 2013, §2.1). Squares above 1.8·10¹⁹ are infinite
+    in float32, and clipping then sets the gradient to 0. For an infinite gradient, clipping itself
+    produces NaN; Regard stops with an error if the norm isn't finite.
 
     Figure. Norm of the gradient against steps, and after {steps} steps against the largest singular
     value. Lines: formula; dots: measured; dotted: 1. With σ = {high:g} all gradients grow at first;
@@ -53,51 +59,54 @@ def vanishing_and_exploding(
         steps: number of steps, T
     """
     measured = {
-        (radius, stretch): gradient_norm(transition(radius, stretch), steps)
+        radius: {one: gradient_norm(transition(radius, one), steps) for one in stretches}
         for radius in radii
-        for stretch in stretches
     }
-    pairs = [(norm, predicted(*chosen, steps)) for chosen, norm in measured.items()]
+    pairs = [
+        (norm, predicted(radius, one, steps))
+        for radius, norms in measured.items()
+        for one, norm in norms.items()
+    ]
     errors = [abs(norm - expected) / (expected or 1.0) for norm, expected in pairs]
     name = f"‖∂h_T/∂h₀‖, T = {steps}"
     yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
-    for radius in dict.fromkeys(radius for radius, _ in measured):
-        found = [norm for (own, _), norm in measured.items() if own == radius]
+    for radius, norms in measured.items():
         if radius < 1:
-            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(found), 1e-3)
+            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(norms.values()), 1e-3)
         elif radius > 1:
-            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(found), 1e3)
+            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(norms.values()), 1e3)
     w, case = transition(0.0, 10.0), "[[0, 10], [0, 0]]"
     yield equal(f"{case}: ‖∂h₁/∂h₀‖", gradient_norm(w, 1), 10)
     yield equal(f"{case}: ‖∂h₂/∂h₀‖", gradient_norm(w, 2), 0)
     yield from overflow()
-    panels = _over_steps(radii, max(stretches), steps), _over_stretches(radii, stretches, steps)
-    yield figure(*panels, high=max(stretches))
-
-
-def _over_steps(radii: Radii, stretch: float, steps: int) -> Chart:
-    places, curves = range(1, steps + 1), list[Series]()
+    labels = {radius: rf"$\rho$ = {radius:g}" for radius in measured}
+    low, high, places = min(stretches), max(stretches), range(1, steps + 1)
     shown = places[:: max(steps // 4, 1)]
-    for i, radius in enumerate(radii):
-        norms = [predicted(radius, stretch, step) or nan for step in places]
-        found = [gradient_norm(transition(radius, stretch), step) or nan for step in shown]
-        curves += [
-            series(places, norms, rf"$\rho$ = {radius:g}", color=i),
-            series(shown, found, style="dots", color=i),
-        ]
-    return _chart(curves, rf"$\sigma$ = {stretch:g}", "steps back", (1e-9, 1e13))
-
-
-def _over_stretches(radii: Radii, stretches: Sequence[float], steps: int) -> Chart:
-    low, high = min(stretches), max(stretches)
-    grid = torch.linspace(low, max(high, low + 0.1), 30).tolist()
-    curves = [
-        series(
-            grid, [predicted(radius, one, steps) or nan for one in grid], rf"$\rho$ = {radius:g}"
-        )
-        for radius in radii
-    ]
-    return _chart(curves, f"after {steps} steps", r"largest singular value $\sigma$", (1e-65, 1e45))
+    axes: dict[str, Any] = {"y": "norm of the gradient", "y_scale": "log"}
+    over_steps = formula_chart(
+        places,
+        {name: partial(_drawn, radius, high) for radius, name in labels.items()},
+        {
+            name: {t: gradient_norm(transition(radius, high), t) or nan for t in shown}
+            for radius, name in labels.items()
+        },
+        Line(y=1),
+        title=rf"$\sigma$ = {high:g}",
+        x="steps back",
+        y_limits=(1e-9, 1e13),
+        **axes,
+    )
+    over_stretches = formula_chart(
+        torch.linspace(low, max(high, low + 0.1), 30).tolist(),
+        {name: partial(_drawn, radius, steps=steps) for radius, name in labels.items()},
+        {},
+        Line(y=1),
+        title=f"after {steps} steps",
+        x=r"largest singular value $\sigma$",
+        y_limits=(1e-65, 1e45),
+        **axes,
+    )
+    yield figure(over_steps, over_stretches, high=high)
 
 
 def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
@@ -128,6 +137,61 @@ def predicted(radius: float, stretch: float, steps: int) -> float:
     return float((b + (b**2 + 4 * a**2) ** 0.5) / 2)
 
 
-def _chart(curves: list[Series], title: str, x: str, limits: tuple[float, float]) -> Chart:
-    y = "norm of the gradient"
-    return chart(*curves, Line(y=1), title=title, x=x, y=y, y_scale="log", y_limits=limits)
+def _drawn(radius: float, stretch: float, steps: int) -> float:
+    """Return the formula's norm; NaN, which isn't drawn on a logarithmic axis, instead of 0."""
+    return predicted(radius, stretch, steps) or nan
+
+
+def overflow() -> Measurements:
+    """Yield measurements of h_t = w·h_(t−1) + b from h₁ = 1, with b = 0 and J = h_T = w^(T−1).
+
+    In float32. ∂J/∂w = (T−1)·w^(T−2), so with w = 2 it exceeds 2¹²⁸ at T = 124, before J does.
+    """
+    network, loss = backward(2.0, LONG)
+    before = gradient(network)
+    clip_gradients(network, 1.0, loss, 1)
+    case = f"w = 2, T = {LONG}"
+    yield equal(f"{case}: ∂J/∂w / 49·2⁴⁸", before[0].double() / (49 * 2.0**48), 1)
+    clipped = gradient(network).norm()
+    yield equal(f"{case}: norm of the gradient, clipped to 1", clipped, 1, within=1e-5)
+    network, _ = backward(2.0, TOO_LONG)
+    case = f"w = 2, T = {TOO_LONG}"
+    yield equal(f"{case}: gradients that aren't finite", (~gradient(network).isfinite()).sum(), 0)
+    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    yield equal(f"{case}: norm of the gradient, clipped by torch", gradient(network).norm(), 0)
+    network, loss = backward(2.0, INFINITE)
+    case = f"w = 2, T = {INFINITE}"
+    yield equal(f"{case}: log₂ of the loss", log2(loss), INFINITE - 1)
+    yield equal(f"{case}: infinite gradients", gradient(network).isinf().sum(), 1)
+    clipping = refused(lambda: clip_gradients(network, 1.0, loss, 1), NonFiniteError)
+    yield equal(f"{case}: clipping by Regard raises an error", clipping, 1)
+    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    yield equal(f"{case}: NaN gradients, clipped by torch", gradient(network).isnan().sum(), 1)
+    torch.optim.SGD(network.parameters(), lr=1e-6).step()
+    yield equal(f"{case}: the output is NaN after a step", last_state(network, 3).isnan(), 1)
+    network, _ = backward(0.5, VANISHED)
+    case = f"w = ½, T = {VANISHED}"
+    yield equal(f"{case}: ∂J/∂w", gradient(network)[0], 0)
+    yield equal(f"{case}: gradients that aren't finite", (~gradient(network).isfinite()).sum(), 0)
+
+
+def backward(w: float, steps: int) -> tuple[nn.ParameterDict, float]:
+    """Return a network with the gradient of its last state, and this state, which is the loss."""
+    network = nn.ParameterDict({"w": torch.tensor(w), "b": torch.tensor(0.0)})
+    loss = last_state(network, steps)
+    loss.backward()
+    return network, loss.item()
+
+
+def last_state(network: nn.ParameterDict, steps: int) -> Float32[Tensor, ""]:
+    """Return h_T."""
+    state = torch.ones(())
+    for _ in range(steps - 1):
+        state = network["w"] * state + network["b"]
+    return state
+
+
+def gradient(network: nn.ParameterDict) -> Float32[Tensor, "2"]:
+    """Return the derivatives by w and b."""
+    gradients = (network[name].grad for name in ("w", "b"))
+    return torch.stack([one for one in gradients if one is not None]).clone()
