@@ -17,10 +17,9 @@ from regard.studies.recurrent.encodings import (
     judged,
     one_hot_is_learned,
     placed_run,
-    wavelengths,
 )
 
-RIGHT = {name: {24: 1.0, 32: 0.5} for name in (NO, ONE_HOT, SINES)}
+RIGHT = dict.fromkeys((NO, ONE_HOT, SINES), (1.0, 0.5))
 TURNED = torch.tensor([0.5, 0.4, 0.0])
 
 
@@ -29,14 +28,9 @@ def test_a_one_hot_position_is_a_learned_one(seed: int) -> None:
     assert [number.name for number in one_hot_is_learned(seed) if not number.holds] == []
 
 
-@pytest.mark.parametrize("places", [20, 52])
-def test_a_frequency_is_the_same_at_all_places(places: int) -> None:
-    assert [number.name for number in wavelengths(places) if not number.holds] == []
-
-
 def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged(RIGHT, TURNED, seen=2))
-    worse = RIGHT | {SINES: {24: 0.2, 32: 0.0}}
+    worse = RIGHT | {SINES: (0.2, 0.0)}
     assert not all(number.holds for number in judged(worse, TURNED, seen=2))
     still, all_turned = torch.zeros(3), torch.ones(3)
     assert not all(number.holds for number in judged(RIGHT, still, seen=2)), "as the course says"

@@ -1,8 +1,7 @@
 """One-hot and sinusoidal positions at the input of a recurrent encoder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import pi
 from typing import Annotated, TypeAlias
 
 import torch
@@ -15,16 +14,8 @@ from regard.runs.run import Run
 from regard.studies.figure import Line, bars, chart
 from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.model_cache import cached_run
-from regard.studies.recurrent.casing import (
-    TOKEN,
-    Cell,
-    Longest,
-    Setup,
-    Steps,
-    answers,
-    body_of,
-    right_texts,
-)
+from regard.studies.recurrent import casing
+from regard.studies.recurrent.casing import TOKEN, Setup, body_of
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest
 
@@ -32,7 +23,7 @@ Encoding: TypeAlias = OneHot | Sinusoidal
 Columns: TypeAlias = Float[Tensor, " places"]
 """Change of the direction of each place's column of weights by training."""
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
-SINES_WIDTH, BASE = 16, 10_000.0
+SINES_WIDTH = 16
 BEYOND = 8
 """Number of characters by which some test texts are longer than those in training."""
 PLACES, INPUTS, ROWS = 12, 6, 8
@@ -41,10 +32,10 @@ PLACES, INPUTS, ROWS = 12, 6, 8
 
 @study(trains=True)
 def encodings(
-    cell: Cell = "vanilla",
+    cell: casing.Cell = "vanilla",
     width: Annotated[int, Meta(ge=64, le=256)] = 64,
-    longest: Longest = 12,
-    steps: Steps = 3200,
+    longest: casing.Longest = 12,
+    steps: casing.Steps = 3200,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""What do one-hot and sinusoidal positions add to the input of an encoder, and can they be
@@ -74,16 +65,15 @@ def encodings(
     runs = {
         NO: setup.run(),
         ONE_HOT: placed_run(placed, ONE_HOT, OneHot(length=places, d=places)),
-        SINES: placed_run(placed, SINES, Sinusoidal(length=places, d=SINES_WIDTH, base=BASE)),
+        SINES: placed_run(placed, SINES, Sinusoidal(length=places, d=SINES_WIDTH)),
     }
-    asked = {length: setup.texts(length) for length in (longest, longest + BEYOND)}
+    asked = [setup.texts(length) for length in (longest, longest + BEYOND)]
     right = {
-        name: {length: right_texts(answers(run, texts), texts) for length, texts in asked.items()}
+        name: [casing.right_texts(casing.answers(run, texts), texts) for texts in asked]
         for name, run in runs.items()
     }
     change = change_of_columns(placed, runs[ONE_HOT], places)
     yield from judged(right, change, seen)
-    yield from wavelengths(places)
     yield from one_hot_is_learned(seed)
     yield chart(
         bars(change),
@@ -131,33 +121,18 @@ def change_of_columns(setup: Setup, run: Run, places: int) -> Columns:
     return change
 
 
-Right: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Share of right texts, by encoding and length."""
+def judged(right: Mapping[str, Sequence[float]], change: Columns, seen: int) -> Measurements:
+    """Yield the measurements that the claim depends on.
 
-
-def judged(right: Right, change: Columns, seen: int) -> Measurements:
-    """Yield the measurements that the claim depends on."""
-    for name, shares in right.items():
-        within, beyond = shares.values()
+    `right` are shares of right texts of the longest length in training, and of a longer one.
+    """
+    for name, (within, beyond) in right.items():
         yield at_least(f"{name}: right texts, longest", within, 0.9)
         yield informational(f"{name}: right texts, longer than in training", beyond)
     learned = "one-hot: least change of a column by training, 1 − cosine (0 if not learned)"
     yield at_least(learned, change[:seen].min(), 0.1)
     never = change[seen:].max()
     yield at_most("one-hot: largest change of a column that no training text reads", never, 1e-4)
-
-
-def wavelengths(places: int) -> Measurements:
-    """Yield measurements of the angle of each sine–cosine pair between places."""
-    vectors = Sinusoidal(length=places, d=SINES_WIDTH, base=BASE).vectors
-    turns = torch.view_as_complex(vectors.flip(-1).unflatten(-1, (-1, 2)).contiguous())
-    angles = (turns[1:] / turns[:-1]).angle()
-    longest, top = 2 * pi / angles[0].min(), 2 * pi * BASE
-    exact = top * BASE ** (-2 / SINES_WIDTH)
-    yield equal("sines: longest wavelength / 2π·10000^(1 − 2/d)", longest / exact, 1, 1e-9)
-    yield at_most("sines: longest wavelength / 2π·10000", longest / top, 0.9)
-    change = largest(angles - angles[0])
-    yield at_most("sines: largest change of a frequency between places", change, 1e-12)
 
 
 def one_hot_is_learned(seed: int) -> Measurements:
@@ -175,15 +150,12 @@ def one_hot_is_learned(seed: int) -> Measurements:
     learned.vectors.data.copy_(both[:, INPUTS:].T)
     reading = torch.cat([x, one_hot], -1) @ both.requires_grad_().T
     adding = x @ both[:, :INPUTS].detach().T + learned(places)
-    columns, vectors = (
-        torch.autograd.grad(output.square().mean(), weights)[0]
-        for output, weights in ((reading, both), (adding, learned.vectors))
-    )
-    columns = columns[:, INPUTS:].T
-    differences = {"outputs": reading - adding, "gradients": columns - vectors}
-    for name, one in differences.items():
-        name = f"one-hot read and learned added: largest difference of {name}"
-        yield at_most(name, largest(one.detach()), 1e-12)
+    (gradient,) = torch.autograd.grad(reading.square().mean(), both)
+    (vectors,) = torch.autograd.grad(adding.square().mean(), learned.vectors)
+    columns = gradient[:, INPUTS:].T
+    name = "one-hot read and learned added: largest difference of"
+    yield at_most(f"{name} outputs", largest((reading - adding).detach()), 1e-12)
+    yield at_most(f"{name} gradients", largest(columns - vectors), 1e-12)
     least = columns[:-1].norm(dim=-1).min()
     yield at_least("least gradient of a column (0 if it couldn't be learned)", least, 1e-3)
     yield equal("gradient of the column of a place that never occurs", columns[-1].norm(), 0)
