@@ -28,7 +28,7 @@ from regard.studies.kernels.fourier_features import (
 )
 from regard.studies.positions.concatenation import count, cross_terms, draw_pairs
 from regard.studies.positions.shifting import BASE, TURN, wavelengths
-from regard.studies.recurrent.vanishing import predicted as predicted_norm
+from regard.studies.recurrent.backpropagation import predicted as predicted_norm
 from regard.studies.registry import all_studies
 from regard.studies.scaling.complexity import predicted_counts
 from regard.studies.scaling.scale import Draw

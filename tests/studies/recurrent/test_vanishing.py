@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.vanishing import (
+from regard.studies.recurrent.backpropagation import (
     backward,
     gradient,
     gradient_norm,
@@ -14,7 +14,7 @@ from regard.studies.recurrent.vanishing import (
     predicted,
     transition,
 )
-from regard.studies.recurrent.vanishing import vanishing_and_exploding as study
+from regard.studies.recurrent.backpropagation import vanishing_and_exploding as study
 
 
 @given(st.floats(0, 2), st.floats(0.01, 10))

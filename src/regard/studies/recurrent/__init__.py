@@ -3,7 +3,7 @@
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.recurrent.fixed_windows import fixed_windows
 from regard.studies.recurrent.backpropagation import backpropagation_through_time
-from regard.studies.recurrent.vanishing import vanishing_and_exploding
+from regard.studies.recurrent.backpropagation import vanishing_and_exploding
 from regard.studies.recurrent.bottleneck import bottleneck
 from regard.studies.recurrent.bottleneck import probing
 from regard.studies.recurrent.encodings import encodings
