@@ -16,7 +16,7 @@ from regard.attention.contract_cases import TableBias
 from regard.positions import RelativeBias, ShawVectors, Sinusoidal
 from regard.positions.rotary import frequencies
 from regard.studies.costs import exponent
-from regard.studies.figure import Chart, figure, formula_chart, heat_map, series
+from regard.studies.figure import Chart, formula_chart, heat_map, series
 from regard.studies.finding import at_most, equal, informational
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest, mean_error
@@ -178,8 +178,7 @@ def relative_bias(
     Outputs and weights with a bias are compared with those of concatenated vectors; they are equal
     for unscaled scores.
 
-    Figure. Left: the bias, with one value along each diagonal. Middle and right: weights of a head
-    with concatenated sinusoids, and with this bias; they are {same}.
+    Figure. The bias of sinusoids by query and key. Each diagonal, a distance, has one value.
 
     Args:
         length: T, number of tokens
@@ -197,8 +196,7 @@ def relative_bias(
     placed = given._replace(query_position=sinusoids, key_position=sinusoids)
     by_distance = sinusoidal_bias(length, heads, d)
     weights = attend.weights(given.query, given.key, bias=by_distance)
-    weights_concatenated = attend.weights(*concatenated(placed))
-    error = largest(weights - weights_concatenated)
+    error = largest(weights - attend.weights(*concatenated(placed)))
     name = "difference between a bias by distance and concatenated sinusoids, weights"
     yield at_most(name, error, ROUNDING)
     each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
@@ -209,14 +207,9 @@ def relative_bias(
     name = "difference from the formula as printed in the course"
     yield informational(name, largest(biased - as_printed(given, free)))
     yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
-    places, axes = torch.arange(length), {"x": "key", "y": "query"}
+    places = torch.arange(length)
     numbers = by_distance.dense(places, places)[0]
-    panels = (
-        heat_map(numbers, title=r"$\pi$", most=largest(numbers), unit=r"$\pi$", **axes),
-        heat_map(weights_concatenated[0, 0], title="weights, concatenated", unit="weight", **axes),
-        heat_map(weights[0, 0], title=r"weights, with $\pi$", unit="weight", **axes),
-    )
-    yield figure(*panels, same="the same" if error < ROUNDING else "different")
+    yield heat_map(numbers, most=largest(numbers), x="key", y="query", unit=r"$\pi$")
 
 
 class Heads(NamedTuple):

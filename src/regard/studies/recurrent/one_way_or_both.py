@@ -71,11 +71,7 @@ def one_way_or_both(
     online = online_difference(runs["past", "one way"], sunny)
     hindsight = {ways: change_by_the_future(runs["past", ways], sunny) for ways in WAYS}
     yield from judged(right, online, hindsight, ahead)
-    names = {
-        "past": "two days ago, yesterday, today",
-        "future": f"the three days up to {ahead} after today",
-    }
-    bars = {ways: {name: right[task, ways] for task, name in names.items()} for ways in WAYS}
+    bars = {ways: {task: right[task, ways] for task in shifts} for ways in WAYS}
     limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
     yield bar_chart(bars, limits, y="accuracy", y_limits=(0, 1.05))
 

@@ -125,15 +125,14 @@ def _outputs(
     without: Float[Tensor, "3 4"], designed: Float[Tensor, "3 4"], custom: Float[Tensor, "n e"]
 ) -> Drawing:
     """Return heat maps of the course's outputs, as shares of β, and of the custom ones."""
-    rows = [label_text(f"$c_{i + 1}$") for i in range(max(len(custom), 3))]
-    components = [label_text(f"$u_{letter}$") for letter in "abcd"]
-    axes: dict[str, Any] = {"rows": rows[:3], "columns": components, "unit": r"share of $\beta$"}
-    names = {"rows": rows[: len(custom)], "columns": [str(e + 1) for e in range(custom.shape[1])]}
+    rows = [label_text(f"$c_{i}$") for i in (1, 2, 3)]
+    columns = [label_text(f"$u_{letter}$") for letter in "abcd"]
+    axes: dict[str, Any] = {"rows": rows, "columns": columns, "unit": r"share of $\beta$"}
     most = largest(custom) or 1.0
     return figure(
         heat_map(without, title="$x$ as queries, keys, values", **axes),
         heat_map(designed, title="with matrices", **axes),
-        heat_map(custom, title="custom targets", x="entry", most=most, unit="output", **names),
+        heat_map(custom, title="custom targets", x="entry", y="input", most=most, unit="output"),
     )
 
 

@@ -5,7 +5,6 @@ the weights.
 """
 
 import math
-from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, chart, figure, formula_chart, histogram, series
+from regard.studies.figure import Line, chart, figure, histogram, series
 from regard.studies.finding import Measurement, at_least, at_most, equal
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, mean_error, share_error
@@ -125,10 +124,8 @@ def noisy_keys_two_heads(
     The same draws are given to one head and to two. If γ < 0, in Φ(−√2) or 8 % of the draws, a
     longer query increases the error of the first head.
 
-    Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
-    with two heads most are near 0. Right: share of draws in which the first head gives v_a,
-    against t. More keys need a larger t. Lines: formula. Dots: measured with {n} keys. Dotted: the
-    limit, and t.
+    Figure. Histograms of the weight outside the average. With one head most draws are near ½, with
+    two heads most are near 0.
     """
     equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
     one, two = outputs(varying, query_along(n, t, A, B)), two_heads(varying, t)
@@ -150,34 +147,11 @@ def noisy_keys_two_heads(
     ratio = distances(two).mean() / distances(one).mean()
     yield at_most("variance of two heads / variance of one", ratio, 0.25)
     bins = [i / 20 for i in range(13)]
-    yield figure(
-        chart(
-            histogram(weight_outside(one), bins, "one head"),
-            histogram(weight_outside(two), bins, "two heads"),
-            x="weight outside the average",
-            y="draws",
-        ),
-        _share_by_length(varying[:1000], t, stretch),
-    )
-
-
-def _share_by_length(keys: NoisyKeys, t: float, stretch: float) -> Chart:
-    """Return the share of draws in which the first head gives v_a, for queries of length t."""
-    n, lengths = keys.shape[-1], np.geomspace(1, 100, 60).tolist()
-    measured = {
-        x: (outputs(keys, query_along(n, x, A))[:, A] > 0.5).double().mean() for x in lengths[::6]
-    }
-    counts = sorted({4, n, 100})
-    return formula_chart(
-        lengths,
-        {f"{count} keys": partial(found_share, count, stretch=stretch) for count in counts},
-        {f"{n} keys": measured},
-        Line(y=found_share(n, math.inf, stretch), label="limit"),
-        Line(x=t, label=f"$t$ = {t:g}"),
-        x="$t$",
-        y=r"share of draws with $\alpha_a$ > ½",
-        x_scale="log",
-        y_limits=(0, 1),
+    yield chart(
+        histogram(weight_outside(one), bins, "one head"),
+        histogram(weight_outside(two), bins, "two heads"),
+        x="weight outside the average",
+        y="draws",
     )
 
 
