@@ -38,7 +38,7 @@ from regard.studies.single_head.noisy_keys import (
     query_along,
     without_noise,
 )
-from regard.studies.single_head.one_query import key_weights, selected_weight
+from regard.studies.single_head.one_head import key_weights, selected_weight
 from regard.studies.single_head.random_heads import formula_weight
 from regard.studies.structure.receptive_field import field, paths, planted_pointers
 

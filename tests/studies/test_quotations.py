@@ -11,7 +11,7 @@ from regard.courses import Correction, Part, all_corrections, all_parts
 from regard.studies.finding import Finding, Measurement, Replication, Row
 from regard.studies.quotations import QUOTATION, corrections_of, with_numbers
 from regard.studies.registry import all_studies
-from regard.studies.single_head.one_query import averaging
+from regard.studies.single_head.one_head import averaging
 
 STORED = {study.name: study.stored_result() for study in all_studies()}
 ROWS = {name: (*one.rows, *one.outside_condition_rows) for name, one in STORED.items()}

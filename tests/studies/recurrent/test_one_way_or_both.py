@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.one_way_or_both import judged, one_way_or_both
+from regard.studies.recurrent.context import judged_moods, one_way_or_both
 
 RIGHT = {
     ("past", "one way"): 1.0,
@@ -18,16 +18,16 @@ LATER = {"one way": 0.0, "both ways": 1.0}
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(RIGHT, 1e-6, LATER, ahead=1))
+    assert all(number.holds for number in judged_moods(RIGHT, 1e-6, LATER, ahead=1))
     clairvoyant = RIGHT | {("future", "one way"): 0.9}
-    assert not all(n.holds for n in judged(clairvoyant, 1e-6, LATER, ahead=1))
-    assert not all(n.holds for n in judged(RIGHT, 0.1, LATER, ahead=1))
-    assert not all(n.holds for n in judged(RIGHT, 1e-6, LATER | {"one way": 0.1}, ahead=1))
+    assert not all(n.holds for n in judged_moods(clairvoyant, 1e-6, LATER, ahead=1))
+    assert not all(n.holds for n in judged_moods(RIGHT, 0.1, LATER, ahead=1))
+    assert not all(n.holds for n in judged_moods(RIGHT, 1e-6, LATER | {"one way": 0.1}, ahead=1))
 
 
 def test_with_no_day_ahead_nothing_is_gained() -> None:
     same = dict.fromkeys(RIGHT, 1.0)
-    failed = [n.name for n in judged(same, 1e-6, LATER, ahead=0) if not n.holds]
+    failed = [n.name for n in judged_moods(same, 1e-6, LATER, ahead=0) if not n.holds]
     assert failed == ["future: both ways minus one way"]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.one_query import averaging, key_weights, selected_weight
+from regard.studies.single_head.one_head import averaging, key_weights, selected_weight
 
 
 @settings(max_examples=30)

@@ -4,7 +4,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.single_head.products import products
+from regard.studies.single_head.one_head import products
 
 
 def test_the_numbers_of_the_course() -> None:

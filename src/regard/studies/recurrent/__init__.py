@@ -1,7 +1,7 @@
 """Recurrent networks: gradients through time, and recurrent networks with attention."""
 
 # ruff: noqa: F401, I001 (the order is that of the book)
-from regard.studies.recurrent.fixed_windows import fixed_windows
+from regard.studies.recurrent.context import fixed_windows
 from regard.studies.recurrent.backpropagation import backpropagation_through_time
 from regard.studies.recurrent.backpropagation import vanishing_and_exploding
 from regard.studies.recurrent.bottleneck import bottleneck
@@ -9,4 +9,4 @@ from regard.studies.recurrent.bottleneck import probing
 from regard.studies.recurrent.encodings import encodings
 from regard.studies.recurrent.encoder_decoder import encoder_gradient
 from regard.studies.recurrent.encoder_decoder import roles_of_sequences
-from regard.studies.recurrent.one_way_or_both import one_way_or_both
+from regard.studies.recurrent.context import one_way_or_both
