@@ -3,7 +3,7 @@
 import re
 
 from regard.book.panels import first_figure, is_wide, same_figure
-from regard.studies.single_head.masking import masking
+from regard.studies.single_head.attention_maps import masking
 from regard.studies.single_head.one_head import averaging
 
 

@@ -32,6 +32,7 @@ from regard.studies.recurrent.backpropagation import predicted as predicted_norm
 from regard.studies.registry import all_studies
 from regard.studies.scaling.complexity import predicted_counts
 from regard.studies.scaling.scale import Draw
+from regard.studies.single_head.attention_maps import formula_weight
 from regard.studies.single_head.noisy_keys import (
     noisy_keys,
     outputs,
@@ -39,7 +40,6 @@ from regard.studies.single_head.noisy_keys import (
     without_noise,
 )
 from regard.studies.single_head.one_head import key_weights, selected_weight
-from regard.studies.single_head.random_heads import formula_weight
 from regard.studies.structure.receptive_field import field, paths, planted_pointers
 
 if TYPE_CHECKING:

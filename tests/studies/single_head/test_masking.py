@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.single_head.masking import four_masks, masking
+from regard.studies.single_head.attention_maps import four_masks, masking
 from tiny_studies import verdict
 
 TEXTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4)

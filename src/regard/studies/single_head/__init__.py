@@ -7,5 +7,5 @@ from regard.studies.single_head.noisy_keys import noisy_keys_one_head
 from regard.studies.single_head.noisy_keys import noisy_keys_two_heads
 from regard.studies.single_head.designing import designing
 from regard.studies.single_head.one_head import products
-from regard.studies.single_head.random_heads import random_heads
-from regard.studies.single_head.masking import masking
+from regard.studies.single_head.attention_maps import random_heads
+from regard.studies.single_head.attention_maps import masking
