@@ -249,7 +249,7 @@ def bar_chart(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
 def formula_chart(
     places: Sequence[float],
     formulas: Mapping[str, Callable[[float], float]],
-    measured: Mapping[str, Mapping[float, SupportsFloat]],
+    measured: Mapping[str, Mapping[Any, SupportsFloat]],
     *drawn: Series | Line,
     **axes: Any,
 ) -> Chart:

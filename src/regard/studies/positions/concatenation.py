@@ -96,7 +96,7 @@ def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Cha
             r"$x \cdot x$, a word with itself": lambda d: sigma**2 * d,
             cross: lambda d: sigma * d**0.5,
             rf"$p \cdot p$, distance {steps}": lambda d: float(
-                sinusoid_products(torch.tensor(steps), d)
+                sinusoid_products(torch.tensor(steps), int(d))
             ),
         },
         {cross: sizes},
@@ -120,7 +120,8 @@ def draw_pairs(n: int, d: int, sigma: float, steps: int, draw: torch.Generator) 
 def cross_terms(pairs: Pairs) -> Float[Tensor, " pairs"]:
     """Return x₁·p₂ + p₁·x₂."""
     x1, p1, x2, p2 = pairs
-    return vecdot(x1, p2) + vecdot(p1, x2)
+    cross: Tensor = vecdot(x1, p2) + vecdot(p1, x2)
+    return cross
 
 
 def score_errors(pairs: Pairs) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import combinations, product
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 import torch
@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from regard.attention.config import supporting
 from regard.attention.registry import Mechanism, find
 from regard.models.config import TransformerConfig
-from regard.models.transformer import Decoder, Encoder
+from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.positions.config import PositionsConfig, T5BiasConfig
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import at_least, at_most, informational, table
@@ -24,20 +24,11 @@ from regard.studies.tensors import largest, seeded
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
-M = TypeVar("M", Encoder, Decoder)
 Subjects: TypeAlias = Int[Tensor, " n"]
 """Index of the subject of each sentence in `NOUNS`."""
-Kind = Literal[
-    "none",
-    "learned",
-    "sinusoidal",
-    "one-hot",
-    "rotary",
-    "alibi",
-    "relative-bias",
-    "t5-bias",
-    "shaw-vectors",
-]
+Vectors = Literal["none", "learned", "sinusoidal", "one-hot"]
+Relative = Literal["rotary", "alibi", "relative-bias", "t5-bias", "shaw-vectors"]
+Kind = Literal[Vectors, Relative]
 KINDS: dict[str, PositionsConfig] = {
     **{kind: msgspec.convert({"kind": kind}, PositionsConfig) for kind in get_args(Kind)},
     "t5-bias": T5BiasConfig(bidirectional=True),
@@ -114,7 +105,7 @@ def compared() -> list[str]:
     return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
 
 
-def order_error(model: Encoder | Decoder, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def order_error(model: Transformer, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """Return the largest change of each token's state when the tokens 0, 1, … are permuted."""
     ids = torch.arange(len(order))[None]
     moved: Tensor = model(ids[:, order]) - model(ids)[:, order]
@@ -132,15 +123,20 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
         return largest(attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :])
 
 
-def stack_config(length: int, layers: int, d: int, positions: PositionsConfig) -> TransformerConfig:
-    """Return the configuration of layers with four heads and without dropout."""
-    sizes: dict[str, Any] = {"context_length": length, "n_layers": layers, "d_model": d}
-    return TransformerConfig(n_heads=4, dropout=0.0, positions=positions, **sizes)
-
-
-def stack(kind: type[M], n: int, layers: int, positions: PositionsConfig, seed: int) -> M:
-    """Return a random encoder or decoder."""
-    return untrained(partial(kind, stack_config(n, layers, 32, positions), n), seed)
+def stack(
+    kind: type[Transformer],
+    n: int,
+    layers: int,
+    positions: PositionsConfig,
+    seed: int,
+    d: int = 32,
+    vocabulary: int | None = None,
+) -> Transformer:
+    """Return a random encoder or decoder of n tokens with four heads and without dropout."""
+    config = TransformerConfig(
+        context_length=n, n_layers=layers, d_model=d, n_heads=4, dropout=0.0, positions=positions
+    )
+    return untrained(partial(kind, config, vocabulary or n), seed)
 
 
 class Sentences(NamedTuple):
@@ -222,9 +218,9 @@ def _encoded(parts: list[tuple[tuple[int, int], str]]) -> Sentences:
 
 def answered(name: str, train_on: Sentences, test_on: Sentences, steps: int, seed: int) -> Subjects:
     """Train a layer and a readout of its mean state; return answers for the test sentences."""
-    config = stack_config(8, 1, WIDTH, KINDS.get(name, KINDS["none"]))
     kind = Decoder if name == "causal mask" else Encoder
-    layer = untrained(partial(kind, config, _WORDS.size), seed).requires_grad_()
+    positions = KINDS.get(name, KINDS["none"])
+    layer = stack(kind, 8, 1, positions, seed, WIDTH, _WORDS.size).requires_grad_()
     readout = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([*layer.parameters(), readout], lr=0.01)
     for _ in range(steps):

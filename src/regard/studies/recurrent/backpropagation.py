@@ -147,9 +147,10 @@ def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
     states = replace(network, w_hh=w_hh).states(x)[1:]
     outputs = [network.w_yh @ state for state in states]
     losses = [F.cross_entropy(*pair) for pair in zip(outputs, y, strict=True)]
-    keep = {"retain_graph": True, "materialize_grads": True}
     found = [
-        torch.autograd.grad(loss, [output, *states, w_hh], **keep)
+        torch.autograd.grad(
+            loss, [output, *states, w_hh], retain_graph=True, materialize_grads=True
+        )
         for loss, output in zip(losses, outputs, strict=True)
     ]
     by_output, *by_states, uses = map(torch.stack, zip(*found, strict=True))

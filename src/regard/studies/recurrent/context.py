@@ -97,7 +97,7 @@ def fixed_windows(
     guess = log(symbols)
     yield log_chart(
         DISTANCES,
-        {name: at_end(by_step).values() for name, by_step in trained.items()},
+        {name: by_step[max(by_step)].values() for name, by_step in trained.items()},
         lines=[Line(y=guess, label="guess"), Line(x=window, label="window")],
         x="distance of the repeated token",
         y="loss, in nats",
@@ -117,15 +117,10 @@ def models(window: int, width: int, cell: CellKind) -> dict[str, CausalConfig]:
     }
 
 
-def at_end(by_step: Mapping[int, Losses]) -> Losses:
-    """Return the losses after the last step."""
-    return by_step[max(by_step)]
-
-
 def judged(trained: Trained, window: int, symbols: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
-    losses = {name: at_end(by_step) for name, by_step in trained.items()}
+    losses = {name: by_step[max(by_step)] for name, by_step in trained.items()}
     for d in DISTANCES:
         name = f"{WINDOW} of {window}: loss at distance {d}"
         if d <= window:
