@@ -26,8 +26,14 @@ from regard.studies.kernels.fourier_features import (
     normal_exponents,
     predicted_error,
 )
-from regard.studies.positions.concatenation import count, cross_terms, draw_pairs
-from regard.studies.positions.shifting import BASE, TURN, wavelengths
+from regard.studies.positions.position_vectors import (
+    BASE,
+    TURN,
+    count,
+    cross_terms,
+    draw_pairs,
+    wavelengths,
+)
 from regard.studies.recurrent.backpropagation import predicted as predicted_norm
 from regard.studies.registry import all_studies
 from regard.studies.scaling.complexity import predicted_counts

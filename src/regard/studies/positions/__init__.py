@@ -3,6 +3,6 @@
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.positions.permutation import permutation
 from regard.studies.positions.permutation import word_order
-from regard.studies.positions.concatenation import adding
-from regard.studies.positions.concatenation import relative_bias
-from regard.studies.positions.shifting import shifting
+from regard.studies.positions.position_vectors import adding
+from regard.studies.positions.position_vectors import relative_bias
+from regard.studies.positions.position_vectors import shifting

@@ -58,9 +58,8 @@ def permutation(
 
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
-    The tokens of random models are permuted. With a causal mask, the last token depends on the
-    order of earlier tokens only from the second layer on. The table lists which mechanisms depend
-    on the order.
+    With a causal mask, the last token of a random model depends on the order of earlier tokens only
+    from the second layer on. The table lists which mechanisms depend on the order.
 
     Figure. Dots: change of the state of each token under a permutation. It is about {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.
@@ -124,19 +123,12 @@ def mechanism_error(mechanism: Mechanism, seed: int) -> float:
 
 
 def stack(
-    kind: type[Transformer],
-    n: int,
-    layers: int,
-    positions: PositionsConfig,
-    seed: int,
-    d: int = 32,
-    vocabulary: int | None = None,
+    kind: type[Transformer], n: int, layers: int, positions: PositionsConfig, seed: int
 ) -> Transformer:
-    """Return a random encoder or decoder of n tokens with four heads and without dropout."""
-    config = TransformerConfig(
-        context_length=n, n_layers=layers, d_model=d, n_heads=4, dropout=0.0, positions=positions
-    )
-    return untrained(partial(kind, config, vocabulary or n), seed)
+    """Return a random encoder or decoder of n tokens."""
+    sizes: dict[str, Any] = {"context_length": n, "n_layers": layers, "d_model": 32, "n_heads": 4}
+    config = TransformerConfig(dropout=0.0, positions=positions, **sizes)
+    return untrained(partial(kind, config, n), seed)
 
 
 class Sentences(NamedTuple):
@@ -219,8 +211,10 @@ def _encoded(parts: list[tuple[tuple[int, int], str]]) -> Sentences:
 def answered(name: str, train_on: Sentences, test_on: Sentences, steps: int, seed: int) -> Subjects:
     """Train a layer and a readout of its mean state; return answers for the test sentences."""
     kind = Decoder if name == "causal mask" else Encoder
+    sizes: dict[str, Any] = {"context_length": 8, "n_layers": 1, "d_model": WIDTH, "n_heads": 4}
     positions = KINDS.get(name, KINDS["none"])
-    layer = stack(kind, 8, 1, positions, seed, WIDTH, _WORDS.size).requires_grad_()
+    config = TransformerConfig(dropout=0.0, positions=positions, **sizes)
+    layer = untrained(partial(kind, config, _WORDS.size), seed).requires_grad_()
     readout = torch.zeros(WIDTH, len(NOUNS), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([*layer.parameters(), readout], lr=0.01)
     for _ in range(steps):

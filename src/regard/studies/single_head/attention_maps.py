@@ -174,9 +174,8 @@ def masking(
     $$ \frac{\mathrm{softmax}(s)_j \, b_j}{\sum_l \mathrm{softmax}(s)_l \, b_l} = \mathrm{softmax}(s
     + \ln b)_j, \quad b_j \in \{0, 1\} $$
 
-    The ways to mask one key are compared on random queries and keys, and pairs with nonzero weight
-    are counted for each mask. If the masked key has nearly all the weight, the rest is lost to
-    rounding, and the row can't be renormalized; try size = 1000.
+    The ways to mask one key are compared. If the masked key has nearly all the weight, the rest is
+    lost to rounding, and the row can't be renormalized; try size = 1000.
 
     Figure. Masks; a colored key is attended. Above: the real tokens of each text, without its
     padding. Below, for text {row}: cross-attention, where all queries attend to all real tokens of
@@ -260,18 +259,15 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
     Raises:
         UserError: one doesn't; says which.
     """
-    if len(sources) != len(targets):
-        raise UserError(
-            f"masking: targets: {len(targets)} for {len(sources)} sources; give as many lengths"
-        )
-    if row > len(sources):
-        raise UserError(
-            f"masking: row = {row}, but there are {len(sources)} texts; use at most {len(sources)}"
-        )
-    if max(sources) < 2:
-        raise UserError("masking: sources: all have one token; use at least two in one of them")
-    if hidden > max(sources):
-        raise UserError(
-            f"masking: hidden = {hidden}, but the longest source has {max(sources)} tokens; use "
-            f"at most {max(sources)}"
-        )
+    texts, longest = len(sources), max(sources)
+    for fits, wrong in (
+        (texts == len(targets), f"targets: {len(targets)} for {texts} sources; give equally many"),
+        (row <= texts, f"row = {row}, but there are {texts} texts; use at most {texts}"),
+        (longest > 1, "sources: all have one token; use at least two in one of them"),
+        (
+            hidden <= longest,
+            f"hidden = {hidden}, but the longest source has {longest} tokens; use at most {longest}",
+        ),
+    ):
+        if not fits:
+            raise UserError(f"masking: {wrong}")

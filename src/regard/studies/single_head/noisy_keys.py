@@ -1,7 +1,6 @@
-"""Averages of two values by one head and by two, if the keys are noisy.
+"""Averages of two values by one head and by two, if keys are drawn around orthonormal means.
 
-Keys are drawn around orthonormal means. The values are unit vectors, so that the output c equals
-the weights.
+Values are unit vectors, so that the output c equals the weights.
 """
 
 import math
@@ -56,8 +55,7 @@ def noisy_keys_one_head(
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
     - 1)}} $$
 
-    All keys are drawn many times, with equal noise and with a varying norm of k_a. The noise
-    changes each score by t√(2α).
+    The noise changes each score by t√(2α).
 
     Figure. Left: equal noise in all keys. The average is accurate for queries between ln n and 1/√α
     (dotted), and inaccurate for shorter and longer ones. Dots: measured. Right: varying norm of

@@ -29,6 +29,8 @@ Head: TypeAlias = tuple[
     Float[Tensor, "draws 1 1 d"], Float[Tensor, "draws 1 n d"], Float[Tensor, "draws 1 n e"]
 ]
 """Query, keys and values."""
+Dots: TypeAlias = Mapping[int, Mapping[float, SupportsFloat]]
+"""Measured values by number of keys, and by margin or length."""
 
 
 @study()
@@ -68,7 +70,7 @@ def copying(
     yield at_most(name, errors.max(), 0.01)
     measured = {n: {s: copied(heads, s)[1].max() for s in GRID[::4]}}
     margin = Line(x=m, label=f"margin {m:g}")
-    by_margin = _other_weight(1, n, measured, margin, "margin", "error of the copy")
+    by_margin = _other_weight(1, n, measured, margin, x="margin", y="error of the copy")
     yield figure(by_margin, draws=DRAWS)
     title = f"a query with a margin of {m:g} for one of {n} random keys"
     yield _look_inside((m * query[:1], key[:1], value[:1]), title)
@@ -124,7 +126,7 @@ def averaging(
         count: {s: key_weights(count, s, 2)[2:].sum() for s in GRID[::8]} for count in {*KEYS, n}
     }
     length = Line(x=t, label=f"$t$ = {t:g}")
-    yield _other_weight(2, n, measured, length, "$t$", "weight of all other values")
+    yield _other_weight(2, n, measured, length, x="$t$", y="weight of all other values")
     query, key = orthonormal_keys(n, t, selected=2)
     yield _look_inside((query, key, key), f"the query {t:g}(k₁ + k₂) among {n} keys")
 
@@ -150,14 +152,7 @@ def selected_weight(n: int, t: float, selected: int) -> float:
     return 1 / (selected + (n - selected) * math.exp(-t))
 
 
-def _other_weight(
-    selected: int,
-    n: int,
-    measured: Mapping[int, Mapping[float, SupportsFloat]],
-    chosen: Line,
-    x: str,
-    y: str,
-) -> Chart:
+def _other_weight(selected: int, n: int, measured: Dots, chosen: Line, **axes: str) -> Chart:
     """Return the weight of all other keys by the formula, with values measured for some n."""
 
     def others(count: int, t: float) -> float:
@@ -169,10 +164,9 @@ def _other_weight(
         {f"{count} keys": dots for count, dots in measured.items()},
         Line(y=0.01, label="a hundredth"),
         chosen,
-        x=x,
-        y=y,
         y_scale="log",
         y_limits=(1e-6, 1.5),
+        **axes,
     )
 
 
@@ -245,13 +239,10 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
     """
     if i > len(h):
         raise UserError(f"products: i = {i}, but there are {len(h)} states; use at most {len(h)}")
-    if len(w_q) != len(w_k):
-        raise UserError(
-            f"products: w_q has {len(w_q)} rows and w_k {len(w_k)}; give both the same number"
-        )
-    states = matrix("products: h", h)
-    named, width = {"w_q": w_q, "w_k": w_k, "w_v": w_v}, states.shape[1]
-    maps = (matrix(f"products: {name}", rows, width=width) for name, rows in named.items())
+    states, height = matrix("products: h", h), len(w_q)
+    width = states.shape[1]
+    named = {"w_q": (w_q, height), "w_k": (w_k, height), "w_v": (w_v, None)}
+    maps = (matrix(f"products: {name}", *sized, width) for name, sized in named.items())
     return states, *(states @ each.T for each in maps)
 
 

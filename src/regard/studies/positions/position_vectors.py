@@ -1,8 +1,8 @@
-"""Positions concatenated with words, added to them, or replaced by biases on the scores."""
+"""Vectors of positions: added to words, concatenated, equal to biases on scores, and shifted."""
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from torch.linalg import vecdot
 
 from regard.attention import Softmax
 from regard.attention.contract_cases import TableBias
-from regard.positions import RelativeBias, ShawVectors, Sinusoidal
+from regard.positions import RelativeBias, ShawVectors, Sinusoidal, shift_matrix
 from regard.positions.rotary import frequencies
 from regard.studies.costs import exponent
-from regard.studies.figure import Chart, formula_chart, heat_map, series
+from regard.studies.figure import Chart, Line, chart, figure, formula_chart, heat_map, series
 from regard.studies.finding import at_most, equal, informational
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import draw_normal, largest, mean_error
+from regard.studies.tensors import draw_normal, largest, mean_error, normal
 
 LENGTH = 512
 """Number of positions from which those of a pair are drawn."""
@@ -28,6 +28,10 @@ WIDTHS = (16, 32, 64, 128, 256, 512)
 MATRICES = 16
 """Number of draws of W_q and W_k."""
 ROUNDING = 1e-10
+BASE = 10_000.0
+TURN = 2 * math.pi
+"""A full turn."""
+Encoding = Literal["sinusoidal", "random"]
 Pairs: TypeAlias = Float[Tensor, "4 pairs d"]
 """Words and positions of queries, then of keys: x₁, p₁, x₂, p₂."""
 
@@ -49,8 +53,7 @@ def adding(
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
     Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Scores are recovered from attention weights. With random W_q and W_k, root
-    mean squares of the terms are compared.
+    of length √(d/2). Scores are recovered from attention weights.
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines
@@ -243,7 +246,7 @@ def sinusoidal_bias(length: int, heads: int, d: int) -> RelativeBias:
 
 def sinusoid_products(distances: Int[Tensor, "*distances"], d: int) -> Float[Tensor, "*distances"]:
     """Return products of the sinusoids of two positions by distance: Σ_k cos(ω_k(j − i))."""
-    return (distances.double()[..., None] * frequencies(d, 10_000.0)).cos().sum(-1)
+    return (distances.double()[..., None] * frequencies(d, BASE)).cos().sum(-1)
 
 
 def as_printed(given: Heads, bias: TableBias) -> Float[Tensor, "1 heads n d"]:
@@ -254,3 +257,85 @@ def as_printed(given: Heads, bias: TableBias) -> Float[Tensor, "1 heads n d"]:
 def count(module: nn.Module) -> int:
     """Return the number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+@study()
+def shifting(
+    d: Annotated[int, Meta(ge=4, le=512, multiple_of=2)] = 64,
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 3,
+    length: Annotated[int, Meta(ge=2, le=4096)] = 512,
+    encoding: Encoding = "sinusoidal",
+    seed: Seed = 0,
+) -> EvidenceParts:
+    r"""Which matrix shifts a sinusoidal position, and which wavelengths does it have?
+
+    p(t + s) = Mˢ p(t) for every t: M rotates each pair of entries by ω_k. Wavelengths are 2π to
+    2π·10000^(1 − 2/d) if k counts from 0, and 2π·10000^(2/d) to 2π·10000 if from 1.
+
+    $$ \begin{pmatrix} \cos \omega_k & \sin \omega_k \\ -\sin \omega_k & \cos \omega_k \end{pmatrix}
+    \begin{pmatrix} \sin \omega_k t \\ \cos \omega_k t \end{pmatrix} = \begin{pmatrix} \sin \omega_k
+    (t+1) \\ \cos \omega_k (t+1) \end{pmatrix}, \quad \omega_k = 10000^{-2k/d} $$
+
+    Wavelengths are measured on the angles of position vectors. Random vectors have no such matrix.
+
+    Figure. Left: the matrix has 2 × 2 blocks along its diagonal and zeros elsewhere. Right:
+    wavelengths by pair. Counted from 0 (dots), they begin at 2π and end below 10000·2π. Counted
+    from 1 (crosses), they begin above 2π and end at 10000·2π. Dotted: 2π and 10000·2π.
+
+    Args:
+        d: width
+        steps: s, number of positions of the shift
+        length: number of positions t
+        encoding: position vectors; random ones stand for learned ones
+        seed: seed of random vectors
+    """
+    vectors = position_vectors(encoding, length + steps, d, seed)
+    matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
+    yield at_most("largest entry of p(t + s) − Mˢ p(t)", shift_error(vectors, steps), rounding)
+    error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
+    yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
+    found, ratio = {first: wavelengths(first, d) for first in (0, 1)}, BASE ** (2 / d)
+    for first, shortest, longest in ((0, 1, 1 / ratio), (1, ratio, 1)):
+        name, within = f"shortest wavelength / 2π, k from {first}", shortest * 1e-9
+        yield equal(name, found[first][0] / TURN, shortest, within)
+        name = f"longest wavelength / (10000·2π), k from {first}"
+        yield equal(name, found[first][-1] / TURN / BASE, longest, within=1e-9)
+    shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
+    axes = {"x": f"entries 0 to {shown - 1} of $p(t)$", "y": f"of $p(t + {steps})$"}
+    power, title = shift_matrix(d, steps)[:shown, :shown], f"$M$ to the power {steps}"
+    by_pair = chart(
+        series(pair + 1, found[0][pair], "$k$ from 0", "dots"),
+        series(pair + 1, found[1][pair], "$k$ from 1", "crosses"),
+        Line(y=TURN, label=r"$2\pi$"),
+        Line(y=BASE * TURN, label=r"$10000 \cdot 2\pi$"),
+        title="wavelengths",
+        x="pair",
+        y="wavelength",
+        y_scale="log",
+    )
+    yield figure(heat_map(power, title=title, unit="entry", **axes), by_pair)
+
+
+def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
+    """Return vectors of the positions 0 to n − 1."""
+    if encoding == "sinusoidal":
+        return Sinusoidal(length=n, d=d).vectors
+    return normal(seed, n, d)
+
+
+def shift_error(vectors: Float[Tensor, "n d"], steps: int) -> float:
+    """Return the largest entry of p(t + s) − Mˢ p(t) for s = `steps`."""
+    shifted = vectors[:-steps] @ shift_matrix(vectors.shape[1], steps).mT
+    return largest(vectors[steps:] - shifted)
+
+
+def wavelengths(first: int, d: int) -> Float[np.ndarray, " half"]:
+    """Return the wavelengths of d/2 pairs from k = `first` on: a full turn / angle of a step.
+
+    Angles are measured on `Sinusoidal`, which counts k from 0. To count from 1, a vector with one
+    more pair and the same ratio of frequencies is used, without its first pair.
+    """
+    half = d // 2
+    step = Sinusoidal(length=2, d=d + 2 * first, base=BASE ** (1 + 2 * first / d)).vectors[1]
+    angles = torch.atan2(step[0::2], step[1::2])[first : first + half]
+    return TURN / angles.numpy()
