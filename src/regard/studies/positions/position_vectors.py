@@ -133,18 +133,19 @@ def score_errors(pairs: Pairs) -> tuple[float, float]:
     Between x + p and its four terms, and [x, p] and its two terms.
     """
     x1, p1, x2, p2 = pairs
-    two = x1 @ x2.mT + p1 @ p2.mT
-    added = _score_error(x1 + p1, x2 + p2, two + x1 @ p2.mT + p1 @ x2.mT)
-    return added, _score_error(torch.cat([x1, p1], -1), torch.cat([x2, p2], -1), two)
+    words, positions, cross = x1 @ x2.mT, p1 @ p2.mT, x1 @ p2.mT + p1 @ x2.mT
+    both = torch.cat([x1, p1], -1), torch.cat([x2, p2], -1)
+    added = _score_error(x1 + p1, x2 + p2, words + cross + positions)
+    return added, _score_error(*both, words + positions)
 
 
 def _score_error(
     query: Float[Tensor, "n d"], key: Float[Tensor, "n d"], scores: Float[Tensor, "n n"]
 ) -> float:
     """Return the largest difference of scores from q·k; both relative to those of the first key."""
-    weights = Softmax().weights(query[None, None], key[None, None])[0, 0]
-    difference = weights.log() * math.sqrt(query.shape[1]) - scores
-    return largest(difference - difference[:, :1])
+    weights = Softmax().weights(query[None, None], key[None, None])[0, 0].log()
+    found = (weights - weights[:, :1]) * math.sqrt(query.shape[1])
+    return largest(found - (scores - scores[:, :1]))
 
 
 def general_ratio(pairs: Pairs, draw: torch.Generator) -> tuple[float, float]:

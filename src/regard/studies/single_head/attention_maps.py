@@ -266,7 +266,7 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
         (longest > 1, "sources: all have one token; use at least two in one of them"),
         (
             hidden <= longest,
-            f"hidden = {hidden}, but the longest source has {longest} tokens; use at most {longest}",
+            f"hidden = {hidden}, but the longest source has {longest} tokens; use at most that",
         ),
     ):
         if not fits:
