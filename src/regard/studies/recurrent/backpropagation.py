@@ -44,6 +44,8 @@ Gradients: TypeAlias = dict[str, Tensor]
 _OUTPUTS, _STATES, _USES, _WHOLE = "∂J_t/∂o_t", "∂J_t/∂h_i", "∂J_t/∂W_hh", "∂J/∂W_hh"
 Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
+INFINITE = 124
+"""Steps after which a gradient in float32 is infinite, while the loss is finite."""
 
 
 @study()
@@ -337,9 +339,9 @@ def overflow() -> Measurements:
     yield equal(f"{case}: gradients that aren't finite", (~gradient(network).isfinite()).sum(), 0)
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     yield equal(f"{case}: norm of the gradient, clipped by torch", gradient(network).norm(), 0)
-    network, loss = backward(2.0, 124)
-    case = "w = 2, T = 124"
-    yield equal(f"{case}: log₂ of the loss", log2(loss), 123)
+    network, loss = backward(2.0, INFINITE)
+    case = f"w = 2, T = {INFINITE}"
+    yield equal(f"{case}: log₂ of the loss", log2(loss), INFINITE - 1)
     yield equal(f"{case}: infinite gradients", gradient(network).isinf().sum(), 1)
     clipping = refused(lambda: clip_gradients(network, 1.0, loss, 1), NonFiniteError)
     yield equal(f"{case}: clipping by Regard raises an error", clipping, 1)
