@@ -248,7 +248,7 @@ def bar_chart(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
 
 def formula_chart(
     places: Sequence[float],
-    formulas: Mapping[str, Callable[[float], float]],
+    formulas: Mapping[str, Callable[[float], SupportsFloat]],
     measured: Mapping[str, Mapping[Any, SupportsFloat]],
     *drawn: Series | Line,
     **axes: Any,

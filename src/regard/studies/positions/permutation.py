@@ -90,12 +90,9 @@ def permutation(
     rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
     yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
-    dots = [
-        series(range(1, n + 1), change.clamp(min=1e-17), name, "dots")
-        for name, change in changes.items()
-    ]
-    axes: dict[str, Any] = {"x": "place", "y": "change of the state", "y_limits": (1e-18, 1e3)}
-    by_place = chart(*dots, y_scale="log", **axes)
+    places, limits = range(1, n + 1), (1e-18, 1e3)
+    dots = [series(places, one.clamp(min=1e-17), name, "dots") for name, one in changes.items()]
+    by_place = chart(*dots, x="place", y="change of the state", y_scale="log", y_limits=limits)
     yield figure(by_place, bag=bag.max(), named=named, placed=placed.max())
 
 
@@ -179,8 +176,7 @@ def word_order(
         yield informational(f"accuracy with positions ({kind})", shares[kind])
     shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     half = Line(y=0.5, label="half")
-    axes: dict[str, Any] = {"y": "accuracy", "y_limits": (0, 1.05)}
-    yield figure(bar_chart({"": shares}, half, **axes), shown=shown)
+    yield figure(bar_chart({"": shares}, half, y="accuracy", y_limits=(0, 1.05)), shown=shown)
 
 
 def sentences(training: int, seed: int) -> tuple[Sentences, Sentences]:

@@ -74,10 +74,7 @@ def adding(
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
     x1, _, x2, _ = pairs
-    size, cross = sigma * math.sqrt(d), float(cross_terms(pairs).std())
-    within = 4 * size / math.sqrt(2 * PAIRS)
-    yield equal("standard deviation of the cross terms", cross, size, within)
-    same = float(vecdot(x1, x1).mean())
+    cross, same = float(cross_terms(pairs).std()), float(vecdot(x1, x1).mean())
     yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)
     slope = exponent(WIDTHS, [s / (sigma**2 * width) for width, s in sizes.items()])
     within = 4 / math.sqrt(2 * PAIRS * len(WIDTHS) * np.log(WIDTHS).var())
@@ -91,16 +88,14 @@ def adding(
 
 
 def _sizes_by_width(sizes: Mapping[int, float], sigma: float, steps: int) -> Chart:
-    cross = r"cross terms, $\sigma \sqrt{d}$"
+    cross, distance = r"cross terms, $\sigma \sqrt{d}$", torch.tensor(steps)
     words = r"$x_1 \cdot x_2$, two words, $\sigma^2 \sqrt{d}$"
     return formula_chart(
         WIDTHS,
         {
             r"$x \cdot x$, a word with itself": lambda d: sigma**2 * d,
             cross: lambda d: sigma * d**0.5,
-            rf"$p \cdot p$, distance {steps}": lambda d: float(
-                sinusoid_products(torch.tensor(steps), int(d))
-            ),
+            rf"$p \cdot p$, distance {steps}": lambda d: sinusoid_products(distance, int(d)),
         },
         {cross: sizes},
         series(WIDTHS, [sigma**2 * d**0.5 for d in WIDTHS], words, "dashes", color=3),
@@ -128,10 +123,7 @@ def cross_terms(pairs: Pairs) -> Float[Tensor, " pairs"]:
 
 
 def score_errors(pairs: Pairs) -> tuple[float, float]:
-    """Return largest differences between scores, as recovered from attention weights.
-
-    Between x + p and its four terms, and [x, p] and its two terms.
-    """
+    """Return largest errors of the four terms as scores of x + p, and of the two of [x, p]."""
     x1, p1, x2, p2 = pairs
     words, positions, cross = x1 @ x2.mT, p1 @ p2.mT, x1 @ p2.mT + p1 @ x2.mT
     both = torch.cat([x1, p1], -1), torch.cat([x2, p2], -1)

@@ -1,6 +1,6 @@
 """Backpropagation through time: the gradient by formula, its growth, and its overflow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log2, nan
@@ -21,10 +21,8 @@ from regard.training.optimizers import clip_gradients
 
 Rows: TypeAlias = tuple[tuple[Annotated[float, Meta(ge=-2, le=2)], ...], ...]
 Activation: TypeAlias = Literal["identity", "tanh"]
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "identity": lambda z: z,
-    "tanh": torch.tanh,
-}
+Activate: TypeAlias = Callable[[Tensor], Tensor]
+_ACTIVATIONS: dict[Activation, Activate] = {"identity": torch.clone, "tanh": torch.tanh}
 Inputs: TypeAlias = Float[Tensor, "steps d_in"]
 Labels: TypeAlias = Float[Tensor, "steps out"]
 _WHERE = "backpropagation-through-time: "
@@ -43,6 +41,7 @@ Gradients: TypeAlias = dict[str, Tensor]
 """Gradients of each step's loss J_t by outputs, states and W_hh, and that of J, by name."""
 _OUTPUTS, _STATES, _USES, _WHOLE = "∂J_t/∂o_t", "∂J_t/∂h_i", "∂J_t/∂W_hh", "∂J/∂W_hh"
 Radius: TypeAlias = Annotated[float, Meta(ge=0, le=2)]
+Radii: TypeAlias = Annotated[tuple[Radius, ...], Meta(min_length=1, max_length=6)]
 Stretch: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
 INFINITE = 124
 """Steps after which a gradient in float32 is infinite, while the loss is finite."""
@@ -115,7 +114,7 @@ class Network:
     w_hx: Float[Tensor, "d d_in"]
     w_hh: Float[Tensor, "d d"]
     w_yh: Float[Tensor, "out d"]
-    activation: Callable[[Tensor], Tensor]
+    activation: Activate
     h_0: Float[Tensor, " d"]
 
     def states(self, x: Inputs) -> list[Float[Tensor, " d"]]:
@@ -215,9 +214,8 @@ def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Drawing:
         nodes += [Node(2 * t, level, f"${x}${_DIGITS[t + 1]}") for level, x in enumerate(_LEVELS)]
         nodes.append(Node(2 * t + 0.75, len(_LEVELS) - 1, f"$y${_DIGITS[t + 1]}"))
         arrows += [
-            Arrow(start=first + level - 1, end=first + level, label=_WEIGHTS.get(x, ""))
-            for level, x in enumerate(_LEVELS)
-            if level
+            Arrow(start=below, end=below + 1, label=_WEIGHTS.get(x, ""))
+            for below, x in enumerate(_LEVELS[1:], first)
         ]
         loss = first + len(_LEVELS) - 1
         arrows += [Arrow(start=loss + 1, end=loss), Arrow(start=loss, end=1)]
@@ -228,13 +226,7 @@ def computation_graph(steps: int, d_in: int, d: int, d_out: int) -> Drawing:
 
 @study()
 def vanishing_and_exploding(
-    radii: Annotated[tuple[Radius, ...], Meta(min_length=1, max_length=6)] = (
-        0.0,
-        0.5,
-        0.9,
-        1.1,
-        1.5,
-    ),
+    radii: Radii = (0.0, 0.5, 0.9, 1.1, 1.5),
     stretches: Annotated[tuple[Stretch, ...], Meta(min_length=1, max_length=6)] = (2.0, 5.0, 10.0),
     steps: Annotated[int, Meta(ge=2, le=300)] = 200,
 ) -> EvidenceParts:
@@ -264,12 +256,11 @@ def vanishing_and_exploding(
         radius: {one: gradient_norm(transition(radius, one), steps) for one in stretches}
         for radius in radii
     }
-    pairs = [
-        (norm, predicted(radius, one, steps))
+    errors = [
+        abs(norm - predicted(radius, one, steps)) / (predicted(radius, one, steps) or 1.0)
         for radius, norms in measured.items()
         for one, norm in norms.items()
     ]
-    errors = [abs(norm - expected) / (expected or 1.0) for norm, expected in pairs]
     name = f"‖∂h_T/∂h₀‖, T = {steps}"
     yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
     for radius, norms in measured.items():
@@ -281,7 +272,7 @@ def vanishing_and_exploding(
     yield figure(_over_steps(radii, max(stretches), steps), high=max(stretches))
 
 
-def _over_steps(radii: Sequence[float], stretch: float, steps: int) -> Chart:
+def _over_steps(radii: Radii, stretch: float, steps: int) -> Chart:
     places, formulas, measured = range(1, steps + 1), {}, {}
     for radius in radii:
         w, name = transition(radius, stretch), rf"$\rho$ = {radius:g}"
@@ -296,8 +287,8 @@ def transition(radius: float, stretch: float) -> Float64[Tensor, "2 2"]:
 
     The product of both singular values is ρ², and the sum of their squares is 2ρ² + c².
     """
-    largest = max(radius, stretch)
-    c = largest - radius**2 / largest
+    singular = max(radius, stretch)
+    c = singular - radius**2 / singular
     return torch.tensor([[radius, c], [0.0, radius]], dtype=torch.float64)
 
 

@@ -158,10 +158,8 @@ def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tu
             training.append(series(one.steps, one.means, name, style))
             by_length.append(series(lengths, one.right[-1], name, style))
     axes: dict[str, Any] = {"y": "share of right texts", "y_limits": (-0.03, 1.05)}
-    return (
-        chart(*training, x="training steps", **axes),
-        chart(*by_length, x="characters", **axes),
-    )
+    over_time = chart(*training, x="training steps", **axes)
+    return over_time, chart(*by_length, x="characters", **axes)
 
 
 def judged(measured: Mapping[str, Measured], cell: casing.CellKind) -> Measurements:
@@ -207,13 +205,11 @@ def probing(
     \lambda \| A \|^2 $$
 
     The probe is fitted to some texts and tested on others. Its success doesn't show that the
-    network uses z, so an untrained network is probed as well. (Its decoder states encode the task
-    too, since the decoder reads the case of the characters before.)
+    network uses z, so an untrained network is probed as well.
 
     Figure. Accuracy of a probe for each character of a text on the encoder's last state. Dotted:
     the most frequent character as a guess. With attention, as before training, the last characters
-    can be read and the first can't; without attention more of the first ones can be read, and less
-    of the last.
+    can be read and the first can't; without it, more of the first ones can and fewer of the last.
     """
     setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     attending = setup.with_attention()

@@ -34,11 +34,6 @@ LENGTH = 64
 """Number of tokens per row."""
 TRAINING, TEST = 20_000, 500
 """Numbers of rows of symbols."""
-MOOD_TRAINING, MOOD_TEST = 4000, 400
-"""Numbers of rows of days."""
-WAYS = ("one way", "both ways")
-Right: TypeAlias = Mapping[tuple[str, str], float]
-"""Accuracy by task, "past" or "future", and by directions."""
 WINDOW, RNN, ATTENTION = "window", "RNN", "attention"
 CHECKPOINTS = 6
 """Number of checkpoints of a training at which losses are measured."""
@@ -46,6 +41,11 @@ Losses: TypeAlias = Mapping[int, float]
 """Losses in nats, by distance."""
 Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 """Losses of each model, by training step."""
+MOOD_TRAINING, MOOD_TEST = 4000, 400
+"""Numbers of rows of days."""
+WAYS = ("one way", "both ways")
+Right: TypeAlias = Mapping[tuple[str, str], float]
+"""Accuracy by task, "past" or "future", and by directions."""
 
 
 @study(trains=True)
@@ -69,8 +69,7 @@ def fixed_windows(
     $$ \mathcal L(d) = \ln V \;\; (d > \mathrm{window}) $$
 
     Each symbol of a random text is followed by a marker, which asks for the symbol 2, 4, 8, 16 or
-    32 tokens back as the next token. The table has the losses at several times of the same
-    training.
+    32 tokens back as the next token. The table has losses at several times of the same training.
 
     Figure. Loss against distance at the end of training. Dotted: a uniform guess, and the size of
     the window. The loss with a window is near 0 within the window and that of a guess beyond it;
@@ -241,10 +240,7 @@ def one_way_or_both(
 
 
 def judged_moods(right: Right, online: float, ahead: int) -> Measurements:
-    """Yield the measurements that the claim depends on.
-
-    `online` is the largest difference of the scores if days are read one by one.
-    """
+    """Yield the measurements of the claim; `online` is the error of scores read day by day."""
     future, past = ({ways: right[task, ways] for ways in WAYS} for task in ("future", "past"))
     yield at_least("future: accuracy, both ways", future["both ways"], 0.99)
     yield equal("future: accuracy, one way", future["one way"], best(ahead), within=0.02)

@@ -26,9 +26,6 @@ from regard.tasks.examples import Example
 
 GRADIENT_TEXTS, TEXTS = 64, 400
 """Numbers of texts for which gradients and accuracy are measured."""
-Encoding: TypeAlias = OneHot | Sinusoidal
-Columns: TypeAlias = Float[Tensor, " places"]
-"""Change of the direction of each place's column of weights by training."""
 Shares: TypeAlias = Mapping[str, Sequence[float]]
 """Shares of right texts with each encoding: of the longest length in training, and of a longer."""
 NO, ONE_HOT, SINES = "none", "one-hot", "sines"
@@ -286,7 +283,7 @@ def encodings(
     )
 
 
-def placed_run(setup: casing.Setup, name: str, encoding: Encoding) -> Run:
+def placed_run(setup: casing.Setup, name: str, encoding: OneHot | Sinusoidal) -> Run:
     """Return a trained run whose encoder reads positions.
 
     Positions are fixed and not saved with the weights, so they are added again after loading.
@@ -299,7 +296,7 @@ def placed_run(setup: casing.Setup, name: str, encoding: Encoding) -> Run:
     return run
 
 
-def add_positions(run: Run, encoding: Encoding) -> None:
+def add_positions(run: Run, encoding: OneHot | Sinusoidal) -> None:
     """Replace the last entries of the encoder's embeddings by positions."""
 
     def placed(_: nn.Module, given: tuple[Tensor], embedded: Tensor) -> Tensor:
@@ -311,7 +308,7 @@ def add_positions(run: Run, encoding: Encoding) -> None:
     casing.body_of(run).encoder.embedding.register_forward_hook(placed)
 
 
-def change_of_columns(setup: casing.Setup, run: Run, places: int) -> Columns:
+def change_of_columns(setup: casing.Setup, run: Run, places: int) -> Float[Tensor, " places"]:
     """Return 1 − the cosine of each place's weights before and after training.
 
     Weight decay shortens all of them; only a gradient changes their direction.
@@ -324,7 +321,7 @@ def change_of_columns(setup: casing.Setup, run: Run, places: int) -> Columns:
     return change
 
 
-def judged_encodings(right: Shares, change: Columns, seen: int) -> Measurements:
+def judged_encodings(right: Shares, change: Float[Tensor, " places"], seen: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name, (within, beyond) in right.items():
         yield at_least(f"{name}: right texts, longest", within, 0.9)

@@ -139,11 +139,8 @@ def _outputs(
 def course_head(beta: float) -> Head:
     """Return the three matrices of the formula."""
     a, b, c, d = beta * _EYE
-    return Head(
-        query=(torch.outer(d, a) + torch.outer(c, d)) / beta**2,
-        key=_EYE,
-        value=(torch.outer(b, b) - torch.outer(c, c)) / beta**2,
-    )
+    query, value = torch.outer(d, a) + torch.outer(c, d), torch.outer(b, b) - torch.outer(c, c)
+    return Head(query / beta**2, _EYE, value / beta**2)
 
 
 def _distance(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) -> float:

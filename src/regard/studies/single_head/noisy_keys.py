@@ -144,13 +144,9 @@ def noisy_keys_two_heads(
     yield variance("variance of c, two heads", two, (first + second) / 2)
     ratio = distances(two).mean() / distances(one).mean()
     yield at_most("variance of two heads / variance of one", ratio, 0.25)
-    bins = [i / 20 for i in range(13)]
-    yield chart(
-        histogram(weight_outside(one), bins, "one head"),
-        histogram(weight_outside(two), bins, "two heads"),
-        x="weight outside the average",
-        y="draws",
-    )
+    bins, heads = [i / 20 for i in range(13)], {"one head": one, "two heads": two}
+    counts = [histogram(weight_outside(c), bins, name) for name, c in heads.items()]
+    yield chart(*counts, x="weight outside the average", y="draws")
 
 
 def two_heads(keys: NoisyKeys, t: float) -> Outputs:
