@@ -19,7 +19,7 @@ from regard.book.page import book_html, finding_html, slides_html, write_book
 from regard.cli import main
 from regard.courses import Shown
 from regard.derivations import DERIVATIONS
-from regard.studies.single_head.one_query import averaging
+from regard.studies.single_head.one_head import averaging
 
 
 class Page(HTMLParser):

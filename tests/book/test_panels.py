@@ -3,8 +3,8 @@
 import re
 
 from regard.book.panels import first_figure, is_wide, same_figure
-from regard.studies.single_head.masking import masking
-from regard.studies.single_head.one_query import averaging
+from regard.studies.single_head.attention_maps import masking
+from regard.studies.single_head.one_head import averaging
 
 
 def test_panels_stand_in_the_columns_of_the_figure_and_a_scale_below_all() -> None:

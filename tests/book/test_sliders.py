@@ -26,21 +26,26 @@ from regard.studies.kernels.fourier_features import (
     normal_exponents,
     predicted_error,
 )
-from regard.studies.positions.adding import cross_terms, draw_pairs
-from regard.studies.positions.relative_bias import count
-from regard.studies.positions.shifting import BASE, TURN, wavelengths
-from regard.studies.recurrent.vanishing import predicted as predicted_norm
+from regard.studies.positions.position_vectors import (
+    BASE,
+    TURN,
+    count,
+    cross_terms,
+    draw_pairs,
+    wavelengths,
+)
+from regard.studies.recurrent.backpropagation import predicted as predicted_norm
 from regard.studies.registry import all_studies
 from regard.studies.scaling.complexity import predicted_counts
 from regard.studies.scaling.scale import Draw
+from regard.studies.single_head.attention_maps import formula_weight
 from regard.studies.single_head.noisy_keys import (
     noisy_keys,
     outputs,
     query_along,
     without_noise,
 )
-from regard.studies.single_head.one_query import key_weights, least_weight
-from regard.studies.single_head.random_heads import formula_weight
+from regard.studies.single_head.one_head import key_weights, selected_weight
 from regard.studies.structure.receptive_field import field, paths, planted_pointers
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def reference(name: str) -> Callable[[Function], Function]:
 @reference("copying")
 def _copying(n: int, m: float) -> Sequence[float]:
     weights = key_weights(n, m, selected=1)
-    assert float(weights[0]) == pytest.approx(least_weight(n, m))
+    assert float(weights[0]) == pytest.approx(selected_weight(n, m, selected=1))
     return float(weights[0]), float(weights[1:].sum())
 
 

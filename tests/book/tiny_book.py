@@ -8,9 +8,8 @@ from regard.book.contents import Book, Proof, Results, arrange
 from regard.courses import Option, Part, Shown
 from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
 from regard.studies.kernels.fourier_features import fourier_features
-from regard.studies.single_head.masking import masking
-from regard.studies.single_head.one_query import averaging
-from regard.studies.single_head.products import products
+from regard.studies.single_head.attention_maps import masking
+from regard.studies.single_head.one_head import averaging, products
 
 ONES = WorstCase("$a = b$", lambda: Inputs(a=torch.ones(3).double(), b=torch.ones(3).double()))
 SQUARE = Derivation(

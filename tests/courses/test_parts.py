@@ -22,7 +22,7 @@ from regard.studies.quiz.checked import Draw
 from regard.studies.quiz.recurrence import nan_after_a_step
 from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
-from regard.studies.recurrent.overflow import INFINITE
+from regard.studies.recurrent.backpropagation import INFINITE
 from regard.studies.registry import find_study
 from regard.tasks.world import WorldConfig, make_world
 from regard.tasks.world_files import save_world

@@ -22,6 +22,7 @@ from regard.studies.figure import (
     bars,
     chart,
     figure,
+    formula_chart,
     heat_map,
     histogram,
     log_chart,
@@ -205,3 +206,15 @@ def test_bars_are_named_below_and_labeled_in_the_legend() -> None:
 def test_scores_show_their_intervals() -> None:
     (bar,) = bar_chart({"": {"a": Interval(0.5, 0.4, 0.7), "b": Interval(0, 0, 0.1)}}).bars
     assert (bar.low, bar.values, bar.high) == ([0.4, 0], [0.5, 0], [0.7, 0.1])
+
+
+def test_measured_values_have_the_color_of_their_formula() -> None:
+    formulas = {"square": lambda x: x**2, "double": lambda x: 2 * x}
+    drawn = formula_chart([1, 2, 3], formulas, {"double": {2: 4.1}}, Line(y=1), y_scale="log")
+    assert [(one.label, one.style, one.color) for one in drawn.series] == [
+        *(("square", "line", 0), ("double", "line", 1), ("", "dots", 1)),
+    ]
+    assert [one.y for one in drawn.series] == [[1, 4, 9], [2, 4, 6], [4.1]]
+    assert drawn.series[-1].x == [2]
+    assert drawn.lines == [Line(y=1)]
+    assert drawn.y_scale == "log"

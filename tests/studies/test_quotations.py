@@ -11,7 +11,7 @@ from regard.courses import Correction, Part, all_corrections, all_parts
 from regard.studies.finding import Finding, Measurement, Replication, Row
 from regard.studies.quotations import QUOTATION, corrections_of, with_numbers
 from regard.studies.registry import all_studies
-from regard.studies.single_head.one_query import averaging
+from regard.studies.single_head.one_head import averaging
 
 STORED = {study.name: study.stored_result() for study in all_studies()}
 ROWS = {name: (*one.rows, *one.outside_condition_rows) for name, one in STORED.items()}
@@ -20,7 +20,7 @@ COINCIDENCES = {
     "jhu-hw5 1.5": {"20"},  # frames that are read
     "jhu-hw5 1.7": {"16", "20"},  # ids of tokens
     "jhu-hw5 1.8": {"16"},  # a width that is given
-    "jhu-hw5 1.10": {"10", "64", "123"},  # powers of 10 and 2; steps that are given
+    "jhu-hw5 1.10": {"64", "123"},  # a power of 2; steps that are given
     "jhu-hw5 3.1": {"1.5"},  # of the formula in the same sentence
     "eecs182-hw8 2.a.ii": {"0.3"},  # a threshold, in the name of the measurement
     "eecs182-hw8 2.b.i": {"0.3"},  # the same

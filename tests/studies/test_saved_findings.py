@@ -6,8 +6,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.explorer.page import page
-from regard.studies.single_head.one_query import averaging
-from regard.studies.single_head.products import products
+from regard.studies.single_head.one_head import averaging, products
 
 
 def test_heads_are_a_page_beside_the_figure(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Figures of studies as data: charts, heat maps and graphs, drawn by `regard.studies.render`."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import msgspec
@@ -244,6 +244,26 @@ def bar_chart(groups: Groups, *drawn: Series | Line, **axes: Any) -> Chart:
     names = list(next(iter(groups.values())))
     several = [bars(group.values(), label) for label, group in groups.items()]
     return chart(*several, *drawn, names=names, **axes)
+
+
+def formula_chart(
+    places: Sequence[float],
+    formulas: Mapping[str, Callable[[float], SupportsFloat]],
+    measured: Mapping[str, Mapping[Any, SupportsFloat]],
+    *drawn: Series | Line,
+    **axes: Any,
+) -> Chart:
+    """Return a chart of formulas as lines, with dots of the same color for measured values.
+
+    Formulas are evaluated at some places of the x axis. Names are shown in the legend; dots have
+    those of their lines.
+    """
+    curves = []
+    for color, (name, formula) in enumerate(formulas.items()):
+        curves.append(series(places, map(formula, places), name, color=color))
+        if dots := measured.get(name):
+            curves.append(series(dots.keys(), dots.values(), style="dots", color=color))
+    return chart(*curves, *drawn, **axes)
 
 
 def _values(values: Numbers) -> Values:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.positions.adding import (
+from regard.studies.positions.position_vectors import (
     adding,
     cross_terms,
     draw_pairs,

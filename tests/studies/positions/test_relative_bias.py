@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.finding import Verdict
-from regard.studies.positions.relative_bias import (
+from regard.studies.positions.position_vectors import (
     Heads,
     as_printed,
     concatenated,

@@ -7,7 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.positions.shifting import position_vectors, shift_error, shifting, wavelengths
+from regard.studies.positions.position_vectors import (
+    position_vectors,
+    shift_error,
+    shifting,
+    wavelengths,
+)
 
 
 @settings(max_examples=30)

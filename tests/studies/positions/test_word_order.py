@@ -6,8 +6,7 @@ import pytest
 
 from regard.positions.config import PositionsConfig
 from regard.studies.finding import Verdict
-from regard.studies.positions.permutation import KINDS
-from regard.studies.positions.word_order import sentences, word_order
+from regard.studies.positions.permutation import KINDS, sentences, word_order
 
 
 @pytest.mark.slow

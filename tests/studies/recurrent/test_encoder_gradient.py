@@ -10,19 +10,19 @@ from torch import Tensor
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, body_of, loss
-from regard.studies.recurrent.encoder_gradient import (
-    Measured,
+from regard.studies.recurrent.encoder_decoder import (
+    Gradients,
     at_inference,
     encoded,
     encoder_gradient,
     gradient,
-    judged,
-    measure,
+    gradients,
+    judged_gradients,
 )
 
-EVEN = Measured(torch.ones(5), torch.ones(5))
+EVEN = Gradients(torch.ones(5), torch.ones(5))
 WELL = {
-    NONE: Measured(torch.tensor([1e-6, 1e-4, 1e-2, 0.1, 1.0]), torch.zeros(5)),
+    NONE: Gradients(torch.tensor([1e-6, 1e-4, 1e-2, 0.1, 1.0]), torch.zeros(5)),
     ATTENTION: EVEN,
 }
 
@@ -69,7 +69,7 @@ def test_the_gradient_is_that_of_the_characters(asked: tuple[Run, Rows]) -> None
 
 def test_without_attention_the_last_state_is_the_only_way(asked: tuple[Run, Rows]) -> None:
     run, rows = asked
-    cut = measure(run, rows).cut
+    cut = gradients(run, rows).cut
     assert bool((cut == 0).all()) == (body_of(run).attention is None)
 
 
@@ -83,11 +83,11 @@ def test_answering_changes_all_but_the_weights(asked: tuple[Run, Rows]) -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(WELL))
-    assert not all(number.holds for number in judged(WELL | {NONE: EVEN}))
-    assert not all(number.holds for number in judged(WELL | {ATTENTION: WELL[NONE]}))
+    assert all(number.holds for number in judged_gradients(WELL))
+    assert not all(number.holds for number in judged_gradients(WELL | {NONE: EVEN}))
+    assert not all(number.holds for number in judged_gradients(WELL | {ATTENTION: WELL[NONE]}))
     elsewhere = WELL[NONE]._replace(cut=torch.ones(5))
-    assert not all(number.holds for number in judged(WELL | {NONE: elsewhere}))
+    assert not all(number.holds for number in judged_gradients(WELL | {NONE: elsewhere}))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from regard.data import IGNORE
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.fixed_windows import (
+from regard.studies.recurrent.context import (
     ATTENTION,
     DISTANCES,
     LENGTH,

@@ -6,25 +6,25 @@ import pytest
 import torch
 
 from regard.studies.finding import Verdict
-from regard.studies.recurrent.casing import ATTENTION, NONE
-from regard.studies.recurrent.probing import (
+from regard.studies.recurrent.bottleneck import (
     DECODER,
     ENCODER,
     UNTRAINED,
-    Measured,
+    Probed,
     accuracy,
-    judged,
+    judged_probes,
     probing,
     r_squared,
 )
+from regard.studies.recurrent.casing import ATTENTION, NONE
 
 READ = {
     (side, what): 1.0 for side in (ENCODER, DECODER) for what in ("position", "task", "character")
 }
 WELL = {
-    ATTENTION: Measured(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
-    NONE: Measured(read=READ, last=[0.9, 0.4], guess=0.1),
-    UNTRAINED: Measured(read=dict.fromkeys(READ, 0.1), last=[0.1, 0.1], guess=0.1),
+    ATTENTION: Probed(read=READ | {(DECODER, "character"): 0.4}, last=[0.1, 0.9], guess=0.1),
+    NONE: Probed(read=READ, last=[0.9, 0.4], guess=0.1),
+    UNTRAINED: Probed(read=dict.fromkeys(READ, 0.1), last=[0.1, 0.1], guess=0.1),
 }
 
 
@@ -51,7 +51,7 @@ def test_a_probe_finds_what_is_there_and_nothing_else() -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(WELL))
+    assert all(number.holds for number in judged_probes(WELL))
 
 
 @pytest.mark.parametrize("lost", list(READ))
@@ -59,12 +59,12 @@ def test_other_measurements_would_refute_it(lost: tuple[str, str]) -> None:
     network = NONE if lost == (DECODER, "character") else ATTENTION
     one = WELL[network]
     other = WELL | {network: one._replace(read=one.read | {lost: 0.3})}
-    assert not all(number.holds for number in judged(other))
+    assert not all(number.holds for number in judged_probes(other))
 
 
 def test_a_last_state_with_the_whole_text_would_refute_it() -> None:
     held = WELL[ATTENTION]._replace(last=[0.9, 0.9])
-    assert not all(number.holds for number in judged(WELL | {ATTENTION: held}))
+    assert not all(number.holds for number in judged_probes(WELL | {ATTENTION: held}))
 
 
 def test_an_untrained_network_is_probed_too(

@@ -8,7 +8,7 @@ import torch
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, answers
-from regard.studies.recurrent.roles_of_sequences import (
+from regard.studies.recurrent.encoder_decoder import (
     Measured,
     forced_ids,
     free_ids,
@@ -17,12 +17,11 @@ from regard.studies.recurrent.roles_of_sequences import (
 )
 
 LOSSES = (0.1, 3.0, 0.5)
-ALL = Measured(LOSSES, torch.ones(4), torch.ones(4), (1.0, 0.5))
+ALL = Measured(LOSSES, torch.ones(4), torch.ones(4))
 SOME = Measured(
     LOSSES,
     torch.tensor([1, 0.9, 0.9, 0.9]),
     torch.tensor([1, 0.8, 0.6, 0.4]),
-    (0.9, 0.2),
 )
 WELL = {NONE: SOME, ATTENTION: ALL}
 SETUP = Setup(attention=True, width=16, longest=8)
@@ -52,7 +51,6 @@ def test_free_running_is_what_the_model_answers(run: Run) -> None:
     [
         (NONE, ALL),
         (ATTENTION, SOME),
-        (NONE, SOME._replace(after=(0.7, 0.7))),
         (NONE, SOME._replace(losses=(0.1, 0.2, 0.5))),
         (NONE, SOME._replace(free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
     ],

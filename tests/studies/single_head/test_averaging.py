@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.one_query import averaging, key_weights, pair_weight
+from regard.studies.single_head.one_head import averaging, key_weights, selected_weight
 
 
 @settings(max_examples=30)
 @given(st.integers(3, 300), st.floats(0, 40))
 def test_the_formula_is_what_attention_does(n: int, t: float) -> None:
     weights = key_weights(n, t, selected=2)
-    assert weights[0] == pytest.approx(pair_weight(n, t), rel=1e-12)
+    assert weights[0] == pytest.approx(selected_weight(n, t, selected=2), rel=1e-12)
     assert weights[:2].sum() + weights[2:].sum() == pytest.approx(1, abs=1e-12)
 
 

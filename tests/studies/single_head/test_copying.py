@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.one_query import (
+from regard.studies.single_head.one_head import (
     copied,
     copying,
     draw_heads,
     key_weights,
-    least_weight,
+    selected_weight,
 )
 from tiny_studies import verdict
 
@@ -18,15 +18,17 @@ from tiny_studies import verdict
 @settings(max_examples=30)
 @given(st.integers(2, 300), st.floats(0, 50))
 def test_the_bound_is_reached_where_the_others_are_alike(n: int, m: float) -> None:
-    assert key_weights(n, m, selected=1)[0] == pytest.approx(least_weight(n, m), rel=1e-12)
+    assert key_weights(n, m, selected=1)[0] == pytest.approx(
+        selected_weight(n, m, selected=1), rel=1e-12
+    )
 
 
 @settings(max_examples=20)
 @given(st.integers(2, 60), st.integers(8, 24), st.floats(0, 50), st.integers(0, 2**32 - 1))
 def test_no_keys_are_below_the_bound(n: int, d: int, m: float, seed: int) -> None:
     weights, errors = copied(draw_heads(n, d, seed), m)
-    assert weights.min() >= least_weight(n, m) - 1e-8
-    assert errors.max() <= 1 - least_weight(n, m) + 1e-8
+    assert weights.min() >= selected_weight(n, m, selected=1) - 1e-8
+    assert errors.max() <= 1 - selected_weight(n, m, selected=1) + 1e-8
 
 
 def test_the_queries_lead_by_one() -> None:

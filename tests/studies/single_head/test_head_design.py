@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.attention import reference
 from regard.errors import UserError
-from regard.studies.single_head.head_design import Head, design, error, nearest_average
+from regard.studies.single_head.designing import Head, design, error, nearest_average
 
 
 def drawn(*shape: int, seed: int) -> torch.Tensor:

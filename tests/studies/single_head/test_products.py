@@ -4,7 +4,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.single_head.products import products
+from regard.studies.single_head.one_head import products
 
 
 def test_the_numbers_of_the_course() -> None:
@@ -28,7 +28,7 @@ def test_the_verdict() -> None:
         ("i=4", "there are 3 states"),
         ("w_q=[[1],[2]]", "w_q: is 2×1, .*; make it 2×2"),
         ("h=[[1,2],[3]]", "h: rows of 2, 1 numbers"),
-        ("w_k=[[1,1]]", "w_q has 2 rows"),
+        ("w_k=[[1,1]]", "w_k: is 1×2, .*; make it 2×2"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(wrong: str, message: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from regard.studies.finding import Verdict
-from regard.studies.single_head.random_heads import (
+from regard.studies.single_head.attention_maps import (
     by_formula,
     diagonal_weight,
     equal_maps,

@@ -1,8 +1,5 @@
 """Positions: why attention needs them, and the effect of each encoding on the scores."""
 
-# ruff: noqa: F401, I001 (the order is that of the book)
-from regard.studies.positions.permutation import permutation
-from regard.studies.positions.word_order import word_order
-from regard.studies.positions.adding import adding
-from regard.studies.positions.relative_bias import relative_bias
-from regard.studies.positions.shifting import shifting
+# ruff: noqa: F401 (the order is that of the book)
+from regard.studies.positions.permutation import permutation, word_order
+from regard.studies.positions.position_vectors import adding, relative_bias, shifting

@@ -1,12 +1,9 @@
 """Recurrent networks: gradients through time, and recurrent networks with attention."""
 
 # ruff: noqa: F401, I001 (the order is that of the book)
-from regard.studies.recurrent.fixed_windows import fixed_windows
+from regard.studies.recurrent.context import fixed_windows
 from regard.studies.recurrent.backpropagation import backpropagation_through_time
-from regard.studies.recurrent.vanishing import vanishing_and_exploding
-from regard.studies.recurrent.bottleneck import bottleneck
-from regard.studies.recurrent.probing import probing
-from regard.studies.recurrent.encodings import encodings
-from regard.studies.recurrent.encoder_gradient import encoder_gradient
-from regard.studies.recurrent.roles_of_sequences import roles_of_sequences
-from regard.studies.recurrent.one_way_or_both import one_way_or_both
+from regard.studies.recurrent.backpropagation import vanishing_and_exploding
+from regard.studies.recurrent.bottleneck import bottleneck, probing
+from regard.studies.recurrent.encoder_decoder import encodings, encoder_gradient, roles_of_sequences
+from regard.studies.recurrent.context import one_way_or_both

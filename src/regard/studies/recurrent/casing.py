@@ -1,8 +1,9 @@
 """Case change by recurrent networks, as trained and measured by several studies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from statistics import fmean
 from typing import Annotated, Literal, TypeAlias
 
 import torch
@@ -144,17 +145,18 @@ def answers(run: Run, questions: Sequence[Example]) -> list[str]:
 
 def right_texts(given: Sequence[str], questions: Sequence[Example]) -> float:
     """Return the share of answers that are right in every character."""
-    return _mean(text == question.answer for text, question in zip(given, questions, strict=True))
+    return fmean(text == question.answer for text, question in zip(given, questions, strict=True))
 
 
 def right_case(given: Sequence[str], questions: Sequence[Example]) -> float:
     """Return the share of generated letters that are in the required case."""
-    return _mean(
+    hits = [
         letter.isupper() == (question.answer or "").isupper()
         for text, question in zip(given, questions, strict=True)
         for letter in text
         if letter.isalpha()
-    )
+    ]
+    return fmean(hits) if hits else nan
 
 
 def loss(run: Run, rows: Rows, memory: EncoderDecoderStates | None = None) -> Float[Tensor, ""]:
@@ -173,8 +175,3 @@ def attention_map(run: Run, questions: Sequence[Example]) -> Float[Tensor, "b n 
     """Return the weights from each character of the right answer to each of the question."""
     rows = Rows.of(run, questions)
     return body_of(run).attention_weights(rows.source, rows.lengths, rows.ids)[:, 0]
-
-
-def _mean(values: Iterable[bool]) -> float:
-    chosen = list(values)
-    return sum(chosen) / len(chosen) if chosen else nan

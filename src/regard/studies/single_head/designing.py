@@ -1,21 +1,33 @@
 """Matrices K, Q and V for given outputs."""
 
 import math
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from msgspec import Meta
+from scipy.optimize import nnls
 from torch import Tensor
 
+from regard.attention import Softmax
 from regard.book.formula_text import label_text
 from regard.errors import UserError
 from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import Measurements, at_most, equal, informational, table
-from regard.studies.single_head.head_design import Head, design, error, nearest_average
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import Rows, largest, matrix, vector_text
+from regard.studies.tensors import Rows, draw_normal, largest, matrix, vector_text
 
+Vectors: TypeAlias = Annotated[Rows, Meta(min_length=1, max_length=8)]
+Inputs: TypeAlias = Float[Tensor, "n d"]
+Targets: TypeAlias = Mapping[int, Float[Tensor, " e"]]
+"""Target outputs for some of the inputs, by index."""
+LENGTH = 40.0
+"""Length of queries made of outer products: other keys get e^−40 of the weight."""
+STARTS = 4
+"""Number of random initial matrices of a search."""
 _INPUTS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 1.0, 0.0))
 _TARGETS = ((0.0, 1.0, -1.0, 0.0), (0.0, 1.0, 0.0, 0.0), ())
 """The course's x₁, x₂, x₃, and its targets for the first two, along u_a, u_b, u_c, u_d."""
@@ -23,9 +35,23 @@ _ROUNDING = 1e-12
 _EYE = torch.eye(4, dtype=torch.float64)
 _A, _B, _C, _D = _EYE
 """Directions of u_a, u_b, u_c and u_d."""
+
+
+class Head(NamedTuple):
+    """Matrices of one head of self-attention without scaling."""
+
+    query: Float[Tensor, "k d"]
+    key: Float[Tensor, "k d"]
+    value: Float[Tensor, "e d"]
+
+    def __call__(self, inputs: Inputs) -> Float[Tensor, "n e"]:
+        """Return c_i = Σ_j α_ij V x_j, with α_ij = softmax_j of (K x_j)·(Q x_i)."""
+        outputs: Tensor = Softmax(scaled=False)(*((inputs @ x.mT)[None, None] for x in self))
+        return outputs[0, 0]
+
+
 _PLAIN = Head(_EYE, _EYE, _EYE)
 """Head with x as queries, keys and values."""
-Vectors: TypeAlias = Annotated[Rows, Meta(min_length=1, max_length=8)]
 
 
 @study()
@@ -43,10 +69,9 @@ def designing(
     $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
     u_c u_d^\top}{\beta^2} $$
 
-    The course's inputs are measured without matrices and with those of the formula; the last
-    measurement is about custom inputs and targets. For linearly independent inputs a head is
-    constructed; otherwise an optimizer searches for one, and a failed search is no proof that none
-    exists.
+    The last measurement is about custom inputs and targets. For linearly independent inputs a head
+    is constructed; otherwise an optimizer searches for one, and a failed search is no proof that
+    none exists.
 
     Figure. Outputs, one per row, by component; blue is positive, orange negative. With x as
     queries, keys and values, c₂ is u_a. With the course's matrices, c₁ is u_b − u_c and c₂ is u_b.
@@ -73,7 +98,7 @@ def designing(
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
     entries = [
         (name, i, vector_text(row, ".4g"))
-        for name, matrix in {"Q": head.query, "K": head.key, "V": head.value}.items()
+        for name, matrix in zip("QKV", head, strict=True)
         for i, row in enumerate(matrix, 1)
     ]
     yield table(["matrix", "row", "entries"], entries)
@@ -100,26 +125,22 @@ def _outputs(
     without: Float[Tensor, "3 4"], designed: Float[Tensor, "3 4"], custom: Float[Tensor, "n e"]
 ) -> Drawing:
     """Return heat maps of the course's outputs, as shares of β, and of the custom ones."""
-    rows = [label_text(f"$c_{i + 1}$") for i in range(max(len(custom), 3))]
-    components = [label_text(f"$u_{letter}$") for letter in "abcd"]
-    axes: dict[str, Any] = {"rows": rows[:3], "columns": components, "unit": r"share of $\beta$"}
-    names = {"rows": rows[: len(custom)], "columns": [str(e + 1) for e in range(custom.shape[1])]}
+    rows = [label_text(f"$c_{i}$") for i in (1, 2, 3)]
+    columns = [label_text(f"$u_{letter}$") for letter in "abcd"]
+    axes: dict[str, Any] = {"rows": rows, "columns": columns, "unit": r"share of $\beta$"}
     most = largest(custom) or 1.0
     return figure(
         heat_map(without, title="$x$ as queries, keys, values", **axes),
         heat_map(designed, title="with matrices", **axes),
-        heat_map(custom, title="custom targets", x="entry", most=most, unit="output", **names),
+        heat_map(custom, title="custom targets", x="entry", y="input", most=most, unit="output"),
     )
 
 
 def course_head(beta: float) -> Head:
     """Return the three matrices of the formula."""
     a, b, c, d = beta * _EYE
-    return Head(
-        query=(torch.outer(d, a) + torch.outer(c, d)) / beta**2,
-        key=_EYE,
-        value=(torch.outer(b, b) - torch.outer(c, c)) / beta**2,
-    )
+    query, value = torch.outer(d, a) + torch.outer(c, d), torch.outer(b, b) - torch.outer(c, c)
+    return Head(query / beta**2, _EYE, value / beta**2)
 
 
 def _distance(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) -> float:
@@ -127,9 +148,7 @@ def _distance(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) ->
     return float((c / beta - target).norm())
 
 
-def _validated(
-    x: Rows, targets: Rows
-) -> tuple[Float[Tensor, "n d"], dict[int, Float[Tensor, " e"]]]:
+def _validated(x: Rows, targets: Rows) -> tuple[Inputs, dict[int, Float[Tensor, " e"]]]:
     """Return inputs, and targets by index of their input.
 
     Raises:
@@ -144,3 +163,95 @@ def _validated(
         raise UserError("designing: targets: all are empty; give at least one output")
     outputs = matrix("designing: targets", tuple(desired.values()), limit=8)
     return matrix("designing: x", x, limit=8), dict(zip(desired, outputs, strict=True))
+
+
+def nearest_average(points: Inputs, target: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """Return the weighted average of the points that is nearest to a target.
+
+    No output of attention with these values is nearer. For weights w = sα ≥ 0, ‖Σ w_j
+    (p_j − target)‖² is s² times the objective of α; the row of ones keeps s above 0.
+    """
+    system = np.vstack([(points - target).numpy().T, np.ones(len(points))])
+    weights = torch.from_numpy(nnls(system, np.eye(len(system))[-1])[0])
+    return weights / weights.sum() @ points
+
+
+def design(inputs: Inputs, targets: Targets, seed: int = 0) -> Head:
+    """Return a head whose output for input i is targets[i]; other outputs are free.
+
+    If the distinct inputs are linearly independent, the head is made of outer products and exact
+    up to rounding. Otherwise it is found by a search, which may fail: check its `error`.
+
+    Raises:
+        UserError: no such head exists; says why.
+    """
+    _refuse_impossible(inputs, targets)
+    distinct, places = torch.unique(inputs, dim=0, return_inverse=True)
+    if torch.linalg.matrix_rank(distinct) == len(distinct):
+        return _by_outer_products(distinct, places, targets)
+    return _by_search(inputs, targets, seed)
+
+
+def error(head: Head, inputs: Inputs, targets: Targets) -> float:
+    """Return the largest distance between an output and its target."""
+    outputs = head(inputs)
+    return max(float((outputs[i] - target).norm()) for i, target in targets.items())
+
+
+def _refuse_impossible(inputs: Inputs, targets: Targets) -> None:
+    for i, j in combinations(sorted(targets), 2):
+        if inputs[i].equal(inputs[j]) and not targets[i].equal(targets[j]):
+            raise UserError(
+                f"inputs {i + 1} and {j + 1} are equal and so have equal outputs, but their "
+                "targets differ; give equal targets or different inputs"
+            )
+    desired = torch.stack(list(targets.values()))
+    given, required = (int(torch.linalg.matrix_rank(x)) for x in (inputs, desired))
+    if required > given:
+        raise UserError(
+            f"the targets span {required} dimensions and the inputs {given}, which bounds the "
+            "dimensions of the outputs; use inputs that span more or targets that span fewer"
+        )
+
+
+def _by_outer_products(distinct: Inputs, places: Int[Tensor, " n"], targets: Targets) -> Head:
+    """Return a head in which every input attends to itself, and V maps it to its target.
+
+    The vectors p_j have the product 1 with input j and 0 with the others. So with K = I and
+    Q = t Σ p_j p_jᵀ, an input has score t with itself and 0 with the others. V = Σ y_j p_jᵀ maps
+    input j to y_j.
+    """
+    duals = torch.linalg.pinv(distinct).mT
+    desired = {int(places[i]): target for i, target in targets.items()}
+    values = torch.stack(list(desired.values()))
+    identity = torch.eye(distinct.shape[1], dtype=distinct.dtype)
+    return Head(LENGTH * duals.mT @ duals, identity, values.mT @ duals[list(desired)])
+
+
+def _by_search(inputs: Inputs, targets: Targets, seed: int) -> Head:
+    """Return the best of several optimized heads, on inputs and targets scaled to size 1."""
+    size, desired = largest(inputs) or 1.0, torch.stack(list(targets.values()))
+    height, generator = largest(desired) or 1.0, torch.Generator().manual_seed(seed)
+    heads = []
+    for _ in range(STARTS):
+        small = _optimized(inputs / size, list(targets), desired / height, generator)
+        heads.append(Head(small.query / size, small.key / size, small.value * height / size))
+    return min(heads, key=lambda head: error(head, inputs, targets))
+
+
+def _optimized(
+    inputs: Inputs, places: list[int], desired: Float[Tensor, "m e"], generator: torch.Generator
+) -> Head:
+    d = inputs.shape[1]
+    shapes = ((d, d), (d, d), (desired.shape[1], d))
+    matrices = [draw_normal(generator, *shape).requires_grad_() for shape in shapes]
+    optimizer = torch.optim.LBFGS(matrices, max_iter=300, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        squares = (Head(*matrices)(inputs)[places] - desired).square().sum()
+        squares.backward()
+        return squares
+
+    optimizer.step(loss)
+    return Head(*(matrix.detach() for matrix in matrices))

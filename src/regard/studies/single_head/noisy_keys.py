@@ -1,11 +1,9 @@
-"""Averages of two values by one head and by two, if the keys are noisy.
+"""Averages of two values by one head and by two, if keys are drawn around orthonormal means.
 
-Keys are drawn around orthonormal means. The values are unit vectors, so that the output c equals
-the weights.
+Values are unit vectors, so that the output c equals the weights.
 """
 
 import math
-from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -16,9 +14,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, chart, figure, histogram, series
+from regard.studies.figure import Line, chart, figure, histogram, series
 from regard.studies.finding import Measurement, at_least, at_most, equal
-from regard.studies.single_head.one_query import by_keys
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, mean_error, share_error
 
@@ -58,23 +55,20 @@ def noisy_keys_one_head(
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma
     - 1)}} $$
 
-    All keys are drawn many times, with equal noise and with a varying norm of k_a. The noise
-    changes each score by t√(2α).
+    The noise changes each score by t√(2α).
 
     Figure. Left: equal noise in all keys. The average is accurate for queries between ln n and 1/√α
     (dotted), and inaccurate for shorter and longer ones. Dots: measured. Right: varying norm of
     k_a. Most values of s at t = {t:g} are near 0 or near 1.
     """
     equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
-    s = outputs(varying[:, [A, B]], query_along(n, t, A, B))[:, 0]  # without the other keys
     query, deviation = query_along(n, t, A, B), t * math.sqrt(2 * alpha)
     noise, error = (equal_noise @ query - query).std(), deviation / math.sqrt(2 * draws * n)
-    outside = weight_outside(outputs(equal_noise, query)).mean()
     name = "standard deviation of the scores, equal noise"
     yield equal(name, noise, deviation, within=4 * error)
+    outside = weight_outside(outputs(equal_noise, query)).mean()
     yield at_most("mean weight outside ½(v_a + v_b), equal noise", outside, 0.02)
-    others = 1 - outputs(varying, query)[:, [A, B]].sum(-1).mean()
-    yield at_most("mean weight of all other values, varying k_a", others, 0.02)
+    s = outputs(varying[:, [A, B]], query)[:, 0]  # without the other keys
     # γ is taken from k_a. Its noise along μ_b and the noise of k_b remain, with variance 3α, and
     # the slope of the sigmoid is at most ¼.
     within = 6 / 4 * t * math.sqrt(3 * alpha) + 1e-12
@@ -83,7 +77,6 @@ def noisy_keys_one_head(
     name = "share of draws with s below 0.1 or above 0.9"
     yield share(name, chosen, chosen_share(t, alpha, stretch))
     yield at_least(f"{name}, required for “most”", chosen.double().mean(), 0.5)
-    steps = histogram(s, [i / 20 for i in range(21)], color=1)
     few, lengths = equal_noise[:500], np.geomspace(0.5, 10_000, 30)
     errors = [weight_outside(outputs(few, query_along(n, x, A, B))).mean() for x in lengths]
     by_length = chart(
@@ -96,7 +89,8 @@ def noisy_keys_one_head(
         x_scale="log",
         y_scale="log",
     )
-    shares = chart(steps, title="varying norm of $k_a$", x="$s$, the share of $v_a$", y="draws")
+    bins, axes = [i / 20 for i in range(21)], {"x": "$s$, the share of $v_a$", "y": "draws"}
+    shares = chart(histogram(s, bins, color=1), title="varying norm of $k_a$", **axes)
     yield figure(by_length, shares)
 
 
@@ -128,10 +122,8 @@ def noisy_keys_two_heads(
     The same draws are given to one head and to two. If γ < 0, in Φ(−√2) or 8 % of the draws, a
     longer query increases the error of the first head.
 
-    Figure. Left: histograms of the weight outside the average. With one head most draws are near ½,
-    with two heads most are near 0. Right: share of draws in which the first head gives v_a,
-    against t. More keys need a larger t. Lines: formula. Dots: measured with {n} keys. Dotted: the
-    limit, and t.
+    Figure. Histograms of the weight outside the average. With one head most draws are near ½, with
+    two heads most are near 0.
     """
     equal_noise, varying = (noisy_keys(draws, n, alpha, extra, seed) for extra in (0.0, stretch))
     one, two = outputs(varying, query_along(n, t, A, B)), two_heads(varying, t)
@@ -152,33 +144,9 @@ def noisy_keys_two_heads(
     yield variance("variance of c, two heads", two, (first + second) / 2)
     ratio = distances(two).mean() / distances(one).mean()
     yield at_most("variance of two heads / variance of one", ratio, 0.25)
-    bins = [i / 20 for i in range(13)]
-    yield figure(
-        chart(
-            histogram(weight_outside(one), bins, "one head"),
-            histogram(weight_outside(two), bins, "two heads"),
-            x="weight outside the average",
-            y="draws",
-        ),
-        _share_by_length(varying[:1000], t, stretch),
-    )
-
-
-def _share_by_length(keys: NoisyKeys, t: float, stretch: float) -> Chart:
-    """Return the share of draws in which the first head gives v_a, for queries of length t."""
-    n, lengths = keys.shape[-1], np.geomspace(1, 100, 60).tolist()
-    measured = {
-        x: (outputs(keys, query_along(n, x, A))[:, A] > 0.5).double().mean() for x in lengths[::6]
-    }
-    return chart(
-        *by_keys(lengths, {4, n, 100}, partial(found_share, stretch=stretch), {n: measured}),
-        Line(y=found_share(n, math.inf, stretch), label="limit"),
-        Line(x=t, label=f"$t$ = {t:g}"),
-        x="$t$",
-        y=r"share of draws with $\alpha_a$ > ½",
-        x_scale="log",
-        y_limits=(0, 1),
-    )
+    bins, heads = [i / 20 for i in range(13)], {"one head": one, "two heads": two}
+    counts = [histogram(weight_outside(c), bins, name) for name, c in heads.items()]
+    yield chart(*counts, x="weight outside the average", y="draws")
 
 
 def two_heads(keys: NoisyKeys, t: float) -> Outputs:
