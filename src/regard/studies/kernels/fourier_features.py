@@ -44,21 +44,6 @@ DOCUMENT: Variance = "σ²"
 """The course's value."""
 
 
-class Outcome(NamedTuple):
-    """Errors at one width, by number of waves."""
-
-    kernel: Float[np.ndarray, "waves heads n"]
-    """|K̂ − K|/K of each pair."""
-    fixed: Errors
-    """The same at fixed norms, with the largest number of waves."""
-    outputs: list[Outputs]
-    expected: list[Outputs]
-    """Outputs by the central limit theorem."""
-    fixed_output: Outputs
-    """Outputs at fixed norms, with the largest number of waves."""
-    fixed_expected: list[Outputs]
-
-
 @study()
 def fourier_features(
     widths: Annotated[tuple[Width, ...], Meta(min_length=2, max_length=5)] = (4, 16, 64),
@@ -103,56 +88,81 @@ def fourier_features(
             raise UserError(
                 f"fourier-features: {name}: {list(values)} doesn't increase; order the values"
             )
-    outcomes = {d: measure(d, waves, variance, spread, draws, seed) for d in widths}
+    unit, fixed = dict[int, Outcome](), dict[int, Outcome]()
+    for d in widths:
+        heads = list(draw_heads(draws, d, spread=spread, seed=seed))
+        generator = torch.Generator().manual_seed(seed)
+        u, of_norm = normal_exponents(d, spread), [with_fixed_norm(head) for head in heads]
+        unit[d] = measure(heads, waves, variance, u, generator)
+        fixed[d] = measure(of_norm, waves, variance, fixed_norm_exponents(d), generator)
     yield from expectation(variance, seed)
-    yield from _kernel_numbers(outcomes, waves, spread)
-    yield from _output_numbers(outcomes, waves)
-    axes: dict[str, Any] = {
-        "x": "waves $m$",
-        "x_ticks": [*waves],
-        "x_scale": "log",
-        "y_scale": "log",
-    }
-    curves = _kernel_curves(outcomes, waves, spread)
-    kernels = chart(*curves, title=r"kernel: $|\hat K - K| / K$", y="median over pairs", **axes)
-    curves, zero = _output_curves(outcomes, waves), Line(y=1, label="output of zero")
+    kernels, outputs = ({d: (unit[d][i], fixed[d][i]) for d in widths} for i in range(2))
+    yield from _numbers("kernel", "", kernels, waves)
+    yield from _numbers("output", "output, ", outputs, waves)
+    for d, of in unit.items():
+        yield from _shares(d, waves, of.outputs)
+    name = f"output, D = {widths[-1]}, {waves[-1]} waves, compared with zero"
+    yield at_least(name, np.median(unit[widths[-1]].output.found[-1]), 1)
+    scales: dict[str, Any] = {"x_scale": "log", "y_scale": "log"}
+    axes = {"x": "waves $m$", "x_ticks": [*waves]} | scales
     title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
-    yield figure(kernels, chart(*curves, zero, title=title, y="median over rows", **axes))
-
-
-def measure(
-    d: int, waves: Sequence[int], variance: Variance, spread: float, draws: int, seed: int
-) -> Outcome:
-    """Return all errors at one width."""
-    heads = list(draw_heads(draws, d, spread=spread, seed=seed))
-    fixed = [with_fixed_norm(head) for head in heads]
-    generator = torch.Generator().manual_seed(seed)
-    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
-    return Outcome(
-        kernel=np.stack([kernel_errors(heads, m, variance) for m in waves]),
-        fixed=kernel_errors(fixed, waves[-1], variance),
-        outputs=[compare(make, heads) for make in makes],
-        expected=expected_outputs(heads, waves, generator),
-        fixed_output=compare(makes[-1], fixed),
-        fixed_expected=expected_outputs(fixed, waves, generator),
+    curves, zero = _curves(outputs, waves), Line(y=1, label="output of zero")
+    kernel = r"kernel: $|\hat K - K| / K$"
+    yield figure(
+        chart(*_curves(kernels, waves), title=kernel, y="median over pairs", **axes),
+        chart(*curves, zero, title=title, y="median over rows", **axes),
     )
 
 
-def expected_outputs(
-    heads: Sequence[Head], waves: Sequence[int], generator: torch.Generator
-) -> list[Outputs]:
-    """Return outputs by the central limit theorem, by number of waves."""
-    noises = {head.seed: KernelNoise.of(head) for head in heads}
+class Curve(NamedTuple):
+    """Errors by number of waves, and their expected medians."""
 
-    def expected(m: int) -> Outputs:
-        return gather(heads, lambda head: noises[head.seed].sums(head, m, generator))
+    found: list[Errors]
+    medians: list[float]
+    uncertainties: list[float]
+    """Standard errors of the expected medians."""
+    power: tuple[float, float]
+    """Expected exponent of the number of waves, and its standard error."""
 
-    return [expected(m) for m in waves]
+
+class Outcome(NamedTuple):
+    """Errors at one width."""
+
+    kernel: Curve
+    """|K̂ − K|/K of each pair, with the formula."""
+    output: Curve
+    """Errors of attention, with the central limit theorem."""
+    outputs: list[tuple[Outputs, Outputs]]
+    """Measured and expected ones."""
+
+
+def measure(
+    heads: Sequence[Head],
+    waves: Sequence[int],
+    variance: Variance,
+    exponents: Float[np.ndarray, " n"],
+    generator: torch.Generator,
+) -> Outcome:
+    """Return all errors of heads of one width, whose ‖q − k‖²/2σ² has these quantiles."""
+    d, noises = heads[0].query.shape[-1], [KernelNoise.of(head) for head in heads]
+    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
+    found = [compare(make, heads) for make in makes]
+    expected = [gather(heads, [noise.sums(m, generator) for noise in noises]) for m in waves]
+    limits = [one.errors for one in expected]
+    kernels = [kernel_errors(heads, m, variance) for m in waves]
+    formula = [predicted_error(exponents, m) for m in waves]
+    medians, errors = [one.median for one in expected], [standard_error(one) for one in limits]
+    return Outcome(
+        Curve(kernels, formula, [0.0] * len(waves), (-0.5, 0.0)),
+        Curve([one.errors for one in found], medians, errors, exponent(limits, waves)),
+        list(zip(found, expected, strict=True)),
+    )
 
 
 class KernelNoise(NamedTuple):
     """Means and covariances of the estimates by one wave, for each query of a head."""
 
+    head: Head
     kernel: Float[Tensor, "n n"]
     root: Float[Tensor, "n n n"]
     """Cholesky factor of the covariance of the estimates of a query's keys."""
@@ -173,15 +183,16 @@ class KernelNoise(NamedTuple):
         second = sum((-(both + sign * 2 * products) / scale).exp() for sign in (-1, 1)) / 2
         covariance = second - kernel[:, :, None] * kernel[:, None]
         jitter = 1e-10 * torch.eye(len(kernel), dtype=torch.float64)  # against rounding
-        return cls(kernel, torch.linalg.cholesky(covariance + jitter))
+        return cls(head, kernel, torch.linalg.cholesky(covariance + jitter))
 
-    def sums(self, head: Head, m: int, generator: torch.Generator) -> Sums:
+    def sums(self, m: int, generator: torch.Generator) -> Sums:
         """Draw estimates by m waves as normal numbers; return numerators and normalizers."""
         noise = draw_normal(generator, *self.kernel.shape, 1)
         estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
-        norms = head.key[0, 0].square().sum(-1) / (2 * head.key.shape[-1] ** 0.5)
+        key = self.head.key[0, 0]
+        norms = key.square().sum(-1) / (2 * key.shape[-1] ** 0.5)
         weights = (estimates * norms.exp())[None, None]
-        return weights @ head.value, weights.sum(-1)
+        return weights @ self.head.value, weights.sum(-1)
 
 
 def expectation(variance: Variance, seed: int) -> Measurements:
@@ -265,47 +276,34 @@ def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) ->
     return float(np.std([of(errors[pick]) for pick in picks]))
 
 
-Outcomes: TypeAlias = Mapping[int, Outcome]
-"""By width."""
+Curves: TypeAlias = Mapping[int, tuple[Curve, Curve]]
+"""At unit variance and at fixed norm, by width."""
 
 
-def _kernel_numbers(outcomes: Outcomes, waves: Sequence[int], spread: float) -> Measurements:
-    for d, of in outcomes.items():
-        u = normal_exponents(d, spread)
-        for m, errors in zip(waves, of.kernel, strict=True):
-            yield _median(f"kernel, D = {d}, {m} waves", errors, predicted_error(u, m))
-        power, error = exponent(list(of.kernel), waves)
-        yield equal(f"exponent of the number of waves, D = {d}", power, -0.5, 4 * error)
-    most, fixed = waves[-1], f"norm {NORM:g}"
-    for d, of in outcomes.items():
-        expected = predicted_error(fixed_norm_exponents(d), most)
-        yield _median(f"kernel, D = {d}, {most} waves, {fixed}", of.fixed, expected)
-    first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
-    name = f"kernel, D = {max(outcomes)} / D = {min(outcomes)}"
-    yield at_least(name, np.median(last.kernel[-1]) / np.median(first.kernel[-1]), 1)
-    yield at_most(f"{name}, {fixed}", np.median(last.fixed) / np.median(first.fixed), 1)
+def _numbers(name: str, prefix: str, curves: Curves, waves: Sequence[int]) -> Measurements:
+    """Yield medians, and the exponents of the number of waves."""
+    for d, (unit, _) in curves.items():
+        for i, m in enumerate(waves):
+            yield _median(f"{name}, D = {d}, {m} waves", unit, i)
+        (power, error), (predicted, uncertainty) = exponent(unit.found, waves), unit.power
+        within = 4 * math.hypot(error, uncertainty)
+        yield equal(f"{prefix}exponent of the number of waves, D = {d}", power, predicted, within)
+    for d, (_, fixed) in curves.items():
+        yield _median(f"{name}, D = {d}, {waves[-1]} waves, norm {NORM:g}", fixed, -1)
+    name = f"{name}, D = {max(curves)} / D = {min(curves)}"
+    first, last = curves[min(curves)], curves[max(curves)]
+    unit, fixed = (
+        np.median(wide.found[-1]) / np.median(narrow.found[-1])
+        for narrow, wide in zip(first, last, strict=True)
+    )
+    yield at_least(name, unit, 1)
+    yield at_most(f"{name}, norm {NORM:g}", fixed, 1)
 
 
-def _kernel_curves(outcomes: Outcomes, waves: Sequence[int], spread: float) -> list[Series]:
-    curves = []
-    for i, (d, of) in enumerate(outcomes.items()):
-        moving, fixed = (
-            [predicted_error(u, m) for m in waves]
-            for u in (normal_exponents(d, spread), fixed_norm_exponents(d))
-        )
-        curves += [
-            series(waves, moving, f"$D$ = {d}", color=i),
-            series(waves, np.median(of.kernel, (1, 2)), style="dots", color=i),
-            series(waves, fixed, style="dotted", color=i),
-            series(waves[-1:], [np.median(of.fixed)], style="squares", color=i),
-        ]
-    return curves
-
-
-def _median(name: str, errors: Errors, predicted: float, uncertainty: float = 0.0) -> Measurement:
-    """Return a median that must equal the predicted one within four standard errors."""
-    within = 4 * math.hypot(standard_error(errors), uncertainty)
-    return equal(name, np.median(errors), predicted, within)
+def _median(name: str, curve: Curve, i: int) -> Measurement:
+    """Return a median that must equal the expected one within four standard errors."""
+    within = 4 * math.hypot(standard_error(curve.found[i]), curve.uncertainties[i])
+    return equal(name, np.median(curve.found[i]), curve.medians[i], within)
 
 
 def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, float]:
@@ -317,41 +315,26 @@ def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, flo
     return logs @ np.log(medians) / scale, float(np.linalg.norm(logs * relative)) / scale
 
 
-def _output_numbers(outcomes: Outcomes, waves: Sequence[int]) -> Measurements:
-    for d, of in outcomes.items():
-        for m, found, expected in zip(waves, of.outputs, of.expected, strict=True):
-            size, uncertainty = f"D = {d}, {m} waves", standard_error(expected.errors)
-            yield _median(f"output, {size}", found.errors, expected.median, uncertainty)
-            errors = [standard_error(x.nonpositive, np.mean) for x in (found, expected)]
-            # A share near 0 has no standard error: allow one row.
-            within = 4 * math.hypot(*errors) + 1 / found.errors.size
-            share, predicted = found.negative_share, expected.negative_share
-            yield equal(f"share of normalizers ≤ 0, {size}", share, predicted, within)
-        (power, error), (predicted, uncertainty) = (
-            exponent([x.errors for x in each], waves) for each in (of.outputs, of.expected)
-        )
-        within = 4 * math.hypot(error, uncertainty)
-        yield equal(f"output, exponent of the number of waves, D = {d}", power, predicted, within)
-    most, fixed = waves[-1], f"norm {NORM:g}"
-    for d, of in outcomes.items():
-        name, limit = f"output, D = {d}, {most} waves, {fixed}", of.fixed_expected[-1]
-        error = standard_error(limit.errors)
-        yield _median(name, of.fixed_output.errors, limit.median, error)
-    first, last = (outcomes[d] for d in (min(outcomes), max(outcomes)))
-    name = f"output, D = {max(outcomes)} / D = {min(outcomes)}"
-    yield at_least(name, last.outputs[-1].median / first.outputs[-1].median, 1)
-    yield at_most(f"{name}, {fixed}", last.fixed_output.median / first.fixed_output.median, 1)
-    name = f"output, D = {max(outcomes)}, {most} waves, compared with zero"
-    yield at_least(name, last.outputs[-1].median, 1)
+def _shares(
+    d: int, waves: Sequence[int], outputs: Sequence[tuple[Outputs, Outputs]]
+) -> Measurements:
+    """Yield the shares of normalizers of zero or less."""
+    for m, (found, expected) in zip(waves, outputs, strict=True):
+        errors = [standard_error(one.nonpositive, np.mean) for one in (found, expected)]
+        # A share near 0 has no standard error: allow one row.
+        within = 4 * math.hypot(*errors) + 1 / found.errors.size
+        share, predicted = found.negative_share, expected.negative_share
+        yield equal(f"share of normalizers ≤ 0, D = {d}, {m} waves", share, predicted, within)
 
 
-def _output_curves(outcomes: Outcomes, waves: Sequence[int]) -> list[Series]:
-    curves = []
-    for i, (d, of) in enumerate(outcomes.items()):
-        curves += [
-            series(waves, [x.median for x in of.expected], f"$D$ = {d}", color=i),
-            series(waves, [x.median for x in of.outputs], style="dots", color=i),
-            series(waves, [x.median for x in of.fixed_expected], style="dotted", color=i),
-            series(waves[-1:], [of.fixed_output.median], style="squares", color=i),
+def _curves(curves: Curves, waves: Sequence[int]) -> list[Series]:
+    """Return expected and measured medians, by width."""
+    drawn = []
+    for i, (d, (unit, fixed)) in enumerate(curves.items()):
+        drawn += [
+            series(waves, unit.medians, f"$D$ = {d}", color=i),
+            series(waves, map(np.median, unit.found), style="dots", color=i),
+            series(waves, fixed.medians, style="dotted", color=i),
+            series(waves[-1:], [np.median(fixed.found[-1])], style="squares", color=i),
         ]
-    return curves
+    return drawn

@@ -8,7 +8,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, chart, figure, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import at_least, equal
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest, normal
@@ -51,38 +51,35 @@ def gaussian_identity(
     query, key = spread * normal(seed, 2, n, d)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
-    exact = Softmax().weights(query[None, None], key[None, None])[0, 0]
-    sides = query @ key.mT / d**0.5 - (of_query + gauss + of_key)
-    equal_length = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
-    exact_of_equal = Softmax().weights(query[None, None], equal_length[None, None])[0, 0]
-    gauss_of_equal = parts(query, equal_length, variance)[0].softmax(1)
-    within = rounding(query, key, variance)
-    yield equal("largest difference of the logarithms of both sides", largest(sides), 0, within)
+    scores, both = query @ key.mT / d**0.5, of_query + gauss + of_key
+    exact, within = softmax_weights(query, key), rounding(query, key, variance)
+    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
+    gauss_of_level = parts(query, level, variance)[0]
+    error, bound = largest(scores - both), rounding(query, level, variance)
+    yield equal("largest difference of the logarithms of both sides", error, 0, within)
     name = "largest difference of weights from softmax"
     error = largest((gauss + of_key).softmax(1) - exact)
     yield equal(f"{name}, K·e^(‖k‖²/2σ²)", error, 0, 2 * within)
-    error, bound = largest(gauss_of_equal - exact_of_equal), rounding(query, equal_length, variance)
+    error = largest(gauss_of_level.softmax(1) - softmax_weights(query, level))
     yield equal(f"{name}, K alone, keys of equal length", error, 0, 2 * bound)
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
-    yield figure(*_charts(query[:DRAWN], key[:DRAWN], variance))
-
-
-def _charts(query: Queries, key: Keys, variance: float) -> tuple[Chart, Chart]:
-    """Return the exponents of the Gaussian kernel against scores, alone and with both factors."""
-    scores = (query @ key.mT / query.shape[1] ** 0.5).flatten()
-    gauss, of_query, of_key = parts(query, key, variance)
-    alone = series(scores, gauss.flatten(), style="dots", color=1)
-    whole = series(scores, (gauss + of_query + of_key).flatten(), style="dots", color=0)
-    ends = [scores.min(), scores.max()]
-    diagonal = series(ends, ends, color=5)
+    alone, together, score = (x[:DRAWN, :DRAWN].flatten() for x in (gauss, both, scores))
+    ends = [score.min(), score.max()]
     left, right = (
         r"$-\lVert q - k \rVert^2 / 2\sigma^2$",
         r"$(\lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2) / 2\sigma^2$",
     )
-    return (
-        chart(alone, title="the Gaussian kernel alone", x=r"$q \cdot k / \sqrt{d}$", y=left),
-        chart(whole, diagonal, title="with both factors", x=r"$q \cdot k / \sqrt{d}$", y=right),
+    dots, x = series(score, alone, style="dots", color=1), r"$q \cdot k / \sqrt{d}$"
+    whole = series(score, together, style="dots", color=0), series(ends, ends, color=5)
+    yield figure(
+        chart(dots, title="the Gaussian kernel alone", x=x, y=left),
+        chart(*whole, title="with both factors", x=x, y=right),
     )
+
+
+def softmax_weights(query: Queries, key: Keys) -> Float[Tensor, "queries keys"]:
+    """Return the weights of softmax attention."""
+    return Softmax().weights(query[None, None], key[None, None])[0, 0]
 
 
 def parts(
