@@ -16,9 +16,8 @@ from regard.models.transformer import Decoder, Encoder
 from regard.positions.config import PositionsConfig, T5BiasConfig
 from regard.studies.figure import chart, figure, series
 from regard.studies.finding import at_least, at_most, table
-from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import largest, seeded
+from regard.studies.tensors import largest, seeded, untrained
 
 M = TypeVar("M", Encoder, Decoder)
 Kind = Literal[

@@ -15,8 +15,8 @@ from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.studies.figure import Line, bar_chart, figure
 from regard.studies.finding import at_least, at_most, informational, table
 from regard.studies.positions.permutation import KINDS, Kind, stack_config
-from regard.studies.random_models import untrained
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import untrained
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 

@@ -1,7 +1,7 @@
 """Division of products of queries and keys by √h."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
