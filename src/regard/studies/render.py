@@ -39,7 +39,6 @@ _FORMATS: dict[Style, str] = {
     "squares": "s",
     "crosses": "x",
     "line with dots": "o-",
-    "dashes with dots": "o--",
 }
 """Matplotlib's formats."""
 _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
@@ -185,7 +184,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
         _draw_bars(one, axes, color, place, len(chart.bars))
     for each in chart.series:
         _draw_series(each, axes, _color(next(palette) if each.color is None else each.color))
-    axes.set(xlim=chart.x_limits, ylim=chart.y_limits)
+    axes.set_ylim(chart.y_limits)
     for line in chart.lines:
         _draw_line(line, axes)
     if chart.names:
@@ -257,8 +256,8 @@ def _draw_intervals(axes: Axes, x: Places, y: Places, ends: Series | Bars, color
 
 
 def _draw_line(line: Line, axes: Axes) -> None:
-    style: dict[str, Any] = {"linestyle": ":", "color": _color(line.color), "linewidth": 1}
-    text: dict[str, Any] = {"color": _color(line.color), "fontsize": 9}
+    style: dict[str, Any] = {"linestyle": ":", "color": INK, "linewidth": 1}
+    text: dict[str, Any] = {"color": INK, "fontsize": 9}
     if line.x is not None:
         axes.axvline(line.x, **style)
         along = axes.get_xaxis_transform()

@@ -23,7 +23,7 @@ from regard.attention.feature_maps import (
     RandomFeatures,
     draw_directions,
 )
-from regard.studies.figure import Chart, Line, Style, chart, figure, log_chart, series
+from regard.studies.figure import Chart, Style, chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative_errors
 from regard.studies.study import EvidenceParts, Seed, study
@@ -35,13 +35,11 @@ KINDS: dict[str, type[RandomFeatures]] = {
     "hyperbolic": FavorHyperbolic,
 }
 COSINES = (-0.8, 0.0, 0.8)
-WIDTHS = (4, 16, 64)
 DIRECTIONS = (16, 64, 256, 1024)
-SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 BATCH = 10_000
 """Number of estimates per draw of directions."""
-HEADS = 10
-"""Number of heads of each width."""
+HEADS, WIDTH = 10, 64
+"""Number and width of heads."""
 WAVES = 128
 """Number of trigonometric directions."""
 
@@ -71,13 +69,10 @@ def favor(
     a = ‖x + y‖² and b = ‖x − y‖². In random heads, attention by features is compared with softmax
     attention.
 
-    Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
+    Figure. Relative error of the kernel. Waves have the largest error for opposite x and y,
     exponentials for equal ones. Hyperbolic features have the smallest for negative cosines, waves
     for positive ones. Lines: formula. Dots: independent directions. Squares: orthogonal directions,
-    below the dots. Middle: share of queries with a sum of weights by {waves} waves of 0 or less. It
-    rises to a half with the norm, earlier at larger widths (dots: measured). Right: median relative
-    error of FAVOR+'s output (dots: measured). At d = 64 it is above the dotted line, the error of
-    the mean of the values.
+    below the dots.
 
     Args:
         length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
@@ -101,18 +96,14 @@ def favor(
         yield at_most(f"{title}, cosine {cosine:g}", errors.square, bound)
     similar = pairs[COSINES[-1]]
     yield from _formulas(independent["positive", similar], similar.kernel, d, count)
-    heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
-    outputs = {(d, n): by_features(FavorPositive, n, heads[d]) for d in WIDTHS for n in DIRECTIONS}
-    means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
-    yield from _attention_errors(heads[64], outputs, means)
+    yield from _attention_errors(list(draw_heads(HEADS, WIDTH, spread=spread, seed=seed)))
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
     attend = KernelAttention(FavorPositive(d=64, features=256))
     yield informational(
         "operations of softmax / FAVOR+, 16,384 tokens, d = 64",
         Softmax().cost(shape).operations / attend.cost(shape).operations,
     )
-    kernels = _kernel_chart(length, m, {"dots": independent, "squares": orthogonal})
-    yield figure(kernels, _sums_chart(seed), _output_chart(outputs, means), waves=WAVES)
+    yield _kernel_chart(length, m, {"dots": independent, "squares": orthogonal})
 
 
 class Pair(NamedTuple):
@@ -242,14 +233,9 @@ def _kernel_chart(length: float, m: int, found: Mapping[Style, Estimates]) -> Ch
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))
 
 
-BySize: TypeAlias = Mapping[tuple[int, int], Outputs]
-"""Outputs by width and number of directions."""
-
-
 def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
     """Return the errors of attention by features with orthogonal directions."""
-    d = heads[0].query.shape[-1]
-    return compare(lambda seed: kind(d=d, features=directions, seed=seed), heads)
+    return compare(lambda seed: kind(d=WIDTH, features=directions, seed=seed), heads)
 
 
 def plain_mean_error(heads: Sequence[Head]) -> float:
@@ -260,46 +246,18 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
     return float(torch.cat(errors).median())
 
 
-def _attention_errors(
-    heads: Sequence[Head], outputs: BySize, means: Mapping[int, float]
-) -> Measurements:
+def _attention_errors(heads: Sequence[Head]) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
     quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
     unit, short = (
         by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
     )
+    outputs = {n: by_features(FavorPositive, n, heads) for n in DIRECTIONS}
     positive = max(of.negative_share for of in outputs.values())
     name = "share of sums of weights ≤ 0"
     yield at_least(f"{name}, {WAVES} waves, d = 64", unit, 0.25)
     yield at_most(f"{name}, {WAVES} waves, d = 64, a quarter of the length", short, 0)
     yield at_most(f"{name}, positive features, largest", positive, 0)
-    name = "error of FAVOR+ / error of the mean of the values"
-    for n in DIRECTIONS:
-        ratio = outputs[64, n].median / means[64]
-        yield at_least(f"{name}, d = 64, {n} directions", ratio, 1)
-
-
-def _sums_chart(seed: int) -> Chart:
-    """Return the share of sums of trigonometric weights of 0 or less, by norm and width."""
-
-    def share(d: int, spread: float) -> float:
-        heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
-        return by_features(FavorTrigonometric, WAVES, heads).negative_share
-
-    lines = [
-        series(SPREADS, [share(d, spread) for spread in SPREADS], f"$d$ = {d}", "line with dots")
-        for d in WIDTHS
-    ]
-    return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of $q$ and $k$")
-
-
-def _output_chart(outputs: BySize, means: Mapping[int, float]) -> Chart:
-    return log_chart(
-        DIRECTIONS,
-        {f"$d$ = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-        lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-        title="FAVOR+ against softmax",
-        x="directions",
-        y_scale="linear",
-        y_limits=(0, None),
-    )
+    name, mean = "error of FAVOR+ / error of the mean of the values", plain_mean_error(heads)
+    for n, of in outputs.items():
+        yield at_least(f"{name}, d = 64, {n} directions", of.median / mean, 1)
