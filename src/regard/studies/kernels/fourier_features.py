@@ -115,14 +115,14 @@ def fourier_features(
 
 
 class Curve(NamedTuple):
-    """Errors by number of waves, and their expected medians."""
+    """Errors by number of waves, measured and expected; the formula is one value without error."""
 
     found: list[Errors]
-    medians: list[float]
-    uncertainties: list[float]
-    """Standard errors of the expected medians."""
-    power: tuple[float, float]
-    """Expected exponent of the number of waves, and its standard error."""
+    expected: list[Errors]
+
+
+Curves: TypeAlias = Mapping[int, tuple[Curve, Curve]]
+"""At unit variance and at fixed norm, by width."""
 
 
 class Outcome(NamedTuple):
@@ -148,13 +148,10 @@ def measure(
     makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
     found = [compare(make, heads) for make in makes]
     expected = [gather(heads, [noise.sums(m, generator) for noise in noises]) for m in waves]
-    limits = [one.errors for one in expected]
-    kernels = [kernel_errors(heads, m, variance) for m in waves]
-    formula = [predicted_error(exponents, m) for m in waves]
-    medians, errors = [one.median for one in expected], [standard_error(one) for one in limits]
+    formula = [np.array([[predicted_error(exponents, m)]]) for m in waves]
     return Outcome(
-        Curve(kernels, formula, [0.0] * len(waves), (-0.5, 0.0)),
-        Curve([one.errors for one in found], medians, errors, exponent(limits, waves)),
+        Curve([kernel_errors(heads, m, variance) for m in waves], formula),
+        Curve([one.errors for one in found], [one.errors for one in expected]),
         list(zip(found, expected, strict=True)),
     )
 
@@ -276,25 +273,20 @@ def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) ->
     return float(np.std([of(errors[pick]) for pick in picks]))
 
 
-Curves: TypeAlias = Mapping[int, tuple[Curve, Curve]]
-"""At unit variance and at fixed norm, by width."""
-
-
 def _numbers(name: str, prefix: str, curves: Curves, waves: Sequence[int]) -> Measurements:
     """Yield medians, and the exponents of the number of waves."""
     for d, (unit, _) in curves.items():
         for i, m in enumerate(waves):
             yield _median(f"{name}, D = {d}, {m} waves", unit, i)
-        (power, error), (predicted, uncertainty) = exponent(unit.found, waves), unit.power
-        within = 4 * math.hypot(error, uncertainty)
-        yield equal(f"{prefix}exponent of the number of waves, D = {d}", power, predicted, within)
+        powers, errors = zip(*(exponent(each, waves) for each in unit), strict=True)
+        within = 4 * math.hypot(*errors)
+        yield equal(f"{prefix}exponent of the number of waves, D = {d}", *powers, within)
     for d, (_, fixed) in curves.items():
         yield _median(f"{name}, D = {d}, {waves[-1]} waves, norm {NORM:g}", fixed, -1)
     name = f"{name}, D = {max(curves)} / D = {min(curves)}"
-    first, last = curves[min(curves)], curves[max(curves)]
     unit, fixed = (
         np.median(wide.found[-1]) / np.median(narrow.found[-1])
-        for narrow, wide in zip(first, last, strict=True)
+        for narrow, wide in zip(curves[min(curves)], curves[max(curves)], strict=True)
     )
     yield at_least(name, unit, 1)
     yield at_most(f"{name}, norm {NORM:g}", fixed, 1)
@@ -302,8 +294,9 @@ def _numbers(name: str, prefix: str, curves: Curves, waves: Sequence[int]) -> Me
 
 def _median(name: str, curve: Curve, i: int) -> Measurement:
     """Return a median that must equal the expected one within four standard errors."""
-    within = 4 * math.hypot(standard_error(curve.found[i]), curve.uncertainties[i])
-    return equal(name, np.median(curve.found[i]), curve.medians[i], within)
+    found, expected = curve.found[i], curve.expected[i]
+    within = 4 * math.hypot(standard_error(found), standard_error(expected))
+    return equal(name, np.median(found), np.median(expected), within)
 
 
 def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, float]:
@@ -332,9 +325,9 @@ def _curves(curves: Curves, waves: Sequence[int]) -> list[Series]:
     drawn = []
     for i, (d, (unit, fixed)) in enumerate(curves.items()):
         drawn += [
-            series(waves, unit.medians, f"$D$ = {d}", color=i),
+            series(waves, map(np.median, unit.expected), f"$D$ = {d}", color=i),
             series(waves, map(np.median, unit.found), style="dots", color=i),
-            series(waves, fixed.medians, style="dotted", color=i),
+            series(waves, map(np.median, fixed.expected), style="dotted", color=i),
             series(waves[-1:], [np.median(fixed.found[-1])], style="squares", color=i),
         ]
     return drawn
