@@ -19,7 +19,7 @@ from regard.studies.costs import multiplications
 from regard.studies.kernels.causal_sums import after, draw_row
 from regard.studies.kernels.favor import KINDS, Pair
 from regard.studies.kernels.favor import predicted as predicted_square
-from regard.studies.kernels.fourier_features import (
+from regard.studies.kernels.gaussian_kernel import (
     NORM,
     QUANTILES,
     fixed_norm_exponents,

@@ -248,15 +248,11 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
 
 def _attention_errors(heads: Sequence[Head]) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
-    quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
-    unit, short = (
-        by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
-    )
+    waves = by_features(FavorTrigonometric, WAVES, heads).negative_share
     outputs = {n: by_features(FavorPositive, n, heads) for n in DIRECTIONS}
     positive = max(of.negative_share for of in outputs.values())
     name = "share of sums of weights ≤ 0"
-    yield at_least(f"{name}, {WAVES} waves, d = 64", unit, 0.25)
-    yield at_most(f"{name}, {WAVES} waves, d = 64, a quarter of the length", short, 0)
+    yield at_least(f"{name}, {WAVES} waves, d = 64", waves, 0.25)
     yield at_most(f"{name}, positive features, largest", positive, 0)
     name, mean = "error of FAVOR+ / error of the mean of the values", plain_mean_error(heads)
     for n, of in outputs.items():

@@ -1,7 +1,7 @@
 """Cost of a layer of attention."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -10,8 +10,8 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Elu, Fourier, Polynomial
+from regard.attention import KernelAttention, Mask, Softmax
+from regard.attention.feature_maps import Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
 from regard.studies.finding import Measurement, Measurements, at_least, equal
@@ -63,9 +63,8 @@ def complexity(
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    changes from one to the other. Middle: measured times (dots), steep for softmax and less so for
-    a linear kernel. Right: time of each attention with a doubled length, relative to M = N =
-    {base}. Dotted: 2 and 4.
+    changes from one to the other. Middle: measured times (dots). Right: time of each attention with
+    a doubled length, relative to M = N = {base}. Dotted: 2 and 4.
 
     Args:
         h: width of the layer, one head
@@ -78,16 +77,16 @@ def complexity(
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
-    soft, linear = zip(*(measured_times(n, h) for n in lengths), strict=True)
+    taken = [measured_time(n, h) for n in lengths]
     yield from map(counted, parts)
     yield from _balance(h)
-    yield from _growth(lengths, h, soft)
+    yield from _growth(lengths, h, taken)
     doubled = times_if_doubled(lengths[2], h)
     for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
         bounds = {"low": 2 ** (power - 0.75), "high": 2 ** (power + 0.75)}
         name = f"time at doubled length / time: {name}"
         yield Measurement(name=name, measured=ratio, **bounds)
-    times = _milliseconds(lengths, {"softmax": soft, "linear kernel": linear})
+    times = _milliseconds(lengths, taken)
     yield figure(_predicted_counts(h), times, _ratios(doubled), base=lengths[2])
 
 
@@ -125,13 +124,10 @@ def _predicted_counts(h: int) -> Chart:
     )
 
 
-def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) -> Chart:
-    milliseconds = {
-        f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
-        for name, taken in times.items()
-    }
-    limits = (None, 20 * max(map(max, milliseconds.values())))
-    return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
+def _milliseconds(lengths: Sequence[int], taken: Sequence[float]) -> Chart:
+    times = {f"softmax, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]}
+    limits = (None, 20e3 * max(taken))
+    return log_chart(lengths, times, title="milliseconds", x="$n$", y_limits=limits)
 
 
 def _ratios(doubled: Sequence[float]) -> Chart:
@@ -189,14 +185,10 @@ def counted(part: Part) -> Measurement:
     return equal(part.name, multiplications(part.call), part.predicted, within=spare)
 
 
-def measured_times(n: int, h: int) -> tuple[float, float]:
-    """Return the seconds of a layer of n tokens: with softmax, and with a linear kernel."""
+def measured_time(n: int, h: int) -> float:
+    """Return the seconds of a layer of n tokens."""
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
-
-    def through(attention: Attention) -> float:
-        return seconds(lambda: attention(*((x @ w)[None, None] for w in matrices)))
-
-    return through(Softmax()), through(KernelAttention(Elu()))
+    return seconds(lambda: Softmax()(*((x @ w)[None, None] for w in matrices)))
 
 
 def times_if_doubled(n: int, h: int) -> list[float]:
