@@ -143,8 +143,7 @@ class Study(Generic[P]):
     def asked_in(self) -> str:
         """The courses that ask the question, with titles and parts."""
         parts: dict[str, list[str]] = {}
-        for place in self.asked:
-            course, part = place.split()
+        for course, part in map(str.split, self.asked):
             parts.setdefault(COURSES[course], []).append(part)
         return "; ".join(f"{title}: {', '.join(found)}" for title, found in parts.items())
 
@@ -245,11 +244,11 @@ def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Eviden
     found = list(parts)
     (drawn,) = (one for one in found if isinstance(one, Drawing | Panel))
     drawing = drawn if isinstance(drawn, Drawing) else figure(drawn)
-    outside = next((one for one in found if isinstance(one, Outside)), None)
+    outside = next((one for one in found if isinstance(one, Outside)), Outside("", ()))
     return Evidence(
         numbers=tuple(one for one in found if isinstance(one, Measurement)),
-        outside_condition=tuple(outside.numbers) if outside else (),
-        condition=outside.condition if outside else "",
+        outside_condition=tuple(outside.numbers),
+        condition=outside.condition,
         table=next((one for one in found if isinstance(one, Table)), None),
         figure=drawing.with_caption(caption, parameters),
         explorer_view=next((one for one in found if isinstance(one, dict)), None),
