@@ -248,12 +248,12 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
 
 def _attention_errors(heads: Sequence[Head]) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
-    waves = by_features(FavorTrigonometric, WAVES, heads).negative_share
+    waves = by_features(FavorTrigonometric, WAVES, heads).nonpositive.mean()
     outputs = {n: by_features(FavorPositive, n, heads) for n in DIRECTIONS}
-    positive = max(of.negative_share for of in outputs.values())
+    positive = max(of.nonpositive.mean() for of in outputs.values())
     name = "share of sums of weights ≤ 0"
     yield at_least(f"{name}, {WAVES} waves, d = 64", waves, 0.25)
     yield at_most(f"{name}, positive features, largest", positive, 0)
     name, mean = "error of FAVOR+ / error of the mean of the values", plain_mean_error(heads)
     for n, of in outputs.items():
-        yield at_least(f"{name}, d = 64, {n} directions", of.median / mean, 1)
+        yield at_least(f"{name}, d = 64, {n} directions", np.median(of.errors) / mean, 1)

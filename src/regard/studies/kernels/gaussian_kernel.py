@@ -399,7 +399,7 @@ def _shares(
         errors = [standard_error(one.nonpositive, np.mean) for one in (found, expected)]
         # A share near 0 has no standard error: allow one row.
         within = 4 * math.hypot(*errors) + 1 / found.errors.size
-        share, predicted = found.negative_share, expected.negative_share
+        share, predicted = found.nonpositive.mean(), expected.nonpositive.mean()
         yield equal(f"share of normalizers ≤ 0, D = {d}, {m} waves", share, predicted, within)
 
 

@@ -37,16 +37,6 @@ class Outputs(NamedTuple):
     nonpositive: Float[np.ndarray, " heads"]
     """Share of queries with a sum of weights of zero or less."""
 
-    @property
-    def median(self) -> float:
-        """Median error of all queries."""
-        return float(np.median(self.errors))
-
-    @property
-    def negative_share(self) -> float:
-        """Share of all queries with a sum of weights of zero or less."""
-        return float(self.nonpositive.mean())
-
 
 def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head]:
     """Draw heads of normal vectors; `spread` is the standard deviation of queries and keys."""
