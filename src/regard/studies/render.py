@@ -184,7 +184,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
         _draw_bars(one, axes, color, place, len(chart.bars))
     for each in chart.series:
         _draw_series(each, axes, _color(next(palette) if each.color is None else each.color))
-    axes.set_ylim(chart.y_limits)
+    axes.set(ylim=chart.y_limits)
     for line in chart.lines:
         _draw_line(line, axes)
     if chart.names:

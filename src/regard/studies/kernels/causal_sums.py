@@ -107,16 +107,18 @@ def in_chunks(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
 def token_by_token(attend: KernelAttention, row: Row) -> Float[Tensor, "1 1 n d"]:
     """Return the outputs of the recurrence."""
     state, outputs = start(attend, row), []
-    for token in row.split(1, dim=-2):
-        output, state = attend.extend(*token, state)
+    for query, key, value in row.split(1, dim=-2):
+        output, state = attend.extend(query, key, value, state)
         outputs.append(output)
     return torch.cat(outputs, 2)
 
 
 def after(attend: Attention, row: Row) -> tuple[int, int]:
     """Return the operations of the last token of a row, and the bytes of the state after it."""
-    _, before = attend.extend(*row[..., :-1, :], start(attend, row))
-    step = partial(attend.extend, *row[..., -1:, :], before)
+    query, key, value = row[..., :-1, :]
+    _, before = attend.extend(query, key, value, start(attend, row))
+    query, key, value = row[..., -1:, :]
+    step = partial(attend.extend, query, key, value, before)
     return 2 * multiplications(step), step()[1].bytes
 
 

@@ -1,7 +1,7 @@
 """The Gaussian kernel in softmax attention, and the error of its random Fourier features."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -171,21 +171,21 @@ def fourier_features(
             raise UserError(
                 f"fourier-features: {name}: {list(values)} doesn't increase; order the values"
             )
-    unit, fixed = dict[int, Outcome](), dict[int, Outcome]()
+    kernels, outputs, shares = Curves(), Curves(), list[Measurement]()
     for d in widths:
         heads = list(draw_heads(draws, d, spread=spread, seed=seed))
         generator = torch.Generator().manual_seed(seed)
         u, of_norm = normal_exponents(d, spread), [with_fixed_norm(head) for head in heads]
-        unit[d] = measure(heads, waves, variance, u, generator)
-        fixed[d] = measure(of_norm, waves, variance, fixed_norm_exponents(d), generator)
+        unit = measure(heads, waves, variance, u, generator)
+        fixed = measure(of_norm, waves, variance, fixed_norm_exponents(d), generator)
+        kernels[d], outputs[d] = (unit.kernel, fixed.kernel), (unit.output, fixed.output)
+        shares += _shares(d, waves, unit.outputs)
     yield from expectation(variance, seed)
-    kernels, outputs = ({d: (unit[d][i], fixed[d][i]) for d in widths} for i in range(2))
     yield from _numbers("kernel", "", kernels, waves)
     yield from _numbers("output", "output, ", outputs, waves)
-    for d, of in unit.items():
-        yield from _shares(d, waves, of.outputs)
+    yield from shares
     name = f"output, D = {widths[-1]}, {waves[-1]} waves, compared with zero"
-    yield at_least(name, np.median(unit[widths[-1]].output.found[-1]), 1)
+    yield at_least(name, np.median(outputs[widths[-1]][0].found[-1]), 1)
     scales: dict[str, Any] = {"x_scale": "log", "y_scale": "log"}
     axes = {"x": "waves $m$", "x_ticks": [*waves]} | scales
     title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
@@ -204,7 +204,7 @@ class Curve(NamedTuple):
     expected: list[Errors]
 
 
-Curves: TypeAlias = Mapping[int, tuple[Curve, Curve]]
+Curves: TypeAlias = dict[int, tuple[Curve, Curve]]
 """At unit variance and at fixed norm, by width."""
 
 
@@ -361,9 +361,9 @@ def _numbers(name: str, prefix: str, curves: Curves, waves: Sequence[int]) -> Me
     for d, (unit, _) in curves.items():
         for i, m in enumerate(waves):
             yield _median(f"{name}, D = {d}, {m} waves", unit, i)
-        powers, errors = zip(*(exponent(each, waves) for each in unit), strict=True)
-        within = 4 * math.hypot(*errors)
-        yield equal(f"{prefix}exponent of the number of waves, D = {d}", *powers, within)
+        (power, error), (expected, uncertainty) = (exponent(each, waves) for each in unit)
+        within = 4 * math.hypot(error, uncertainty)
+        yield equal(f"{prefix}exponent of the number of waves, D = {d}", power, expected, within)
     for d, (_, fixed) in curves.items():
         yield _median(f"{name}, D = {d}, {waves[-1]} waves, norm {NORM:g}", fixed, -1)
     name = f"{name}, D = {max(curves)} / D = {min(curves)}"

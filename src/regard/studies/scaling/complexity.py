@@ -169,12 +169,13 @@ def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     polynomial = KernelAttention(Polynomial(d=d**2, degree=1), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
     query, key, value = _drawn_heads(n, n, d, e)
-    pairs = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
+    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
+    pairs = partial(polynomial.sums, of_query, of_key, value)
     by_pairs, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
     sums = partial(waves.sums, query, key, value)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part("polynomial: 2ND²(E + 1)", by_pairs, partial(polynomial.sums, *pairs, value), 0.02),
+        Part("polynomial: 2ND²(E + 1)", by_pairs, pairs, 0.02),
         Part("random features: 2NR(D + 2E + 2)", by_waves, sums, 0.02),
     )
 
