@@ -11,6 +11,7 @@ import matplotlib.figure
 import msgspec
 import numpy as np
 from jaxtyping import Float
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -75,7 +76,7 @@ def to_panels(figure: Figure, name: str) -> list[str]:
     height = max(map(_height, figure.panels))
     own_legends = not _share_legend(figure.panels)
     own_scales = not _share_scale(figure.panels)
-    panels = []
+    panels, legends = [], []
     for number, panel in enumerate(typeset.panels):
         title = label_text(figure.panels[number].title or figure.caption)
         with _panels([panel], (1, 1), width, height) as (made, axes):
@@ -84,26 +85,22 @@ def to_panels(figure: Figure, name: str) -> list[str]:
             if own_legends:
                 _add_own_legends(axes)
             panels.append(drawing.to_svg(made, title, name=f"{name}-{number + 1}"))
+            legends.append(axes[0].get_legend_handles_labels())
     if not own_legends:
-        panels += _legend(typeset.panels, f"{name}-legend")
+        entries = zip(*next(legend for legend in legends if legend[1]), strict=True)
+        panels += [_entry(*entry, f"{name}-legend-{i}") for i, entry in enumerate(entries, 1)]
     if not own_scales:
         panels.append(_color_scale(typeset.panels, f"{name}-scale"))
     return panels
 
 
-def _legend(panels: Sequence[Panel], name: str) -> list[str]:
-    """Return the entries of the legend that panels share as SVG elements."""
-    first = next(panel for panel in panels if _labels(panel))
-    with _panels([first], (1, 1), 1, 1) as (_, axes):
-        handles, labels = axes[0].get_legend_handles_labels()
-    entries = []
-    for number, (handle, label) in enumerate(zip(handles, labels, strict=True), 1):
-        with drawing.panels() as (made, (place,)):
-            place.set_axis_off()
-            box = made.legend([handle], [label], loc="center", borderpad=0.2).get_window_extent()
-            made.set_size_inches(box.width / made.dpi, box.height / made.dpi)
-            entries.append(drawing.to_svg(made, label, name=f"{name}-{number}"))
-    return entries
+def _entry(handle: Artist, label: str, name: str) -> str:
+    """Return an entry of the legend that panels share as an SVG element."""
+    with drawing.panels() as (made, (place,)):
+        place.set_axis_off()
+        box = made.legend([handle], [label], loc="center", borderpad=0.2).get_window_extent()
+        made.set_size_inches(box.width / made.dpi, box.height / made.dpi)
+        return drawing.to_svg(made, label, name=name)
 
 
 def _color_scale(panels: Sequence[Panel], name: str) -> str:
