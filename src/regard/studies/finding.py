@@ -74,9 +74,9 @@ def equal(
     name: str, measured: SupportsFloat, predicted: SupportsFloat, within: SupportsFloat = 0.0
 ) -> Measurement:
     """Return a measurement that must equal a prediction, up to a tolerance."""
-    value, tolerance = float(predicted), float(within)
-    bounds = {"low": value - tolerance, "high": value + tolerance}
-    return Measurement(name=name, measured=float(measured), predicted=value, **bounds)
+    expected, tolerance = float(predicted), float(within)
+    bounds = {"low": expected - tolerance, "high": expected + tolerance}
+    return Measurement(name=name, measured=float(measured), predicted=expected, **bounds)
 
 
 def at_least(name: str, measured: SupportsFloat, low: SupportsFloat) -> Measurement:

@@ -79,18 +79,20 @@ def gaussian_identity(
         width: σ² as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
+    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     scores, both = query @ key.mT / d**0.5, of_query + gauss + of_key
-    exact, within = softmax_weights(query, key), rounding(query, key, variance)
-    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
-    gauss_of_level = parts(query, level, variance)[0]
-    error, bound = largest(scores - both), rounding(query, level, variance)
+    exact, exact_of_level = (
+        Softmax().weights(query[None, None], x[None, None])[0, 0] for x in (key, level)
+    )
+    within, bound = (rounding(query, x, variance) for x in (key, level))
+    error = largest(scores - both)
     yield equal("largest difference of the logarithms of both sides", error, 0, within)
     name = "largest difference of weights from softmax"
     error = largest((gauss + of_key).softmax(1) - exact)
     yield equal(f"{name}, K·e^(‖k‖²/2σ²)", error, 0, 2 * within)
-    error = largest(gauss_of_level.softmax(1) - softmax_weights(query, level))
+    error = largest(parts(query, level, variance)[0].softmax(1) - exact_of_level)
     yield equal(f"{name}, K alone, keys of equal length", error, 0, 2 * bound)
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
     alone, together, score = (x[:DRAWN, :DRAWN].flatten() for x in (gauss, both, scores))
@@ -105,11 +107,6 @@ def gaussian_identity(
         chart(dots, title="the Gaussian kernel alone", x=x, y=left),
         chart(*whole, title="with both factors", x=x, y=right),
     )
-
-
-def softmax_weights(query: Queries, key: Keys) -> Float[Tensor, "queries keys"]:
-    """Return the weights of softmax attention."""
-    return Softmax().weights(query[None, None], key[None, None])[0, 0]
 
 
 def parts(
