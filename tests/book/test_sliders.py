@@ -17,9 +17,9 @@ from regard.book.sliders import SLIDERS, Axis, formula_script
 from regard.positions import RelativeBias
 from regard.studies.costs import multiplications
 from regard.studies.kernels.causal_sums import after, draw_row
-from regard.studies.kernels.estimates import KINDS, Pair
-from regard.studies.kernels.estimates import predicted as predicted_square
-from regard.studies.kernels.fourier_features import (
+from regard.studies.kernels.favor import KINDS, Pair
+from regard.studies.kernels.favor import predicted as predicted_square
+from regard.studies.kernels.gaussian_kernel import (
     NORM,
     QUANTILES,
     fixed_norm_exponents,
@@ -135,9 +135,9 @@ def _truncation(n: int, k: int, h: int) -> Sequence[float]:
 @reference("causal-sums")
 def _causal_sums(d: int, N: int, m: int) -> Sequence[float]:  # noqa: N803
     """By differences of measured bytes: states also have a counter, and a cache a free slot."""
-    few, many = (after(Softmax(), draw_row(n, d, seed=0)).bytes for n in (8, 16))
+    few, many = (after(Softmax(), draw_row(n, d, seed=0))[1] for n in (8, 16))
     narrow, wide = (
-        after(KernelAttention(FavorPositive(d=d, features=count)), draw_row(8, d, seed=0)).bytes
+        after(KernelAttention(FavorPositive(d=d, features=count)), draw_row(8, d, seed=0))[1]
         for count in (m, 2 * m)
     )
     return (many - few) / 8 / 8 * N, (wide - narrow) / 8

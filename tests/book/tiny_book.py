@@ -7,7 +7,7 @@ import torch
 from regard.book.contents import Book, Proof, Results, arrange
 from regard.courses import Option, Part, Shown
 from regard.derivations.derivation import Derivation, Inputs, Step, WorstCase
-from regard.studies.kernels.fourier_features import fourier_features
+from regard.studies.kernels.gaussian_kernel import fourier_features
 from regard.studies.single_head.attention_maps import masking
 from regard.studies.single_head.one_head import averaging, products
 

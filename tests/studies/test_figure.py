@@ -35,13 +35,12 @@ CHART = Chart(
         series([1, 2, 4], [1, 10, 100], "measured", "dots", low=[0.5, 9, 90], high=[2, 11, 110]),
         series([1, 2, 4], [1, 9, 90], "formula", low=[0.5, 8, 80], high=[2, 10, 100]),
     ],
-    lines=[Line(x=2, label="two"), Line(y=50, label="fifty", color=1)],
+    lines=[Line(x=2, label="two"), Line(y=50, label="fifty")],
     title="chart",
     x="width",
     y="size",
     x_scale="log",
     y_scale="log",
-    x_limits=(0.5, None),
     x_ticks=[1, 2, 4],
 )
 BARS = Chart(

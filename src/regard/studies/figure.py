@@ -16,17 +16,7 @@ Values: TypeAlias = list[float | None]
 Groups = Mapping[str, Mapping[str, float | Interval]]
 """Heights of bars, by label in the legend and by name below the bars; all groups have the same
 names."""
-Style = Literal[
-    "line",
-    "dashes",
-    "dotted",
-    "dots",
-    "squares",
-    "crosses",
-    "line with dots",
-    "dashes with dots",
-    "steps",
-]
+Style = Literal["line", "dashes", "dotted", "dots", "squares", "crosses", "line with dots", "steps"]
 Named: TypeAlias = Mapping[str, Any]
 """Values by name."""
 Limits: TypeAlias = tuple[float | None, float | None]
@@ -68,8 +58,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     y: float | None = None
     label: str = ""
     """Text beside the line."""
-    color: int | None = None
-    """Index of a palette; by default the color of text."""
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -86,7 +74,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     """Names below the bars, or at x = 0, 1, 2, …"""
     x_scale: Literal["linear", "log"] = "linear"
     y_scale: Literal["linear", "log"] = "linear"
-    x_limits: Limits = (None, None)
     y_limits: Limits = (None, None)
     x_ticks: list[float] = msgspec.field(default_factory=list)
 

@@ -19,6 +19,7 @@ from regard.explorer.page import page
 from regard.files import write_file
 from regard.runs.run import Run
 from regard.studies.figure import Figure
+from regard.studies.render import to_panels, to_png, to_svg
 
 if TYPE_CHECKING:
     from regard.studies.study import Study
@@ -311,20 +312,14 @@ class Finding(_Stored, frozen=True, kw_only=True):
 
     def svg(self) -> str:
         """Draw the figure as an SVG element for light and dark pages."""
-        from regard.studies.render import to_svg
-
         return to_svg(self.figure, self.study.name)
 
     def panels(self) -> list[str]:
         """Draw the panels of the figure as SVG elements, then the legend or scale they share."""
-        from regard.studies.render import to_panels
-
         return to_panels(self.figure, self.study.name)
 
     def png(self) -> bytes:
         """Draw the figure as PNG on a white background."""
-        from regard.studies.render import to_png
-
         return to_png(self.figure)
 
     def json(self) -> bytes:

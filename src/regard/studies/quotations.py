@@ -27,13 +27,13 @@ T = TypeVar("T", bound=Config)
 QUOTATION = re.compile(r"\{study:([a-z-]+)/([^{}]+)\|([^{}|]+)\}")
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _CHOICES: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
+    "least": lambda values: [min(values)],
+    "largest": lambda values: [max(values)],
     "mean": lambda values: [fmean(values)],
     "range": lambda values: [min(values), max(values)],
 }
-_BOUNDS: Mapping[str, tuple[Callable[[Sequence[float]], float], str]] = {
-    "least": (min, ROUND_FLOOR),
-    "largest": (max, ROUND_CEILING),
-}
+_ROUNDING = {"least": ROUND_FLOOR, "largest": ROUND_CEILING}
+"""Directions in which bounds are rounded."""
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
@@ -76,9 +76,6 @@ def _quoted(finding: Finding, name: str, form: str) -> str:
     choice, _, rest = form.rpartition(" ")
     if choice.startswith("seeds "):
         return _counted(values, choice.removeprefix("seeds "), float(rest))
-    if choice in _BOUNDS:
-        choose, rounding = _BOUNDS[choice]
-        return _rounded(choose(values), rest, rounding).replace("%", " %")
     if choice == "predicted":
         values = [_predicted(finding, name)]
     elif choice in _CHOICES:
@@ -87,6 +84,8 @@ def _quoted(finding: Finding, name: str, form: str) -> str:
         raise ValueError(f"{finding.study.name}/{name}: {form}: no such choice of a value")
     elif len(values) > 1:
         raise ValueError(f"{finding.study.name}/{name}: {form}: which of {len(values)} seeds?")
+    if choice in _ROUNDING:
+        return _rounded(values[0], rest, _ROUNDING[choice]).replace("%", " %")
     numbers = dict.fromkeys(format(value, rest).removesuffix("%") for value in values)
     return " to ".join(numbers) + " %" * rest.endswith("%")
 

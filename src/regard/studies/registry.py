@@ -54,8 +54,7 @@ def find_study(name: str) -> Study[Any]:
     Raises:
         UserError: there is none; lists the available names.
     """
-    for study in all_studies():
-        if name == study.name:
-            return study
-    known = alternatives(name, (study.name for study in all_studies()))
-    raise UserError(f"{name}: no such study; {known}")
+    studies = {study.name: study for study in all_studies()}
+    if name not in studies:
+        raise UserError(f"{name}: no such study; {alternatives(name, studies)}")
+    return studies[name]

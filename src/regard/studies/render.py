@@ -11,6 +11,7 @@ import matplotlib.figure
 import msgspec
 import numpy as np
 from jaxtyping import Float
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -39,7 +40,6 @@ _FORMATS: dict[Style, str] = {
     "squares": "s",
     "crosses": "x",
     "line with dots": "o-",
-    "dashes with dots": "o--",
 }
 """Matplotlib's formats."""
 _WIDTHS = {1: 6.4, 2: 7.6, 3: 9.6}
@@ -57,13 +57,13 @@ _SEPARATED = 32
 
 def to_svg(figure: Figure, name: str) -> str:
     """Return an SVG element that suits light and dark pages; its ids begin with `name`."""
-    with _drawn(_typeset(figure)) as made:
+    with _drawn(figure) as made:
         return drawing.to_svg(made, label_text(figure.caption), name=name)
 
 
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG on a white background."""
-    with _drawn(_typeset(figure)) as made:
+    with _drawn(figure) as made:
         return drawing.to_png(made)
 
 
@@ -72,40 +72,35 @@ def to_panels(figure: Figure, name: str) -> list[str]:
 
     A page puts them side by side, or below each other if it is narrow.
     """
-    figure = _typeset(figure)
-    width = _PANEL_WIDTHS[min(figure.grid[0], 4)]
+    typeset, width = _typeset(figure), _PANEL_WIDTHS[min(figure.grid[0], 4)]
     height = max(map(_height, figure.panels))
     own_legends = not _share_legend(figure.panels)
     own_scales = not _share_scale(figure.panels)
-    panels = []
-    for number, panel in enumerate(figure.panels, 1):
-        alone = Figure(panels=[panel], caption=panel.title or figure.caption)
-        with _panels(alone, width, height) as (made, axes):
+    panels, legends = [], []
+    for number, panel in enumerate(typeset.panels):
+        title = label_text(figure.panels[number].title or figure.caption)
+        with _panels([panel], (1, 1), width, height) as (made, axes):
             if own_scales:
-                _add_color_bars(made, axes, alone.panels)
+                _add_color_bars(made, axes, [panel])
             if own_legends:
                 _add_own_legends(axes)
-            panels.append(drawing.to_svg(made, alone.caption, name=f"{name}-{number}"))
+            panels.append(drawing.to_svg(made, title, name=f"{name}-{number + 1}"))
+            legends.append(axes[0].get_legend_handles_labels())
     if not own_legends:
-        panels += _legend(figure.panels, f"{name}-legend")
+        entries = zip(*next(legend for legend in legends if legend[1]), strict=True)
+        panels += [_entry(*entry, f"{name}-legend-{i}") for i, entry in enumerate(entries, 1)]
     if not own_scales:
-        panels.append(_color_scale(figure.panels, f"{name}-scale"))
+        panels.append(_color_scale(typeset.panels, f"{name}-scale"))
     return panels
 
 
-def _legend(panels: Sequence[Panel], name: str) -> list[str]:
-    """Return the entries of the legend that panels share as SVG elements."""
-    first = next(panel for panel in panels if _labels(panel))
-    with _panels(Figure(panels=[first], caption=""), 1, 1) as (_, axes):
-        handles, labels = axes[0].get_legend_handles_labels()
-    entries = []
-    for number, (handle, label) in enumerate(zip(handles, labels, strict=True), 1):
-        with drawing.panels() as (made, (place,)):
-            place.set_axis_off()
-            box = made.legend([handle], [label], loc="center", borderpad=0.2).get_window_extent()
-            made.set_size_inches(box.width / made.dpi, box.height / made.dpi)
-            entries.append(drawing.to_svg(made, label, name=f"{name}-{number}"))
-    return entries
+def _entry(handle: Artist, label: str, name: str) -> str:
+    """Return an entry of the legend that panels share as an SVG element."""
+    with drawing.panels() as (made, (place,)):
+        place.set_axis_off()
+        box = made.legend([handle], [label], loc="center", borderpad=0.2).get_window_extent()
+        made.set_size_inches(box.width / made.dpi, box.height / made.dpi)
+        return drawing.to_svg(made, label, name=name)
 
 
 def _color_scale(panels: Sequence[Panel], name: str) -> str:
@@ -119,51 +114,46 @@ def _color_scale(panels: Sequence[Panel], name: str) -> str:
 
 @contextmanager
 def _drawn(figure: Figure) -> Iterator[matplotlib.figure.Figure]:
-    columns, rows = figure.grid
-    height = rows * max(map(_height, figure.panels))
-    with _panels(figure, _WIDTHS.get(columns, 10.4), height) as (made, axes):
-        _add_color_bars(made, axes, figure.panels)
-        _add_legends(made, axes, figure.panels)
+    (columns, rows), panels = figure.grid, _typeset(figure).panels
+    height = rows * max(map(_height, panels))
+    with _panels(panels, figure.grid, _WIDTHS.get(columns, 10.4), height) as (made, axes):
+        _add_color_bars(made, axes, panels)
+        _add_legends(made, axes, panels)
         yield made
 
 
 @contextmanager
 def _panels(
-    figure: Figure, width: float, height: float
+    panels: Sequence[Panel], grid: tuple[int, int], width: float, height: float
 ) -> Iterator[tuple[matplotlib.figure.Figure, list[Axes]]]:
     """Yield the figure without legends and color bars, and its axes; sizes in inches."""
-    columns, rows = figure.grid
-    with drawing.panels(columns, rows, width=width, height=height) as (made, axes):
-        for panel, each in zip(_escaped(figure).panels, axes, strict=False):
+    with drawing.panels(*grid, width=width, height=height) as (made, axes):
+        for panel, each in zip(panels, axes, strict=False):
             each.set_title(panel.title)
             _draw(panel, each)
-        for empty in axes[len(figure.panels) :]:
+        for empty in axes[len(panels) :]:
             empty.set_axis_off()
         yield made, axes
 
 
 def _typeset(figure: Figure) -> Figure:
-    """Return the figure with formulas of its labels as text in italic letters."""
+    """Return the figure with formulas of its labels as text in italic letters.
+
+    Other dollar signs are escaped: matplotlib would parse them as mathematics.
+    """
     return msgspec.convert(_with_label_text(msgspec.to_builtins(figure)), Figure)
 
 
-def _with_label_text(part: Any) -> Any:
+def _with_label_text(part: Any, name: str = "") -> Any:
     match part:
-        case str():
-            return label_text(part)
-        case dict():  # names of rows and columns may be texts, which are drawn as they stand
-            return {
-                name: one if name in ("rows", "columns") else _with_label_text(one)
-                for name, one in part.items()
-            }
+        case str():  # names of rows and columns may be texts, which are drawn as they stand
+            text = part if name in ("rows", "columns") else label_text(part)
+            return text.replace("$", r"\$")
+        case dict():
+            return {key: _with_label_text(one, key) for key, one in part.items()}
         case list() if part and not isinstance(part[0], float):
-            return [_with_label_text(one) for one in part]
+            return [_with_label_text(one, name) for one in part]
     return part
-
-
-def _escaped(figure: Figure) -> Figure:
-    """Return the figure with dollar signs escaped, which matplotlib would parse as mathematics."""
-    return msgspec.json.decode(msgspec.json.encode(figure).replace(b"$", rb"\\$"), type=Figure)
 
 
 def _height(panel: Panel) -> float:
@@ -191,7 +181,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
         _draw_bars(one, axes, color, place, len(chart.bars))
     for each in chart.series:
         _draw_series(each, axes, _color(next(palette) if each.color is None else each.color))
-    axes.set(xlim=chart.x_limits, ylim=chart.y_limits)
+    axes.set(ylim=chart.y_limits)
     for line in chart.lines:
         _draw_line(line, axes)
     if chart.names:
@@ -263,8 +253,8 @@ def _draw_intervals(axes: Axes, x: Places, y: Places, ends: Series | Bars, color
 
 
 def _draw_line(line: Line, axes: Axes) -> None:
-    style: dict[str, Any] = {"linestyle": ":", "color": _color(line.color), "linewidth": 1}
-    text: dict[str, Any] = {"color": _color(line.color), "fontsize": 9}
+    style: dict[str, Any] = {"linestyle": ":", "color": INK, "linewidth": 1}
+    text: dict[str, Any] = {"color": INK, "fontsize": 9}
     if line.x is not None:
         axes.axvline(line.x, **style)
         along = axes.get_xaxis_transform()

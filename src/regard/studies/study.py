@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Generic, ParamSpec, TypeAlias, get_type_hints
+from typing import Annotated, Any, Generic, NamedTuple, ParamSpec, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -37,8 +37,7 @@ EvidenceParts: TypeAlias = Iterator[
 one table, one explorer page's data and one `Outside`. None is skipped."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of a study."""
 
     name: str
@@ -69,8 +68,7 @@ class Study(Generic[P]):
         Raises:
             UserError: a parameter is out of range.
         """
-        given = inspect.signature(self.function).bind(*args, **kwargs).arguments
-        return self._measure(convert(dict(given), self._settings, where=self.name))
+        return self._measure(inspect.signature(self.function).bind(*args, **kwargs).arguments)
 
     def over_seeds(self, seeds: Iterable[int], **parameters: Any) -> Finding:
         """Run the study once per seed; the figure is that of the first.
@@ -82,10 +80,7 @@ class Study(Generic[P]):
                 of range.
         """
         self._require_seed()
-        runs = [
-            self._measure(convert({**parameters, "seed": seed}, self._settings, where=self.name))
-            for seed in seeds
-        ]
+        runs = [self._measure({**parameters, "seed": seed}) for seed in seeds]
         if not runs:
             raise UserError(f"{self.name}: seeds: none are given; give at least one")
         replications = tuple(
@@ -109,11 +104,10 @@ class Study(Generic[P]):
         """
         counts = [text for text in assignments if text.startswith("seeds=")]
         others = [text for text in assignments if not text.startswith("seeds=")]
-        settings = override(self._settings(), others, where=self.name)
+        values = msgspec.structs.asdict(override(self._settings(), others, where=self.name))
         if not counts:
-            return self._measure(settings)
+            return self._measure(values)
         self._require_seed()
-        values = msgspec.structs.asdict(settings)
         first, count = values.pop("seed"), self._count(counts[-1])
         return self.over_seeds(range(first, first + count), **values)
 
@@ -149,8 +143,7 @@ class Study(Generic[P]):
     def asked_in(self) -> str:
         """The courses that ask the question, with titles and parts."""
         parts: dict[str, list[str]] = {}
-        for place in self.asked:
-            course, part = place.split()
+        for course, part in map(str.split, self.asked):
             parts.setdefault(COURSES[course], []).append(part)
         return "; ".join(f"{title}: {', '.join(found)}" for title, found in parts.items())
 
@@ -163,15 +156,11 @@ class Study(Generic[P]):
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters with their defaults and bounds."""
         schema = msgspec.json.schema(self._settings)["$defs"][self.name]["properties"]
-        return tuple(
-            Parameter(
-                name=name,
-                default=self.defaults[name],
-                description=self._descriptions.get(name) or described.get("description", ""),
-                range=_range(described),
-            )
-            for name, described in schema.items()
-        )
+        parameters = []
+        for name, field in schema.items():
+            description = self._descriptions.get(name) or field.get("description", "")
+            parameters.append(Parameter(name, self.defaults[name], description, _range(field)))
+        return tuple(parameters)
 
     @property
     def question(self) -> str:
@@ -227,7 +216,8 @@ class Study(Generic[P]):
         assert issubclass(made, Config)
         return made
 
-    def _measure(self, settings: Config) -> Finding:
+    def _measure(self, parameters: Mapping[str, Any]) -> Finding:
+        settings = convert(dict(parameters), self._settings, where=self.name)
         values = msgspec.structs.asdict(settings)
         started = time.perf_counter()
         parts = self.function(**values)  # type: ignore[call-arg]
@@ -254,11 +244,11 @@ def evidence_of(parts: EvidenceParts, caption: str, parameters: Named) -> Eviden
     found = list(parts)
     (drawn,) = (one for one in found if isinstance(one, Drawing | Panel))
     drawing = drawn if isinstance(drawn, Drawing) else figure(drawn)
-    outside = next((one for one in found if isinstance(one, Outside)), None)
+    outside = next((one for one in found if isinstance(one, Outside)), Outside("", ()))
     return Evidence(
         numbers=tuple(one for one in found if isinstance(one, Measurement)),
-        outside_condition=tuple(outside.numbers) if outside else (),
-        condition=outside.condition if outside else "",
+        outside_condition=tuple(outside.numbers),
+        condition=outside.condition,
         table=next((one for one in found if isinstance(one, Table)), None),
         figure=drawing.with_caption(caption, parameters),
         explorer_view=next((one for one in found if isinstance(one, dict)), None),

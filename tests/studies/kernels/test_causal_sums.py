@@ -26,7 +26,7 @@ def test_all_ways_are_the_sums_of_the_formula(features: Map, d: int, n: int, chu
     attend = KernelAttention(MAPS[features](d), chunk=chunk)
     (query, _), (key, scale) = (attend.features(x[0, 0]) for x in row[:2])
     key = key * (scale - scale.max()).exp()[:, None]  # attention is a ratio: a factor cancels
-    sums = (key[:, :, None] * row.value[0, 0][:, None, :]).cumsum(0)
+    sums = (key[:, :, None] * row[2, 0, 0][:, None, :]).cumsum(0)
     numerators, normalizers = (
         torch.einsum("im,ime->ie", query, sums),
         (query * key.cumsum(0)).sum(1),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention.feature_maps import draw_directions
-from regard.studies.kernels.estimates import (
+from regard.studies.kernels.favor import (
     KINDS,
     Pair,
     by_direction,

@@ -3,8 +3,7 @@
 import pytest
 
 from regard.studies.finding import Finding, Verdict
-from regard.studies.kernels.estimates import KINDS
-from regard.studies.kernels.favor import COSINES, favor
+from regard.studies.kernels.favor import COSINES, KINDS, favor
 
 SMALL = 20_000
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from regard.attention.feature_maps import Fourier
 from regard.errors import UserError
 from regard.studies.finding import Finding, Verdict
-from regard.studies.kernels.fourier_features import (
+from regard.studies.kernels.gaussian_kernel import (
     DOCUMENT,
     NORM,
     KernelNoise,

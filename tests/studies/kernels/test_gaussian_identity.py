@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.kernels.gaussian_identity import gaussian_identity, parts, rounding
+from regard.studies.kernels.gaussian_kernel import gaussian_identity, parts, rounding
 
 
 @settings(max_examples=30)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.projection import draw_heads, projected, projection
+from regard.studies.low_rank.factors import draw_heads, projected, projection
 from regard.studies.tensors import relative_error
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.truncation import (
+from regard.studies.low_rank.factors import (
     TOKENS,
     exactness,
     map_of_rank,

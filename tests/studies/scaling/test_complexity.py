@@ -50,7 +50,7 @@ def test_a_wrong_formula_is_found_out() -> None:
 
 
 def test_a_doubled_length_doubles_or_quadruples_the_count() -> None:
-    def counts(m: int, n: int) -> list[int]:
+    def counts(m: int, n: int) -> list[float]:
         return [part.predicted for part in families(m, n, 8)]
 
     (encoder, cross, decoder), twice_m, twice_n = counts(4, 6), counts(8, 6), counts(4, 12)

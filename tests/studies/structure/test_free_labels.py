@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.structure.free_labels import TEXT, free_labels, held_out_losses
+from regard.studies.structure.raw_text import TEXT, free_labels, held_out_losses
 
 
 def test_the_verdict() -> None:

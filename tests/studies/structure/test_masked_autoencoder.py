@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.positions.config import LearnedConfig, PositionsConfig, SinusoidalConfig
 from regard.studies.finding import Verdict
-from regard.studies.structure.masked_autoencoder import (
+from regard.studies.structure.raw_text import (
     ROUNDING,
     SEEN,
     bidirectional,

@@ -1,42 +1,47 @@
-"""Estimates of the Performer's random features, and their errors."""
+"""Estimates of the softmax kernel by the Performer's random features, and their errors.
+
+x = q/d^¼ and y = k/d^¼ throughout, so that the kernel is SM = e^(x·y). With a = ‖x + y‖² and
+b = ‖x − y‖², x·y = (a − b)/4 and ‖x‖² + ‖y‖² = (a + b)/2, so that everything depends on a and b.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Annotated, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from msgspec import Meta
+from torch import Tensor
 
 from regard.attention import KernelAttention, Shape, Softmax
-from regard.attention.feature_maps import FavorPositive, FavorTrigonometric, RandomFeatures
-from regard.studies.figure import Chart, Line, Style, chart, figure, log_chart, series
-from regard.studies.finding import Measurements, at_least, at_most, equal, informational
-from regard.studies.kernels.estimates import (
-    BATCH,
-    KINDS,
-    Errors,
-    Pair,
-    measure,
-    orthogonal_bound,
-    predicted,
+from regard.attention.feature_maps import (
+    FavorHyperbolic,
+    FavorPositive,
+    FavorTrigonometric,
+    RandomFeatures,
+    draw_directions,
 )
+from regard.studies.figure import Chart, Style, chart, series
+from regard.studies.finding import Measurements, at_least, at_most, equal, informational
 from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative_errors
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import mean_error
 
+KINDS: dict[str, type[RandomFeatures]] = {
+    "trigonometric": FavorTrigonometric,
+    "positive": FavorPositive,
+    "hyperbolic": FavorHyperbolic,
+}
 COSINES = (-0.8, 0.0, 0.8)
-WIDTHS = (4, 16, 64)
 DIRECTIONS = (16, 64, 256, 1024)
-SPREADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-BySize: TypeAlias = Mapping[tuple[int, int], Outputs]
-"""Outputs by width and number of directions."""
-HEADS = 10
-"""Number of heads of each width."""
+BATCH = 10_000
+"""Number of estimates per draw of directions."""
+HEADS, WIDTH = 10, 64
+"""Number and width of heads."""
 WAVES = 128
 """Number of trigonometric directions."""
-MARKERS: tuple[Style, ...] = ("dots", "squares")
-"""Markers of independent and of orthogonal directions."""
-Estimates: TypeAlias = Mapping[tuple[str, Pair], Errors]
-"""Errors by kind of features and pair."""
 
 
 @study()
@@ -62,16 +67,12 @@ def favor(
 
     The kernel SM = e^(x·y) of x and y of one length is estimated many times at three cosines, with
     a = ‖x + y‖² and b = ‖x − y‖². In random heads, attention by features is compared with softmax
-    attention. At unit variance a is about 2√d, 16 for d = 64: the estimates have such a heavy tail
-    that almost all are far too small, and a few far too large.
+    attention.
 
-    Figure. Left: relative error of the kernel. Waves have the largest error for opposite x and y,
+    Figure. Relative error of the kernel. Waves have the largest error for opposite x and y,
     exponentials for equal ones. Hyperbolic features have the smallest for negative cosines, waves
     for positive ones. Lines: formula. Dots: independent directions. Squares: orthogonal directions,
-    below the dots. Middle: share of queries with a sum of weights by {waves} waves of 0 or less. It
-    rises to a half with the norm, earlier at larger widths (dots: measured). Right: median relative
-    error of FAVOR+'s output (dots: measured). At d = 64 it is above the dotted line, the error of
-    the mean of the values.
+    below the dots.
 
     Args:
         length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
@@ -81,49 +82,160 @@ def favor(
         spread: standard deviation of the entries of queries and keys in heads
         seed: seed of all draws
     """
-    kernel = KernelErrors.measured(length, m, d, count, seed)
-    heads = {width: list(draw_heads(HEADS, width, spread=spread, seed=seed)) for width in WIDTHS}
-    outputs = {(d, n): by_features(FavorPositive, n, heads[d]) for d in WIDTHS for n in DIRECTIONS}
-    means = {width: plain_mean_error(heads[width]) for width in WIDTHS}
-    yield from _kernel_errors(kernel)
-    yield from _notation(kernel, count)
-    yield from _attention_errors(heads[64], outputs, means)
+    pairs = {cosine: Pair.of(length, cosine) for cosine in COSINES}
+    independent, orthogonal = (
+        measure(pairs.values(), d=d, m=m, orthogonal=each, count=count, seed=seed)
+        for each in (False, True)
+    )
+    for name, (cosine, pair) in product(KINDS, pairs.items()):
+        errors, title = independent[name, pair], f"MSE of {name} features, cosine {cosine:g}"
+        yield equal(title, errors.square, predicted(name, pair, m), 4 * errors.uncertainty)
+    for cosine, pair in pairs.items():
+        errors, title = orthogonal["positive", pair], "MSE of orthogonal positive features"
+        bound = orthogonal_bound(pair, m, d) + 4 * errors.uncertainty
+        yield at_most(f"{title}, cosine {cosine:g}", errors.square, bound)
+    similar = pairs[COSINES[-1]]
+    yield from _formulas(independent["positive", similar], similar.kernel, d, count)
+    yield from _attention_errors(list(draw_heads(HEADS, WIDTH, spread=spread, seed=seed)))
     shape = Shape(batch=1, heads=1, kv_heads=1, queries=16_384, keys=16_384, d=64, e=64)
     attend = KernelAttention(FavorPositive(d=64, features=256))
     yield informational(
         "operations of softmax / FAVOR+, 16,384 tokens, d = 64",
         Softmax().cost(shape).operations / attend.cost(shape).operations,
     )
-    panels = _kernel_chart(kernel), _sums_chart(seed), _output_chart(outputs, means)
-    yield figure(*panels, waves=WAVES)
+    yield _kernel_chart(length, m, {"dots": independent, "squares": orthogonal})
 
 
-class KernelErrors(NamedTuple):
-    """Errors of estimates of the kernel by m directions, for x and y of one length."""
+class Pair(NamedTuple):
+    """x and y, up to a rotation."""
 
-    length: float
-    m: int
-    d: int
-    pairs: Mapping[float, Pair]
-    """x and y by their cosine."""
-    independent: Estimates
-    orthogonal: Estimates
+    a: float
+    b: float
 
-    @classmethod
-    def measured(cls, length: float, m: int, d: int, count: int, seed: int) -> "KernelErrors":
-        """Measure both kinds of directions, with the same seed."""
-        pairs = {cosine: Pair.of(length, cosine) for cosine in COSINES}
-        independent, orthogonal = (
-            measure(list(pairs.values()), d=d, m=m, orthogonal=each, count=count, seed=seed)
-            for each in (False, True)
-        )
-        return cls(length, m, d, pairs, independent, orthogonal)
+    @staticmethod
+    def of(length: float, cosine: float) -> "Pair":
+        """Return two vectors of this length."""
+        return Pair(2 * length**2 * (1 + cosine), 2 * length**2 * (1 - cosine))
+
+    @property
+    def kernel(self) -> float:
+        """SM = e^(x·y)."""
+        return math.exp((self.a - self.b) / 4)
+
+    @property
+    def shrunk(self) -> float:
+        """e^(−(‖x‖² + ‖y‖²)/2)."""
+        return math.exp(-(self.a + self.b) / 4)
+
+    def vectors(self, d: int) -> tuple[Float[Tensor, "1 d"], Float[Tensor, "1 d"]]:
+        """Return a query and a key with this pair's x and y."""
+        total, difference = torch.zeros(2, 1, d, dtype=torch.float64)
+        total[0, 0], difference[0, 1] = self.a**0.5, self.b**0.5
+        scale = d**0.25 / 2
+        return scale * (total + difference), scale * (total - difference)
+
+
+class Errors(NamedTuple):
+    """Errors of many independent estimates of one kernel."""
+
+    mean: float
+    """Mean of the estimates."""
+    square: float
+    """Mean squared error."""
+    uncertainty: float
+    """Standard error of `square`."""
+
+
+Estimates: TypeAlias = dict[tuple[str, Pair], Errors]
+"""Errors by kind of features and pair."""
+
+
+def measure(
+    pairs: Iterable[Pair], *, d: int, m: int, orthogonal: bool, count: int, seed: int
+) -> Estimates:
+    """Return errors of `count` estimates by each kind of features, with m ≤ d directions each.
+
+    All kinds and pairs share the draws. An estimate uses the first m directions of a block of d;
+    blocks are independent.
+    """
+    estimates: dict[tuple[str, Pair], list[Tensor]] = {each: [] for each in product(KINDS, pairs)}
+    for own in np.random.SeedSequence(seed).generate_state(count // BATCH):
+        directions = draw_directions(BATCH * d, d, orthogonal=orthogonal, seed=int(own))
+        for (name, pair), found in estimates.items():
+            each = by_direction(KINDS[name], directions, *pair.vectors(d))
+            found.append(each.view(BATCH, d)[:, :m].mean(1))
+    return {key: errors(torch.cat(found), key[1].kernel) for key, found in estimates.items()}
+
+
+def by_direction(
+    kind: type[RandomFeatures],
+    directions: Float[Tensor, "directions d"],
+    query: Float[Tensor, "1 d"],
+    key: Float[Tensor, "1 d"],
+) -> Float[Tensor, " directions"]:
+    """Return the estimate of each single direction; φ(q)·φ(k) is their mean."""
+    features = kind(d=directions.shape[1], features=1)
+    features.directions = directions
+    (of_query, query_scale), (of_key, key_scale) = features(query), features(key)
+    products = (of_query * of_key).view(-1, len(directions)).sum(0)
+    each: Tensor = len(directions) * products * (query_scale + key_scale).exp()
+    return each
+
+
+def errors(estimates: Float[Tensor, " count"], exact: float) -> Errors:
+    """Return the errors of estimates."""
+    squares = (estimates - exact).square()
+    return Errors(float(estimates.mean()), float(squares.mean()), mean_error(squares))
+
+
+def predicted(name: str, pair: Pair, m: int) -> float:
+    """Return the mean squared error of m independent directions.
+
+    By lemma 2 of Choromanski et al., 2021.
+    """
+    factor, a, b = math.exp(pair.a), pair.a, pair.b
+    if name == "trigonometric":
+        return factor * pair.kernel**-2 * (1 - math.exp(-b)) ** 2 / (2 * m)
+    positive = factor * pair.kernel**2 * (1 - math.exp(-a)) / m
+    return positive if name == "positive" else (1 - math.exp(-a)) / 2 * positive
+
+
+def orthogonal_bound(pair: Pair, m: int, d: int) -> float:
+    """Return a bound of the mean squared error of positive features, m ≤ d orthogonal directions.
+
+    By theorem 2 of the same paper.
+    """
+    gain = 2 * (m - 1) / (m * (d + 2)) * (pair.kernel - pair.shrunk) ** 2
+    return predicted("positive", pair, m) - gain
+
+
+def _formulas(errors: Errors, exact: float, d: int, count: int) -> Measurements:
+    """Compare the products with the kernel, also with the formulas in the course."""
+    within = 4 * (errors.square / count) ** 0.5 / exact
+    yield equal("mean of φ(q)·φ(k) / kernel", errors.mean / exact, 1, within)
+    exponential, outside = math.exp(errors.mean) / exact, exact ** (d**0.5) / d**0.5 / exact
+    yield informational("e^(mean of φ(q)·φ(k)) / kernel, the formula in the course", exponential)
+    yield informational("(e^(q·k)/√d) / kernel, the formula in the course", outside)
+
+
+def _kernel_chart(length: float, m: int, found: Mapping[Style, Estimates]) -> Chart:
+    """Return the relative error of each kind of features against the cosine of x and y."""
+    cosines, curves = [i / 20 - 1 for i in range(41)], []
+    along = [Pair.of(length, cosine) for cosine in cosines]
+    for i, name in enumerate(KINDS):
+        formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
+        curves.append(series(cosines, formula, name, color=i))
+        for style, errors in found.items():
+            of_kind = {pair: one for (kind, pair), one in errors.items() if kind == name}
+            measured = [one.square**0.5 / pair.kernel for pair, one in of_kind.items()]
+            curves.append(series(COSINES, measured, style=style, color=i))
+    title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
+    return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))
 
 
 def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
     """Return the errors of attention by features with orthogonal directions."""
-    d = heads[0].query.shape[-1]
-    return compare(lambda seed: kind(d=d, features=directions, seed=seed), heads)
+    return compare(lambda seed: kind(d=WIDTH, features=directions, seed=seed), heads)
 
 
 def plain_mean_error(heads: Sequence[Head]) -> float:
@@ -134,86 +246,14 @@ def plain_mean_error(heads: Sequence[Head]) -> float:
     return float(torch.cat(errors).median())
 
 
-def _kernel_errors(kernel: KernelErrors) -> Measurements:
-    for name in KINDS:
-        for cosine, pair in kernel.pairs.items():
-            errors, expected = kernel.independent[name, pair], predicted(name, pair, kernel.m)
-            title, within = f"MSE of {name} features, cosine {cosine:g}", 4 * errors.uncertainty
-            yield equal(title, errors.square, expected, within)
-    for cosine, pair in kernel.pairs.items():
-        errors = kernel.orthogonal["positive", pair]
-        bound = orthogonal_bound(pair, kernel.m, kernel.d) + 4 * errors.uncertainty
-        title = f"MSE of orthogonal positive features, cosine {cosine:g}"
-        yield at_most(title, errors.square, bound)
-
-
-def _notation(kernel: KernelErrors, count: int) -> Measurements:
-    """Compare the products with the kernel, also with the formulas in the course."""
-    d, pair = kernel.d, kernel.pairs[COSINES[-1]]
-    exact, errors = pair.kernel, kernel.independent["positive", pair]
-    unscaled = exact ** (d**0.5) / d**0.5
-    within = 4 * (errors.square / count) ** 0.5 / exact
-    yield equal("mean of φ(q)·φ(k) / kernel", errors.mean / exact, 1, within)
-    exponential = math.exp(errors.mean) / exact
-    yield informational("e^(mean of φ(q)·φ(k)) / kernel, the formula in the course", exponential)
-    yield informational("(e^(q·k)/√d) / kernel, the formula in the course", unscaled / exact)
-
-
-def _attention_errors(
-    heads: Sequence[Head], outputs: BySize, means: Mapping[int, float]
-) -> Measurements:
+def _attention_errors(heads: Sequence[Head]) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
-    quarter = [head._replace(query=head.query / 4, key=head.key / 4) for head in heads]
-    unit, short = (
-        by_features(FavorTrigonometric, WAVES, some).negative_share for some in (heads, quarter)
-    )
-    positive = max(of.negative_share for of in outputs.values())
+    waves = by_features(FavorTrigonometric, WAVES, heads).nonpositive.mean()
+    outputs = {n: by_features(FavorPositive, n, heads) for n in DIRECTIONS}
+    positive = max(of.nonpositive.mean() for of in outputs.values())
     name = "share of sums of weights ≤ 0"
-    yield at_least(f"{name}, {WAVES} waves, d = 64", unit, 0.25)
-    yield at_most(f"{name}, {WAVES} waves, d = 64, a quarter of the length", short, 0)
+    yield at_least(f"{name}, {WAVES} waves, d = 64", waves, 0.25)
     yield at_most(f"{name}, positive features, largest", positive, 0)
-    name = "error of FAVOR+ / error of the mean of the values"
-    for n in DIRECTIONS:
-        ratio = outputs[64, n].median / means[64]
-        yield at_least(f"{name}, d = 64, {n} directions", ratio, 1)
-
-
-def _sums_chart(seed: int) -> Chart:
-    """Return the share of sums of trigonometric weights of 0 or less, by norm and width."""
-
-    def share(d: int, spread: float) -> float:
-        heads = list(draw_heads(HEADS, d, spread=spread, seed=seed))
-        return by_features(FavorTrigonometric, WAVES, heads).negative_share
-
-    lines = [
-        series(SPREADS, [share(d, spread) for spread in SPREADS], f"$d$ = {d}", "line with dots")
-        for d in WIDTHS
-    ]
-    return chart(*lines, title="sums of weights ≤ 0", x="standard deviation of $q$ and $k$")
-
-
-def _output_chart(outputs: BySize, means: Mapping[int, float]) -> Chart:
-    return log_chart(
-        DIRECTIONS,
-        {f"$d$ = {d}": [outputs[d, n].median for n in DIRECTIONS] for d in WIDTHS},
-        lines=[Line(y=means[d], color=i) for i, d in enumerate(WIDTHS)],
-        title="FAVOR+ against softmax",
-        x="directions",
-        y_scale="linear",
-        y_limits=(0, None),
-    )
-
-
-def _kernel_chart(kernel: KernelErrors) -> Chart:
-    """Return the relative error of each kind of features against the cosine of x and y."""
-    m, pairs, curves = kernel.m, kernel.pairs.values(), []
-    cosines = [i / 20 - 1 for i in range(41)]
-    along = [Pair.of(kernel.length, cosine) for cosine in cosines]
-    for i, name in enumerate(KINDS):
-        formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
-        curves.append(series(cosines, formula, name, color=i))
-        for style, errors in zip(MARKERS, (kernel.independent, kernel.orthogonal), strict=True):
-            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
-            curves.append(series(COSINES, measured, style=style, color=i))
-    title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
-    return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))
+    name, mean = "error of FAVOR+ / error of the mean of the values", plain_mean_error(heads)
+    for n, of in outputs.items():
+        yield at_least(f"{name}, d = 64, {n} directions", np.median(of.errors) / mean, 1)

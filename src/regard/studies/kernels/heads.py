@@ -1,6 +1,6 @@
 """Random heads: attention by random features compared with softmax attention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,16 +37,6 @@ class Outputs(NamedTuple):
     nonpositive: Float[np.ndarray, " heads"]
     """Share of queries with a sum of weights of zero or less."""
 
-    @property
-    def median(self) -> float:
-        """Median error of all queries."""
-        return float(np.median(self.errors))
-
-    @property
-    def negative_share(self) -> float:
-        """Share of all queries with a sum of weights of zero or less."""
-        return float(self.nonpositive.mean())
-
 
 def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head]:
     """Draw heads of normal vectors; `spread` is the standard deviation of queries and keys."""
@@ -57,14 +47,15 @@ def draw_heads(count: int, d: int, *, spread: float, seed: int) -> Iterator[Head
 
 def compare(make: Callable[[int], RandomFeatures], heads: Sequence[Head]) -> Outputs:
     """Compare softmax with attention by features, drawn for each head from its seed."""
-    return gather(heads, lambda head: KernelAttention(make(head.seed).double()).sums(*head[:3]))
+    features = (make(head.seed).double() for head in heads)
+    pairs = zip(heads, features, strict=True)
+    return gather(heads, (KernelAttention(each).sums(*head[:3]) for head, each in pairs))
 
 
-def gather(heads: Sequence[Head], sums: Callable[[Head], Sums]) -> Outputs:
-    """Compare softmax with quotients of sums, head by head."""
+def gather(heads: Sequence[Head], sums: Iterable[Sums]) -> Outputs:
+    """Compare softmax with quotients of the sums of each head."""
     errors, nonpositive = [], []
-    for head in heads:
-        numerator, normalizer = sums(head)
+    for head, (numerator, normalizer) in zip(heads, sums, strict=True):
         errors.append(relative_errors(numerator / normalizer[..., None], Softmax()(*head[:3])))
         nonpositive.append((normalizer <= 0).double().mean())
     return Outputs(torch.cat(errors).numpy(), torch.stack(nonpositive).numpy())

@@ -1,7 +1,7 @@
 """Linformer, BigBird and Performer compared with softmax."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -14,7 +14,7 @@ from regard.attention import Attention, BigBird, KernelAttention, Linformer, Sha
 from regard.attention.feature_maps import FavorPositive
 from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.figure import figure, log_chart
-from regard.studies.finding import Measurements, at_least, at_most, equal
+from regard.studies.finding import Measurement, Measurements, at_least, at_most, equal
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import slow_walks
 
@@ -39,12 +39,12 @@ class Sample(NamedTuple):
         return Sample(states, values, Softmax()(states, states, values))
 
 
-class Measured(NamedTuple):
-    """Costs of a mechanism at one length."""
+class Costs(NamedTuple):
+    """Costs of a mechanism, by number of tokens in `LENGTHS`."""
 
-    operations: int
-    milliseconds: float
-    bytes: int
+    operations: list[int]
+    milliseconds: list[float]
+    bytes: list[int]
 
 
 @study()
@@ -64,14 +64,10 @@ def approximations(
     $$ \mathrm{error} = \frac{\|\hat{C} - C\|_F}{\|C\|_F}, \quad C = \mathrm{softmax}\left(\frac{Q
     K^\top}{\sqrt{d}}\right) V $$
 
-    Linformer projects the keys to k rows (here each row is the mean of a segment, an option in
-    section 4 of Wang et al., 2020). BigBird attends to a few blocks of keys. Performer replaces
-    e^(q·k/√d) by a product of m random features. "Features" are k, m, and the number of keys to
-    which BigBird attends.
-
-    Each relies on an assumption: Linformer on keys that change slowly along the text (not with
-    reach=0), BigBird on a few blocks that represent the rest, Performer on short queries and keys
-    (not with spread=1). Softmax written out holds n² weights at once; the fused kernel doesn't.
+    Each of Linformer's k rows is the mean of a segment (an option in section 4 of Wang et al.,
+    2020). "Features" are k, the number of keys to which BigBird attends, and Performer's m random
+    features. Linformer assumes that keys change slowly along the text (not with reach=0), Performer
+    that queries and keys are short (not with spread=1).
 
     Figure. Left: time. It grows about quadratically with the length for softmax, or faster, and at
     most linearly for Linformer, BigBird and Performer. Middle: memory. It grows quadratically for
@@ -89,14 +85,13 @@ def approximations(
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
     longer = [Sample.drawn(length, spread, reach, (seed, 0)) for length in LENGTHS]
-    lengths = {
-        name: [measured(make, features, sample) for sample in longer]
-        for name, make in (MECHANISMS | EXACT).items()
-    }
-    yield from exponents(lengths)
-    yield from error_ratios(errors)
-    milliseconds = {name: [one.milliseconds for one in row] for name, row in lengths.items()}
-    memory = {name: [one.bytes for one in row] for name, row in lengths.items()}
+    costs = {name: measured(make, features, longer) for name, make in (MECHANISMS | EXACT).items()}
+    for name, each in costs.items():
+        yield from exponents(name, each)
+    for name, row in errors.items():
+        yield error_ratio(name, row)
+    milliseconds = {name: each.milliseconds for name, each in costs.items()}
+    memory = {name: each.bytes for name, each in costs.items()}
     yield figure(
         log_chart(LENGTHS, milliseconds, title="milliseconds", x="tokens"),
         log_chart(LENGTHS, memory, title="bytes", x="tokens"),
@@ -154,35 +149,32 @@ def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
     return math.sqrt(squares / size)
 
 
-def measured(make: Maker, features: int, sample: Sample) -> Measured:
+def measured(make: Maker, features: int, samples: Sequence[Sample]) -> Costs:
     """Return operations, time and memory in float32."""
-    n = sample.states.shape[2]
-    attention, states, values = make(n, features, 0), sample.states.float(), sample.values.float()
-    shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
-    call = partial(attention, states, states, values)
-    return Measured(
-        operations=attention.cost(shape).operations,
-        milliseconds=1e3 * seconds(call),
-        bytes=peak_bytes(call),
-    )
+    costs = Costs([], [], [])
+    for n, sample in zip(LENGTHS, samples, strict=True):
+        states, values = sample.states.float(), sample.values.float()
+        attention = make(n, features, 0)
+        shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
+        call = partial(attention, states, states, values)
+        costs.operations.append(attention.cost(shape).operations)
+        costs.milliseconds.append(1e3 * seconds(call))
+        costs.bytes.append(peak_bytes(call))
+    return costs
 
 
-def exponents(lengths: Mapping[str, Sequence[Measured]]) -> Measurements:
+def exponents(mechanism: str, costs: Costs) -> Measurements:
     """Yield the exponents of operations and memory as powers of the length."""
-    for mechanism, row in lengths.items():
-        name = f"exponent of the length, {mechanism}"
-        operations = exponent(LENGTHS, [one.operations for one in row])
-        memory = exponent(LENGTHS, [one.bytes for one in row])
-        quadratic = mechanism in EXACT
-        yield equal(f"{name}: operations", operations, 2 if quadratic else 1, within=0.1)
-        if mechanism == "softmax, written out":
-            yield at_least(f"{name}: memory", memory, 1.8)
-        else:
-            yield at_most(f"{name}: memory", memory, 1.2)
+    name, power = f"exponent of the length, {mechanism}", 2 if mechanism in EXACT else 1
+    operations, memory = exponent(LENGTHS, costs.operations), exponent(LENGTHS, costs.bytes)
+    yield equal(f"{name}: operations", operations, power, within=0.1)
+    if mechanism == "softmax, written out":
+        yield at_least(f"{name}: memory", memory, 1.8)
+    else:
+        yield at_most(f"{name}: memory", memory, 1.2)
 
 
-def error_ratios(errors: Mapping[str, Sequence[float]]) -> Measurements:
-    """Yield the ratio of the error with the most features to that with the fewest."""
-    first, last = FEATURES[0], FEATURES[-1]
-    for name, row in errors.items():
-        yield at_most(f"error of {name}, {last} / {first} features", row[-1] / row[0], 0.7)
+def error_ratio(name: str, errors: Sequence[float]) -> Measurement:
+    """Return the ratio of the error with the most features to that with the fewest."""
+    ratio = errors[-1] / errors[0]
+    return at_most(f"error of {name}, {FEATURES[-1]} / {FEATURES[0]} features", ratio, 0.7)

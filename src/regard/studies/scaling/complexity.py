@@ -1,23 +1,22 @@
 """Cost of a layer of attention."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from regard.attention import Attention, KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Elu, Fourier, Polynomial
+from regard.attention import KernelAttention, Mask, Softmax
+from regard.attention.feature_maps import Fourier, Polynomial
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
-from regard.studies.finding import Measurement, at_least, equal
+from regard.studies.finding import Measurement, Measurements, at_least, equal
 from regard.studies.study import EvidenceParts, study
 
-N = TypeVar("N", int, "np.ndarray[Any, np.dtype[np.float64]]")
-"""A length, or an array of lengths."""
 DOUBLED = {
     "encoder, 2M": 2,
     "cross-attention, 2M": 1,
@@ -31,7 +30,7 @@ class Part(NamedTuple):
     """A computation, and the predicted number of multiplications in its matrix products."""
 
     name: str
-    predicted: int
+    predicted: float
     call: Call
     spare: float = 0.0
     """Share of additional multiplications that is allowed."""
@@ -57,20 +56,15 @@ def complexity(
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of several. The exponents are slopes of a line through the logarithms, at four lengths. (With an
-    output projection it is 4nh², equal at n = 2h.) With twice the input or the output,
-    cross-attention takes about twice the time, and self-attention of that side four times.
-
-    With all products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. It is cheaper than softmax only from N = 2D²(E +
-    1)/(D + E) on. (A product is the same in both orders, so that D(D + 1)/2 features suffice.) R
-    random directions give 2R features, with 2NDR for the projections.
+    of several. The exponents are slopes of a line through the logarithms, at four lengths. With all
+    products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
+    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
+    the projections.
 
     Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
     those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    changes from one to the other. Middle: measured times (dots), steep for softmax and less so for
-    a linear kernel. Right: time of each attention with a doubled length, relative to M = N =
-    {base}. Dotted: 2 and 4.
+    changes from one to the other. Middle: measured times (dots). Right: time of each attention with
+    a doubled length, relative to M = N = {base}. Dotted: 2 and 4.
 
     Args:
         h: width of the layer, one head
@@ -83,20 +77,21 @@ def complexity(
     """
     lengths = [max(round(start * h * times), 2) for times in (1, 2, 4, 8)]
     parts = (*layer(inputs, h), *families(inputs, outputs, h), *kernels(outputs, d, e, features))
-    soft, linear = zip(*(measured_times(n, h) for n in lengths), strict=True)
+    taken = [measured_time(n, h) for n in lengths]
     yield from map(counted, parts)
     yield from _balance(h)
-    yield from _growth(lengths, h, soft)
+    yield from _growth(lengths, h, taken)
     doubled = times_if_doubled(lengths[2], h)
     for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
-        low, high = 2 ** (power - 0.75), 2 ** (power + 0.75)
+        bounds = {"low": 2 ** (power - 0.75), "high": 2 ** (power + 0.75)}
         name = f"time at doubled length / time: {name}"
-        yield Measurement(name=name, measured=ratio, low=low, high=high)
-    times = _milliseconds(lengths, {"softmax": soft, "linear kernel": linear})
-    yield figure(_predicted_counts(h), times, _ratios(doubled), base=lengths[2])
+        yield Measurement(name=name, measured=ratio, **bounds)
+    times = {f"softmax, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]}
+    milliseconds = log_chart(lengths, times, title="milliseconds", x="$n$")
+    yield figure(_predicted_counts(h), milliseconds, _ratios(doubled), base=lengths[2])
 
 
-def _balance(h: int) -> Iterator[Measurement]:
+def _balance(h: int) -> Measurements:
     """Yield the quotient of attention and projections at n = 1.5h, and the exponent around it."""
     around = [3 * h // 4, 3 * h // 2, 3 * h]
     below, equally, above = ([multiplications(part.call) for part in layer(n, h)] for n in around)
@@ -106,7 +101,7 @@ def _balance(h: int) -> Iterator[Measurement]:
     yield equal(name, halfway, 1.5, within=1e-12)
 
 
-def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Iterator[Measurement]:
+def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Measurements:
     """Yield the exponents of the count and of the times that were taken, at large lengths."""
     counts = [sum(predicted_counts(n, h)) for n in lengths]
     past = f"from n = {lengths[0]} to {lengths[-1]}"
@@ -117,11 +112,11 @@ def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Iterator[
 
 def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    projections, attention = predicted_counts(grid, h)
+    projections, attention = zip(*(predicted_counts(n, h) for n in grid), strict=True)
     return chart(
         series(grid, projections, "projections, $3nh^2$"),
         series(grid, attention, "attention, $2n^2h$"),
-        series(grid, projections + attention, "sum", "dashes"),
+        series(grid, map(sum, zip(projections, attention, strict=True)), "sum", "dashes"),
         Line(x=1.5 * h, label="$n = 1.5h$"),
         title="multiplications",
         x="$n$",
@@ -130,25 +125,14 @@ def _predicted_counts(h: int) -> Chart:
     )
 
 
-def _milliseconds(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) -> Chart:
-    milliseconds = {
-        f"{name}, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]
-        for name, taken in times.items()
-    }
-    limits = (None, 20 * max(max(taken) for taken in milliseconds.values()))
-    return log_chart(lengths, milliseconds, title="milliseconds", x="$n$", y_limits=limits)
-
-
 def _ratios(doubled: Sequence[float]) -> Chart:
-    bars = {
-        name.replace("-attention", "").replace(", ", "\n"): ratio
-        for name, ratio in zip(DOUBLED, doubled, strict=True)
-    }
+    names = [name.replace("-attention", "").replace(", ", "\n") for name in DOUBLED]
+    bars = {"": dict(zip(names, doubled, strict=True))}
     title = "time if a length is doubled"
-    return bar_chart({"": bars}, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
+    return bar_chart(bars, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
 
 
-def predicted_counts(n: N, h: int) -> tuple[N, N]:
+def predicted_counts(n: float, h: int) -> tuple[float, float]:
     """Return the multiplications of the projections and of the attention of a layer."""
     return 3 * n * h**2, 2 * n**2 * h
 
@@ -163,9 +147,8 @@ def layer(n: int, h: int) -> tuple[Part, Part]:
     )
 
 
-def families(inputs: int, outputs: int, h: int) -> tuple[Part, ...]:
+def families(m: int, n: int, h: int) -> tuple[Part, ...]:
     """Return the attentions of an encoder–decoder. Masking the decoder saves no product."""
-    m, n = inputs, outputs
     return (
         Part("encoder: 2M²h", 2 * m**2 * h, _softmax(m, m, h, h)),
         Part("cross-attention: 2MNh", 2 * m * n * h, _softmax(n, m, h, h)),
@@ -180,19 +163,15 @@ def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
     """
     polynomial = KernelAttention(Polynomial(d=d**2, degree=1), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
-    heads, spare = _drawn_heads(n, n, d, e), 0.02
-    query, key, value = heads
+    query, key, value = _drawn_heads(n, n, d, e)
     of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
-    by_polynomial, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
+    pairs = partial(polynomial.sums, of_query, of_key, value)
+    by_pairs, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
+    sums = partial(waves.sums, query, key, value)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part(
-            "polynomial: 2ND²(E + 1)",
-            by_polynomial,
-            lambda: polynomial.sums(of_query, of_key, value),
-            spare,
-        ),
-        Part("random features: 2NR(D + 2E + 2)", by_waves, lambda: waves.sums(*heads), spare),
+        Part("polynomial: 2ND²(E + 1)", by_pairs, pairs, 0.02),
+        Part("random features: 2NR(D + 2E + 2)", by_waves, sums, 0.02),
     )
 
 
@@ -202,14 +181,10 @@ def counted(part: Part) -> Measurement:
     return equal(part.name, multiplications(part.call), part.predicted, within=spare)
 
 
-def measured_times(n: int, h: int) -> tuple[float, float]:
-    """Return the seconds of a layer of n tokens: with softmax, and with a linear kernel."""
+def measured_time(n: int, h: int) -> float:
+    """Return the seconds of a layer of n tokens."""
     x, *matrices = _drawn_numbers((n, h), (h, h), (h, h), (h, h))
-
-    def through(attention: Attention) -> float:
-        return seconds(lambda: attention(*((x @ w)[None, None] for w in matrices)))
-
-    return through(Softmax()), through(KernelAttention(Elu()))
+    return seconds(lambda: Softmax()(*((x @ w)[None, None] for w in matrices)))
 
 
 def times_if_doubled(n: int, h: int) -> list[float]:
@@ -217,19 +192,18 @@ def times_if_doubled(n: int, h: int) -> list[float]:
 
     The best of six. The calls take turns, so that another load of the machine slows all of them.
     """
-
-    def call(queries: int, keys: int, mask: Mask | None = None) -> Call:
-        heads = _drawn_heads(queries, keys, h, h)
-        return lambda: Softmax()(*heads, mask=mask)
-
     causal = Mask.causal()
-    calls = (
-        *(call(n, n), call(n, n, causal)),
-        *(call(2 * n, 2 * n), call(n, 2 * n), call(2 * n, n), call(2 * n, 2 * n, causal)),
-    )
+    inputs: list[tuple[int, int, Mask | None]] = [
+        *((n, n, None), (n, n, causal)),
+        *((2 * n, 2 * n, None), (n, 2 * n, None), (2 * n, n, None), (2 * n, 2 * n, causal)),
+    ]
+    calls = [
+        partial(Softmax(), *_drawn_heads(queries, keys, h, h), mask=mask)
+        for queries, keys, mask in inputs
+    ]
     rounds = [[seconds(one, times=1) for one in calls] for _ in range(6)]
-    both, past, encoder, inputs, outputs, decoder = (min(one) for one in zip(*rounds, strict=True))
-    return [encoder / both, inputs / both, outputs / both, decoder / past]
+    both, past, *doubled = (min(one) for one in zip(*rounds, strict=True))
+    return [one / base for one, base in zip(doubled, (both, both, both, past), strict=True)]
 
 
 def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:

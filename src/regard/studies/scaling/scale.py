@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,8 +23,7 @@ _BATCH, _QUERIES = 8, 32
 _WIDTH_AXIS: dict[str, Any] = {"x": "$h$", "x_scale": "log"}
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(NamedTuple):
     """Distribution of queries and keys: each entry from N(mean, sigma²)."""
 
     mean: float
@@ -90,11 +88,10 @@ def scale(
     """
     draw = Draw(mean, sigma, correlation, seed)
     query, key = draw.pairs(h, draws)
-    products = (query * key).sum(-1)
+    yield from moments((query * key).sum(-1), h * mean**2, draw.variance(h))
     scaled = [spread(draw, width, n, Softmax()) for width in WIDTHS]
     plain = [spread(draw, width, n, Softmax(scaled=False)) for width in WIDTHS]
-    doubled = spread(replace(draw, sigma=2 * sigma), WIDTHS[-1], n, Softmax())
-    yield from moments(products, h * mean**2, draw.variance(h))
+    doubled = spread(draw._replace(sigma=2 * sigma), WIDTHS[-1], n, Softmax())
     most, size = math.log(n), f"h = {WIDTHS[-1]}"
     among = draw.among_keys(WIDTHS[-1]) / WIDTHS[-1]
     entropy, gradient = most - among / 2, 1 - math.exp(among) / n
@@ -102,12 +99,12 @@ def scale(
     yield equal(f"gradient, scaled, {size}", scaled[-1]["gradient"], gradient, within=0.1)
     yield at_most(f"entropy / ln n, unscaled, {size}", plain[-1]["entropy"] / most, 0.1)
     yield at_most(f"gradient, unscaled, {size}", plain[-1]["gradient"], 0.2)
-    yield informational(f"entropy, scaled, {size}, σ doubled", doubled["entropy"])
-    yield informational(f"gradient, scaled, {size}, σ doubled", doubled["gradient"])
-    uniform = Line(y=math.log(n), label=r"$\ln n$")
+    for name, value in doubled.items():
+        yield informational(f"{name}, scaled, {size}, σ doubled", value)
+    uniform = Line(y=most, label=r"$\ln n$")
     yield figure(
         _variances(draw),
-        _by_width(plain, scaled, "entropy", 1.1 * math.log(n), uniform),
+        _by_width(plain, scaled, "entropy", 1.1 * most, uniform),
         _by_width(plain, scaled, "gradient", 1),
     )
 

@@ -2,7 +2,7 @@
 
 import math
 from functools import cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,13 +18,6 @@ from regard.studies.study import EvidenceParts, Seed, study
 Kind = Literal["argmax", "softmax"]
 TRIALS = 20
 """Number of draws of random pointers."""
-
-
-class Size(NamedTuple):
-    """Size of a random receptive field."""
-
-    mean: float
-    deviation: float
 
 
 @study()
@@ -45,8 +38,7 @@ def receptive_field(
     $$ |R_n(i)| \leq (k + 1)^n, \quad R_n(i) = R_{n-1}(i) \cup \bigcup_{h=1}^k R_{n-1}(a_h(i)) $$
 
     Each input is marked by its own coordinate, so that the last state counts the paths from each
-    input. Given m inputs, mk random draws from N add only new ones, and the expected number after n
-    layers follows by recursion.
+    input. The expected number for random pointers follows by recursion over layers.
 
     Figure. Inputs that a node depends on, for 1, 2 and 3 heads. Lines: paths that end in a node;
     dots: planted pointers, which reach the number of paths if there are as many inputs (dotted);
@@ -65,14 +57,14 @@ def receptive_field(
         field(paths(torch.randint(inputs, (layers, heads, inputs), generator=draw), attention))
         for _ in range(TRIALS)
     ]
-    expected = random_sizes(heads, layers, inputs)[-1]
+    mean, deviation = random_sizes(heads, layers, inputs)[-1]
     yield equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound)
     yield equal("inputs of a node, planted pointers", field(planted).max(), bound)
     yield at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound)
-    mean = np.mean([x.mean() for x in random])
+    measured = np.mean([x.mean() for x in random])
     # The mean over nodes, which share pointers, varies less than a single node.
-    within = 4 * expected.deviation / math.sqrt(TRIALS)
-    yield equal("mean inputs of a node, random pointers", mean, expected.mean, within)
+    within = 4 * deviation / math.sqrt(TRIALS)
+    yield equal("mean inputs of a node, random pointers", measured, mean, within)
     yield equal("inputs whose key can change a pointer", winning_keys(inputs), inputs)
     yield _by_depth(layers, inputs)
 
@@ -82,20 +74,14 @@ def _by_depth(layers: int, inputs: int) -> Chart:
     depth, curves = range(1, layers + 1), list[Series]()
     for k in (1, 2, 3):
         reached = [field(paths(planted_pointers(k, n, inputs), "argmax")).max() for n in depth]
-        sizes = [size.mean for size in random_sizes(k, layers, inputs)]
+        sizes = [size for size, _ in random_sizes(k, layers, inputs)]
         curves += [
             series(depth, [(k + 1) ** n for n in depth], f"$k$ = {k}", color=k - 1),
             series(depth, reached, style="dots", color=k - 1),
             series(depth, sizes, style="dashes", color=k - 1),
         ]
-    return chart(
-        *curves,
-        Line(y=inputs, label="all inputs"),
-        x="layers",
-        y="inputs of a node",
-        y_scale="log",
-        x_ticks=list(depth),
-    )
+    axes: dict[str, Any] = {"x": "layers", "y": "inputs of a node", "x_ticks": list(depth)}
+    return chart(*curves, Line(y=inputs, label="all inputs"), y_scale="log", **axes)
 
 
 def planted_pointers(heads: int, layers: int, n: int) -> Int[Tensor, "layers heads n"]:
@@ -131,15 +117,14 @@ def winning_keys(n: int) -> int:
     return int((winners.flatten() == torch.arange(n)).sum())
 
 
-def random_sizes(heads: int, layers: int, n: int) -> list[Size]:
-    """Return the exact size of a node's field after each layer with random pointers."""
+def random_sizes(heads: int, layers: int, n: int) -> list[tuple[float, float]]:
+    """Return the exact mean and deviation of a node's field after each layer, random pointers."""
     grown, sizes = _growth(heads, n), np.arange(n + 1)
-    chances = np.eye(n + 1)[1]
-    found = []
+    chances, found = np.eye(n + 1)[1], []
     for _ in range(layers):
         chances = chances @ grown
         mean = float(chances @ sizes)
-        found.append(Size(mean, math.sqrt(float(chances @ (sizes - mean) ** 2))))
+        found.append((mean, math.sqrt(float(chances @ (sizes - mean) ** 2))))
     return found
 
 
