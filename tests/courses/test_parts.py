@@ -18,8 +18,8 @@ from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
+from regard.studies.quiz.architectures import nan_after_a_step
 from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.recurrence import nan_after_a_step
 from regard.studies.quiz.texts import followed
 from regard.studies.quotations import QUOTATION
 from regard.studies.recurrent.overflow import INFINITE

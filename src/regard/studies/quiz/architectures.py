@@ -1,8 +1,12 @@
-"""Questions 2, 3, 4, 8 and 14: models, weights and heads."""
+"""Questions 2 to 5, 8, 10, 11, 13 and 14: architectures, weights and heads."""
+
+from typing import Literal
 
 import torch
+from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.models.config import ModelConfig, RecurrentConfig
 from regard.models.head_config import (
     ClassificationHeadConfig,
     EmbeddingHeadConfig,
@@ -11,10 +15,23 @@ from regard.models.head_config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.finding import Measurements, at_least, equal, refused
-from regard.studies.quiz.checked import DECODER, ENCODER, WIDTH, Draw, influence
-from regard.studies.tensors import largest
+from regard.models.recurrent import RecurrentDecoder
+from regard.studies.finding import Measurements, at_least, at_most, equal, refused
+from regard.studies.quiz.checked import (
+    BOTH_WAYS,
+    DECODER,
+    ENCODER,
+    RNN,
+    WIDTH,
+    WINDOW,
+    Draw,
+    influence,
+)
+from regard.studies.tensors import largest, seeded
 
+FAR, NEAR = 48, 6
+"""Distances at which the first token's influence is compared."""
+MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 HEADS: tuple[HeadConfig, ...] = (
     LMHeadConfig(),
     ClassificationHeadConfig(labels=("good", "bad")),
@@ -77,3 +94,69 @@ def heads(draw: Draw) -> Measurements:
         shapes.add(tuple(model(*given).shape))
     yield equal("14: different bodies", len(bodies), 1)
     yield equal("14: outputs of different shape", len(shapes), len(HEADS))
+
+
+def many_to_one(draw: Draw) -> Measurements:
+    """Numbers of outputs for one text with either head."""
+    n = 20
+    ids, lengths = draw.ids(1, n), torch.tensor([n])
+    one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
+    many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
+    labels, transcript = one(ids, lengths), many(ids, lengths)
+    yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
+    yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
+
+
+def not_a_number(draw: Draw) -> Measurements:
+    """One training step of a linear RNN with W = wI over 64 tokens, in float32."""
+    ids = draw.ids(1, 64)
+    yield at_least("10: number of NaN weights, w = 8", nan_after_a_step(8.0, ids), 1)
+    yield equal("10: number of NaN weights, w = ⅛", nan_after_a_step(0.125, ids), 0)
+
+
+def the_crab(draw: Draw) -> Measurements:
+    """Influence of each day's input on the states of all days."""
+    days = draw.ids(10)
+    one = influence(draw.model(RNN).body, days)
+    both = influence(
+        draw.model(BOTH_WAYS, TokenClassificationHeadConfig(labels=("a", "b"))).body, days
+    )
+    name = "11: one direction, influence of"
+    yield equal(f"{name} later days", largest(one.triu(1)), 0, within=1e-12)
+    yield at_least(f"{name} the day before", one.diagonal(-1).min(), 1e-6)
+    yield at_least("11: both directions, influence of the next day", both.diagonal(1).min(), 1e-6)
+
+
+def long_inputs(draw: Draw) -> Measurements:
+    """Influence of the first token at a long distance, as a share of that at a short one."""
+    shares = {
+        name: float(curve[FAR] / curve[NEAR]) if curve[NEAR] > 0 else 0.0
+        for name, curve in influence_curves(draw).items()
+    }
+    name = "share of the influence at a long distance"
+    yield at_least(f"13: attention, {name}", shares["attention"], 0.01)
+    yield at_most(f"13: RNN, {name}", shares["RNN"], 0.001)
+    yield equal(f"13: window, {name}", shares["window"], 0)
+
+
+def influence_curves(draw: Draw) -> dict[str, Tensor]:
+    """Return the influence of the first token on all states, by architecture."""
+    ids = draw.ids(FAR + 1)
+    return {name: influence(draw.model(config).body, ids)[:, 0] for name, config in MODELS.items()}
+
+
+@torch.enable_grad()
+def nan_after_a_step(
+    w: float, ids: Tensor, activation: Literal["identity", "tanh"] = "identity"
+) -> int:
+    """Return the number of NaN weights after one step of gradient descent with W = wI."""
+    config = RecurrentConfig(
+        cell="vanilla", activation=activation, n_layers=1, d_model=WIDTH, dropout=0.0
+    )
+    body = seeded(lambda: RecurrentDecoder(config, int(ids.max()) + 1), seed=0)
+    for name, parameter in body.named_parameters():
+        if "weight_hh" in name:
+            nn.init.eye_(parameter).data.mul_(w)
+    body(ids)[:, -1].square().mean().backward()
+    torch.optim.SGD(body.parameters(), lr=0.1).step()
+    return sum(int(parameter.isnan().sum()) for parameter in body.parameters())

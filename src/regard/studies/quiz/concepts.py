@@ -8,7 +8,7 @@ from torch import nn
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import table
-from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
+from regard.studies.quiz import architectures, probabilities, texts
 from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, checked, influence
 from regard.studies.study import EvidenceParts, Seed, study
 
@@ -50,11 +50,11 @@ def concepts(
     encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in recurrence.influence_curves(draw).items()
+        for name, curve in architectures.influence_curves(draw).items()
     ]
     by_distance = chart(
         *curves,
-        Line(x=recurrence.NEAR),
+        Line(x=architectures.NEAR),
         title="influence of the first token",
         x="distance in tokens",
         y="influence",
@@ -65,7 +65,7 @@ def concepts(
         _influence_map(encoder.body, draw, "encoder"),
         _influence_map(decoder.body, draw, "decoder"),
         by_distance,
-        near=recurrence.NEAR,
+        near=architectures.NEAR,
     )
 
 
@@ -84,15 +84,15 @@ def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
         checked(architectures.architecture_and_weights, draw),
         checked(architectures.completing, draw),
         checked(architectures.classifying, draw),
-        checked(recurrence.many_to_one, draw),
-        checked(bias.sources_of_bias),
+        checked(architectures.many_to_one, draw),
+        checked(probabilities.sources_of_bias),
         pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
         checked(architectures.dimensions, draw),
         checked(probabilities.next_tokens, draw, tokens, length),
-        checked(recurrence.not_a_number, draw),
-        checked(recurrence.the_crab, draw),
+        checked(architectures.not_a_number, draw),
+        checked(architectures.the_crab, draw),
         checked(probabilities.conditional, draw, tokens, length),
-        checked(recurrence.long_inputs, draw),
+        checked(architectures.long_inputs, draw),
         checked(architectures.heads, draw),
         checked(texts.batching, draw),
         checked(texts.foreign_ids, draw),

@@ -1,5 +1,6 @@
-"""Questions 9 and 12: probabilities given by models."""
+"""Questions 6, 9 and 12: probabilities given by models."""
 
+import math
 from itertools import product
 
 import torch
@@ -9,6 +10,33 @@ from torch import Tensor
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.finding import Measurements, at_least, at_most, equal
 from regard.studies.quiz.checked import ENCODER, PAIR, RNN, Draw
+
+COMMON = 0.8
+"""Share of the more frequent answer in biased data."""
+START = 1
+"""The token at the start of each text."""
+
+
+def sources_of_bias() -> Measurements:
+    """Probability of the more frequent answer after training, and after five steps without bias."""
+    # The model gives two answers the probabilities σ(z) and σ(−z), and learns z.
+    parent = trained(0.0, COMMON, steps=2000)
+    child = trained(parent, 0.5, steps=5)
+    yield equal("6: bias from the data", sigmoid(parent), COMMON, within=1e-6)
+    yield at_least("6: bias from the parent (unbiased: 0.5)", sigmoid(child), 0.55)
+    yield equal("6: bias from the metric, accuracy", float(sigmoid(parent) > 0.5), 1)
+
+
+def trained(z: float, share: float, steps: int, rate: float = 0.5) -> float:
+    """Return z after gradient descent on the cross-entropy, for a share of the frequent answer."""
+    for _ in range(steps):
+        z += rate * (share - sigmoid(z))
+    return z
+
+
+def sigmoid(z: float) -> float:
+    """Return the probability of the more frequent answer."""
+    return 1 / (1 + math.exp(-z))
 
 
 def next_tokens(draw: Draw, tokens: int, length: int) -> Measurements:
@@ -28,10 +56,6 @@ def conditional(draw: Draw, tokens: int, length: int) -> Measurements:
     yield at_most("12: |Σ P(y | x) over y − 1|, largest over x", abs(totals - 1).max(), 1e-12)
     yield equal("12: Σ P(y | x) over all x and y", totals.sum(), len(texts), within=1e-9)
     yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)
-
-
-START = 1
-"""The token at the start of each text."""
 
 
 def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:

@@ -32,11 +32,6 @@ class Row(NamedTuple):
     """Whether each label is the next input."""
 
     @property
-    def length(self) -> int:
-        """Length of the truncated text."""
-        return len(self.prefix) + len(self.suffix) + len(self.span)
-
-    @property
     def text(self) -> list[int]:
         """The truncated text, restored from its parts."""
         return [*self.prefix, *self.span, *self.suffix]
@@ -70,7 +65,7 @@ def span_corruption(
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
     document = (tokenizer.encode(TEXT) * n)[:n]
     rows = [_row(document, n, tokenizer, rng) for _ in range(draws)]
-    lengths, spans = np.array([(row.length, len(row.span)) for row in rows]).T
+    lengths, spans = np.array([(len(row.text), len(row.span)) for row in rows]).T
     longest = n * 7 // 8
     means = np.maximum(lengths // 4, 1)
     deviation = np.sqrt((means**2 - means) / 3)  # of a uniform length in 1..2m − 1
@@ -81,11 +76,11 @@ def span_corruption(
     share, expected = (values.sum() / lengths.sum() for values in (spans, means))
     within = float(4 * np.linalg.norm(deviation) / lengths.sum())
     yield equal("mean share of the span", share, expected, within)
-    restored = np.mean([row.text == document[: row.length] for row in rows])
+    restored = np.mean([row.text == document[: len(row.text)] for row in rows])
     yield equal("share of texts restored from their rows", restored, 1)
     yield equal("share of targets that are the next input", np.mean([r.shifted for r in rows]), 1)
-    shown = [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]]
-    yield table(["text", "row"], shown)
+    shown = [map(tokenizer.decode, (row.text, *row[:3])) for row in rows[:SHOWN]]
+    yield table(["text", "prefix", "suffix", "span"], shown)
     bounds = [Line(x=SHORTEST), Line(x=longest)]
     texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
     moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
@@ -103,17 +98,6 @@ def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Gener
     inputs = batch.inputs["input_ids"].ids[0].tolist()
     labels = [label for label in batch.labels[0].tolist() if label != IGNORE]
     row = [inputs[0], *labels]
-    first = row.index(mask)
-    second = row.index(mask, first + 1)
-    return Row(
-        prefix=row[:first],
-        suffix=row[first + 1 : second],
-        span=row[second + 1 :],
-        shifted=inputs[: len(labels)] == row[:-1],
-    )
-
-
-def _shown(row: Row, tokenizer: Tokenizer) -> str:
-    return " <sep> ".join(
-        f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span)
-    )
+    first, second = (i for i, token in enumerate(row) if token == mask)
+    shifted = inputs[: len(labels)] == row[:-1]
+    return Row(row[:first], row[first + 1 : second], row[second + 1 :], shifted)
