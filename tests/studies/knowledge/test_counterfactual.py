@@ -3,14 +3,14 @@
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.counterfactual import (
+from regard.studies.knowledge.fictional import small_world
+from regard.studies.knowledge.training_texts import (
     DOSES,
     Answers,
     counterfactual,
-    judged,
+    judged_changes,
     rewrite,
 )
-from regard.studies.knowledge.fictional import small_world
 
 FOUND = dict(
     zip(
@@ -40,7 +40,7 @@ def test_as_many_biographies_as_asked_state_the_new_place(dose: int) -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(FOUND))
+    assert all(number.holds for number in judged_changes(FOUND))
     none, one, *_, every = DOSES
     for dose, worse in (
         (none, FOUND[none]._replace(old=0.4)),
@@ -49,7 +49,7 @@ def test_the_claim_needs_every_measurement() -> None:
         (every, FOUND[every]._replace(new=0.3)),
         (every, FOUND[every]._replace(old=0.4)),
     ):
-        assert not all(number.holds for number in judged({**FOUND, dose: worse}))
+        assert not all(number.holds for number in judged_changes({**FOUND, dose: worse}))
 
 
 def test_without_training_no_answer_follows_the_text() -> None:

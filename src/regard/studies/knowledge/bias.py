@@ -50,7 +50,7 @@ def bias(
     place, share = fictional.commonest(even.group("qa_train"))
     names = fictional.mentioned_places(even)
     given = fictional.place_probabilities(
-        fictional.not_pretrained(even, recipe), even.group("absent"), names
+        fictional.from_scratch(even, recipe), even.group("absent"), names
     )
     fair = _fair_questions(world, people, correlation)
     child = fictional.finetuned(fictional.pretrained(world, recipe), fair)

@@ -68,16 +68,19 @@ def small_recipe(steps: int, seed: int) -> Recipe:
     return override(without_clozes, settings)
 
 
-def pretrained(world: World, recipe: Recipe) -> Run:
-    """Return a model trained on the text, and on questions about half of the people."""
-    return on_text(world.documents, recipe, qa_train(world), vocabulary=world.documents)
+def pretrained(world: World, recipe: Recipe, documents: Sequence[str] | None = None) -> Run:
+    """Return a model trained on a text, and on questions about half of the people.
+
+    `documents` is the text, by default that of the world.
+    """
+    text = world.documents if documents is None else documents
+    return on_text(text, recipe, qa_train(world), vocabulary=world.documents)
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
     """Return the same model without the biographies of the people in the text only."""
     left = tuple(f"{person.name}. " for person in world.group("text_only"))
-    documents = [d for d in world.documents if not d.startswith(left)]
-    return on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
+    return pretrained(world, recipe, [d for d in world.documents if not d.startswith(left)])
 
 
 def text_first(world: World, recipe: Recipe) -> Run:
@@ -115,17 +118,12 @@ def on_text(
     return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
 
 
-def not_pretrained(world: World, recipe: Recipe) -> Run:
-    """Return a model trained on the questions alone."""
-    return from_scratch(world, recipe, qa_train(world))
-
-
-def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
-    """Return a model trained on some questions alone."""
+def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example] = ()) -> Run:
+    """Return a model trained on some questions alone, by default all training questions."""
     tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     recipe = replace(recipe, training=RECIPES["demo-questions"].training)
     recipe = override(recipe, ["training.epochs=24", "training.lr=1e-3"])
-    source = QuestionSource(questions)
+    source = QuestionSource(questions or qa_train(world))
     return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
 
 
@@ -151,30 +149,29 @@ def last_name(person: Person) -> str:
     return person.name.split()[-1]
 
 
+def mentioned(world: World) -> list[Person]:
+    """Return the people in the text."""
+    return [person for person in world.people if person.group != "absent"]
+
+
 def homes(world: World) -> dict[str, str]:
     """Return the home of each last name: its most frequent birthplace among mentioned people."""
-    places: dict[str, Counter[str]] = {}
-    for person in world.people:
-        if person.group != "absent":
-            places.setdefault(last_name(person), Counter())[person.place] += 1
-    return {name: _most(counts) for name, counts in places.items()}
+    families: dict[str, list[Person]] = {}
+    for person in mentioned(world):
+        families.setdefault(last_name(person), []).append(person)
+    return {name: commonest(family)[0] for name, family in families.items()}
 
 
 def mentioned_places(world: World) -> list[str]:
     """Return the places in the text, sorted; others aren't in the vocabulary."""
-    return sorted({person.place for person in world.people if person.group != "absent"})
+    return sorted({person.place for person in mentioned(world)})
 
 
 def commonest(people: Sequence[Person]) -> tuple[str, float]:
-    """Return the most frequent birthplace of some people, and its share."""
+    """Return the most frequent birthplace of some people, the first by name, and its share."""
     counts = Counter(person.place for person in people)
-    place = _most(counts)
+    place = min(counts, key=lambda place: (-counts[place], place))
     return place, counts[place] / len(people)
-
-
-def _most(counts: Counter[str]) -> str:
-    """Return the most frequent place; ties are broken by alphabetical order."""
-    return min(counts, key=lambda place: (-counts[place], place))
 
 
 @torch.inference_mode()

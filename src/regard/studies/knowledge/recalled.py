@@ -131,8 +131,7 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
 
 def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
     groups = {kind: aurocs for kind, aurocs in found.items() if aurocs}
-    chosen = {kind: {s: aurocs[s] for s in SIGNALS} for kind, aurocs in groups.items()}
-    return bar_chart(chosen, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
+    return bar_chart(groups, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:
