@@ -2,9 +2,8 @@
 training."""
 
 # ruff: noqa: F401, I001 (the order is that of the book)
-from regard.studies.trained_models.architectures import architectures
-from regard.studies.trained_models.different_widths import different_widths
-from regard.studies.trained_models.several_summaries import several_summaries
+from regard.studies.trained_models.task_models import architectures, different_widths
+from regard.studies.trained_models.task_models import several_summaries
 from regard.studies.trained_models.two_heads import two_heads
 from regard.studies.trained_models.heads_as_filters import heads_as_filters
 from regard.studies.trained_models.three_sentences import three_sentences
