@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.explorer.attention_maps import AttentionMap
-from regard.explorer.head_scores import SINK, Head, head_scores
+from regard.explorer.head_scores import SINK, head_scores
 from regard.explorer.induction import attend_repeated_sequence, induction_scores
-from regard.studies.figure import Drawing, chart, figure, series
+from regard.studies.figure import chart, figure, series
 from regard.studies.finding import Measurements, at_least, at_most, informational, table
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.trained_models.heads import by_layer, value_norms, weights_of
 from regard.studies.trained_models.pretrained import Decoder, load_decoder, spans_of_words
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 from regard.studies.trained_models.three_sentences import ACROSS, PRONOUN, SHORT, places_of
@@ -59,69 +60,58 @@ def pretrained_decoder(
     read = labeled_texts(seed, "pretrained", texts)
     maps = [model.attention_maps(text.text)[0] for text in read]
     heads = head_scores(maps)
-    later = max(float(layer.record.weights.triu(1).max()) for one in maps for layer in one.layers)
+    later = max(weights_of(one).triu(1).max() for one in maps)
     yield at_most("largest weight on a later token", later, 0)
-    yield from _first_token(heads, maps)
+    yield from _first_token(by_layer(heads, "first") > SINK, maps)
     repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
     best = {
-        "previous token": torch.tensor([head.scores["previous"] for head in heads]),
+        "previous token": by_layer(heads, "previous").flatten(),
         "token after the last occurrence, in a repeated sequence": repeated["induction twice"],
         "same token, in a repeated sequence": repeated["duplicate twice"],
     }
     for name, share in best.items():
         yield at_least(f"{name}, best head", share.max(), 0.4)
     yield from _words(read, maps)
-    layers = means_by_layer(heads)
+    layers = {name: by_layer(heads, score).mean(1) for score, name in QUANTITIES.items()}
     yield from _layers(layers)
     new = model.untrained()
     fresh = head_scores([new.attention_maps(text.text)[0] for text in read[:4]])
-    least = min(head.scores["entropy"] for head in fresh)
+    least = by_layer(fresh, "entropy").min()
     yield at_least("random weights: entropy of a head / ln i, least", least, 0.9)
     columns = dict(layers) | {
-        f"{name}, best head": _by_layer(x, heads).amax(1) for name, x in best.items()
+        f"{name}, best head": share.view(len(maps[0].layers), -1).amax(1)
+        for name, share in best.items()
     }
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])
-    yield _drawn(layers)
+    yield figure(
+        *(
+            chart(
+                series(range(len(means)), means, style="line with dots"),
+                x="layer",
+                y=name.replace("ln i", r"$\ln i$"),
+            )
+            for name, means in layers.items()
+        )
+    )
 
 
-def _by_layer(each: Float[Tensor, " all"], heads: Sequence[Head]) -> Float[Tensor, "layers heads"]:
-    """Return the values of all heads, a row per layer."""
-    return each.view(len({head.layer for head in heads}), -1)
-
-
-def means_by_layer(heads: Sequence[Head]) -> Layers:
-    """Return each quantity, averaged over the heads of a layer."""
-    return {
-        name: _by_layer(torch.tensor([head.scores[score] for head in heads]), heads).mean(1)
-        for score, name in QUANTITIES.items()
-    }
-
-
-def _first_token(heads: Sequence[Head], maps: Sequence[AttentionMap]) -> Measurements:
+def _first_token(sinks: Bool[Tensor, "layers heads"], maps: Sequence[AttentionMap]) -> Measurements:
     """Yield how many heads attend to the first token, and how little its value adds."""
-    sinks = torch.tensor([head.scores["first"] > SINK for head in heads])
     share = sinks.double().mean()
     yield at_least(f"first token: share of heads with a weight above {SINK}", share, 0.5)
-    ratios = torch.stack([_norms_over_first(one) for one in maps]).mean(0)
+    norms = [value_norms(one) for one in maps]
+    ratios = torch.stack([each[..., 1:].mean(-1) / each[..., 0] for each in norms]).mean(0)
     name = "‖v W_O‖ of other tokens over the first's, median of these heads"
     yield at_least(name, ratios[sinks].median(), 2)
 
 
-def _norms_over_first(one: AttentionMap) -> Float[Tensor, " heads"]:
-    """Return, for each head, the mean norm of v W_O of later tokens over that of the first."""
-    norms = torch.cat(
-        [layer.value_lengths for layer in one.layers if layer.value_lengths is not None]
-    )
-    return norms[:, 1:].mean(1) / norms[:, 0]
-
-
 def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Measurements:
     """Yield the weight of the best head from one word to another, by form of the sentence."""
-    of_text = {}
-    for text, one in zip(read, maps, strict=True):
-        weights = torch.cat([layer.record.weights[0] for layer in one.layers])
-        of_text[text.text] = between_words(weights, one.keys)
+    of_text = {
+        text.text: between_words(weights_of(one).flatten(0, 1), one.keys)
+        for text, one in zip(read, maps, strict=True)
+    }
     names = {
         SHORT: "verb → subject",
         ACROSS: "word before the verb → subject",
@@ -155,17 +145,3 @@ def _layers(layers: Layers) -> Measurements:
         yield informational(f"{name}: first layer", means[0])
         yield informational(f"{name}: mean of the others", means[1:].mean())
         yield informational(f"{name}: largest of the others", means[1:].max())
-
-
-def _drawn(layers: Layers) -> Drawing:
-    """Return a chart of each quantity by layer."""
-    return figure(
-        *(
-            chart(
-                series(range(len(means)), means, style="line with dots"),
-                x="layer",
-                y=name.replace("ln i", r"$\ln i$"),
-            )
-            for name, means in layers.items()
-        )
-    )

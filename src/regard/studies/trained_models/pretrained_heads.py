@@ -17,6 +17,7 @@ from regard.studies.figure import Drawing, figure, heat_map
 from regard.studies.finding import Measurements, at_least, at_most, informational, table
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
+from regard.studies.trained_models.heads import by_layer, value_norms, weights_of
 from regard.studies.trained_models.pretrained import Bert, load_bert, word_starts
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
@@ -40,8 +41,7 @@ class Reading(NamedTuple):
 
     def between(self, query: int, key: int) -> Float[Tensor, "layers heads"]:
         """Return the weight of each head from one word to another."""
-        weights = torch.stack([layer.record.weights[0] for layer in self.maps.layers])
-        return weights[:, :, self.places[query], self.places[key]]
+        return weights_of(self.maps)[:, :, self.places[query], self.places[key]]
 
 
 @study(trains=True)
@@ -87,45 +87,35 @@ def pretrained_heads(
         order: [reading(model, text, order) for text in pairs]
         for order in (AS_IS, REVERSED, EXCHANGED)
     }
-    heads = {order: head_scores([one.maps for one in found]) for order, found in read.items()}
-    shares = weight_by_pattern(heads[AS_IS], model, seed)
-    yield from _neighbors(heads)
-    yield from _directions(heads[AS_IS])
-    yield from _sinks(shares, layers=len(read[AS_IS][0].maps.layers))
+    scored = {order: head_scores([one.maps for one in found]) for order, found in read.items()}
+    heads, maps = scored[AS_IS], [one.maps for one in read[AS_IS]]
+    shares = {name: by_layer(heads, pattern) for pattern, name in PATTERNS.items()}
+    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
+    shares["same token"] = repeated["duplicate twice"].view(len(maps[0].layers), -1)
+    yield from _neighbors(scored)
+    later, own = 1 - by_layer(heads, "causal").mean(), by_layer(heads, "self").mean()
+    yield informational("weight on later tokens", later)
+    yield informational("weight on earlier tokens", 1 - later - own)
+    yield from _sinks(shares)
     yield informational("[SEP], best head", shares["[SEP]"].max())
-    mixed = fmean(head.pattern == "mixed" for head in heads[AS_IS])
+    mixed = fmean(head.pattern == "mixed" for head in heads)
     yield informational("share of heads with no clear pattern", mixed)
-    ratio = value_ratio([each.maps for each in read[AS_IS]])
-    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", ratio, 5)
+    yield at_least("‖v W_O‖ of words over [CLS], least of the inner layers", value_ratio(maps), 5)
     yield at_least("same token, best head on repeated tokens", shares["same token"].max(), 0.2)
     yield from _objects(pairs, read)
-    yield from _unlike_random(heads[AS_IS], [each.maps for each in read[AS_IS]], model, pairs)
-    rows = [
-        (f"{head.layer}.{head.head}", *(float(share[i]) for share in shares.values()))
-        for i, head in enumerate(heads[AS_IS])
-    ]
+    new = model.untrained()
+    yield from _unlike_random(maps, [reading(new, text, AS_IS).maps for text in pairs])
+    columns = zip(*(share.flatten().tolist() for share in shares.values()), strict=True)
+    rows = [(f"{h.layer}.{h.head}", *row) for h, row in zip(heads, columns, strict=True)]
     yield table(["head", *shares], rows)
-    yield _by_layer(shares, len(read[AS_IS][0].maps.layers))
+    yield _drawn(shares)
 
 
-def weight_by_pattern(
-    heads: Sequence[Head], model: HuggingFaceModel, seed: int
-) -> dict[str, Float[Tensor, " heads"]]:
-    """Return the share of each head's weight by pattern; for the same token, on random tokens."""
-    shares = {
-        name: torch.tensor([head.scores[pattern] for head in heads])
-        for pattern, name in PATTERNS.items()
-    }
-    repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
-    return shares | {"same token": repeated["duplicate twice"]}
-
-
-def _by_layer(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Drawing:
+def _drawn(shares: Mapping[str, Float[Tensor, "layers heads"]]) -> Drawing:
     """Return a heat map of each pattern."""
-    maps = {name: share.view(layers, -1) for name, share in shares.items()}
-    rows, columns = ([str(i) for i in range(n)] for n in maps["same token"].shape)
+    rows, columns = ([str(i) for i in range(n)] for n in shares["same token"].shape)
     axes: dict[str, Any] = {"x": "head", "y": "layer", "rows": rows, "columns": columns}
-    panels = (heat_map(each, title=name, unit="share", **axes) for name, each in maps.items())
+    panels = (heat_map(each, title=name, unit="share", **axes) for name, each in shares.items())
     return figure(*panels, columns=3)
 
 
@@ -146,87 +136,67 @@ def in_order(text: Labeled, order: str) -> tuple[list[int], list[int]]:
     return (first[::-1], second[::-1]) if order == REVERSED else (first, second)
 
 
-def _neighbors(heads: Mapping[str, Sequence[Head]]) -> Measurements:
+def _neighbors(scored: Mapping[str, Sequence[Head]]) -> Measurements:
     """Yield the weight of the best head for each neighbor, in all orders."""
     for pattern, low in (("previous", 0.8), ("next", 0.4)):
-        shares = {order: [one.scores[pattern] for one in found] for order, found in heads.items()}
-        best = shares[AS_IS].index(max(shares[AS_IS]))
-        for order, share in shares.items():
+        best = by_layer(scored[AS_IS], pattern).argmax()
+        for order, heads in scored.items():
             which = "best head" if order == AS_IS else f"the same head, {order}"
-            yield at_least(f"{PATTERNS[pattern]}, {which}", share[best], low)
+            share = by_layer(heads, pattern).flatten()[best]
+            yield at_least(f"{PATTERNS[pattern]}, {which}", share, low)
 
 
-def _directions(heads: Sequence[Head]) -> Measurements:
-    """Yield the mean weight on later and on earlier tokens."""
-    later = 1 - fmean(head.scores["causal"] for head in heads)
-    own = fmean(head.scores["self"] for head in heads)
-    yield informational("weight on later tokens", later)
-    yield informational("weight on earlier tokens", 1 - later - own)
-
-
-def _sinks(shares: Mapping[str, Float[Tensor, " heads"]], layers: int) -> Measurements:
+def _sinks(shares: Mapping[str, Float[Tensor, "layers heads"]]) -> Measurements:
     """Yield the weight on [CLS] of all heads, of a layer and of single heads."""
-    first = shares["[CLS]"]
+    first, following, same = (shares[name] for name in ("[CLS]", "next token", "same token"))
     used = (first > SINK).double()
     name = f"[CLS]: share of heads with a weight above {SINK}"
     yield at_least(name, used.mean(), 0.5)
-    layer = int(shares["next token"].argmax()) * layers // len(first)
-    of_layer = used.view(layers, -1)[layer].mean()
+    of_layer = used[following.amax(1).argmax()].mean()
     yield informational(f"{name}, layer of the best head for the next token", of_layer)
     yield informational("[CLS], best head", first.max())
-    yield informational("[CLS], best head for the same token", first[shares["same token"].argmax()])
+    yield informational("[CLS], best head for the same token", first.flatten()[same.argmax()])
 
 
-def value_ratio(maps: Sequence[AttentionMap]) -> float:
+def value_ratio(maps: Sequence[AttentionMap]) -> Float[Tensor, ""]:
     """Return ‖v W_O‖ of words over that of [CLS], the least of the inner layers."""
-    ratios = []
-    for layers in zip(*(one.layers[1:-1] for one in maps), strict=True):
-        lengths = [layer.value_lengths for layer in layers]
-        words = torch.stack([norms[:, 1:-1].mean() for norms in lengths if norms is not None])
-        first = torch.stack([norms[:, 0].mean() for norms in lengths if norms is not None])
-        ratios.append(float(words.mean() / first.mean()))
-    return min(ratios)
-
-
-def head_distances(maps: Sequence[AttentionMap]) -> list[float]:
-    """Return the distance of two heads of a layer, averaged over pairs and texts, by layer."""
-    means = []
-    for layers in zip(*(one.layers for one in maps), strict=True):
-        weights = [layer.record.weights[0] for layer in layers]
-        heads = len(weights[0])
-        totals = [float(map_distance(each[:, None], each[None]).sum()) for each in weights]
-        means.append(sum(totals) / len(totals) / (heads * (heads - 1)))
-    return means
-
-
-def _unlike_random(
-    heads: Sequence[Head],
-    maps: Sequence[AttentionMap],
-    model: HuggingFaceModel,
-    texts: Sequence[Labeled],
-) -> Measurements:
-    """Yield entropies and distances of heads, with trained and with random weights."""
-    new = model.untrained()
-    random = [reading(new, text, AS_IS).maps for text in texts]
-    after, before = (
-        min(head.scores["entropy"] for head in each) for each in (heads, head_scores(random))
+    norms = [value_norms(one)[1:-1] for one in maps]
+    words, first = (
+        torch.stack([each[..., keys].mean((1, 2)) for each in norms]).mean(0)
+        for keys in (slice(1, -1), slice(1))
     )
+    return (words / first).min()
+
+
+def head_distances(maps: Sequence[AttentionMap]) -> Float[Tensor, " layers"]:
+    """Return the distance of two heads of a layer, averaged over pairs and texts, by layer."""
+    weights = [weights_of(one) for one in maps]
+    totals = [map_distance(each[:, :, None], each[:, None]).sum((1, 2)) for each in weights]
+    heads = weights[0].shape[1]
+    return torch.stack(totals).mean(0) / (heads * (heads - 1))
+
+
+def _unlike_random(maps: Sequence[AttentionMap], random: Sequence[AttentionMap]) -> Measurements:
+    """Yield entropies and distances of heads, with trained and with random weights."""
+    after, before = (by_layer(head_scores(each), "entropy").min() for each in (maps, random))
     yield at_most("entropy of a head / ln n, least", after, 0.7)
     yield at_least("random weights: entropy of a head / ln n, least", before, 0.95)
-    yield at_least(f"{APART}, least of the layers", min(head_distances(maps)), 0.2)
-    yield at_most(f"random weights: {APART}, largest", max(head_distances(random)), 0.2)
+    yield at_least(f"{APART}, least of the layers", head_distances(maps).min(), 0.2)
+    yield at_most(f"random weights: {APART}, largest", head_distances(random).max(), 0.2)
 
 
 def _objects(texts: Sequence[Labeled], read: Mapping[str, Sequence[Reading]]) -> Measurements:
     """Yield the weight of the best head from a verb to its object, in all orders."""
-    given = {}
-    for order, readings in read.items():
-        weights = [
-            each.between(verb, word).flatten()
-            for each, text in zip(readings, texts, strict=True)
-            for word, verb in text.pairs["verb–object"]
-        ]
-        given[order] = torch.stack(weights)
+    given = {
+        order: torch.stack(
+            [
+                each.between(verb, word).flatten()
+                for each, text in zip(readings, texts, strict=True)
+                for word, verb in text.pairs["verb–object"]
+            ]
+        )
+        for order, readings in read.items()
+    }
     head = int(given[AS_IS][::2].mean(0).argmax())
     share = {order: float(weights[1::2, head].mean()) for order, weights in given.items()}
     left = share[REVERSED] / share[AS_IS]
