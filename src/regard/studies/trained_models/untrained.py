@@ -1,9 +1,9 @@
 """Attention before and after training, and the gradients of its weights."""
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Annotated, NamedTuple
 
 import torch
@@ -12,12 +12,14 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor, nn
 
+from regard.explorer.head_scores import entropy, same_token
 from regard.explorer.intercept import AttentionRecord, capture_attention, intercept
 from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.studies.figure import figure, heat_map
 from regard.studies.finding import Measurements, at_least, at_most, equal, named, table
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import largest
 from regard.studies.trained_models import reading
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
@@ -119,10 +121,10 @@ def judged(before: Measured, after: Measured, std: float) -> Measurements:
 
 
 def at_words(
-    sizes: Sequence[Float[Tensor, "heads n"]], words: Sequence[Int[Tensor, " heads"]]
+    sizes: Sequence[Float[Tensor, "heads n"]], words: Sequence[int | Int[Tensor, " heads"]]
 ) -> float:
     """Return the mean of what each head has at its word, over heads and rows."""
-    found = [size.gather(-1, word[:, None]) for size, word in zip(sizes, words, strict=True)]
+    found = [size[range(len(size)), word] for size, word in zip(sizes, words, strict=True)]
     return float(torch.stack(found).mean())
 
 
@@ -142,47 +144,35 @@ def masked_loss(model: Model, row: reading.Row) -> Float[Tensor, ""]:
 def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
-    entropies, norms, sizes, attended, spreads, equals, error = [], [], [], [], [], [], 0.0
-    for row in rows:
-        layers = layer_gradients(exact, partial(masked_loss, exact, row))
-        weights, gradients, errors = (
-            torch.cat([x[0] for x in several]) for several in zip(*layers, strict=True)
-        )
-        entropies.append(torch.special.entr(weights).sum(-1).mean(-1) / math.log(len(row.ids)))
-        norms.append(gradients.flatten(1).norm(dim=1))
-        size = gradients[:, row.place].abs()
-        sizes.append(size / size.mean(-1, keepdim=True).clamp(min=1e-300))
-        attended.append(weights[:, row.place].argmax(-1))
-        spreads.append(weights[: reading.HEADS].log().std(-1).mean())
-        ids = torch.tensor(row.ids)
-        others = ids == ids[:, None]
-        others.fill_diagonal_(False)
-        equals.append(weights[:, others].flatten() * len(ids))
-        error = max(error, float(errors.abs().max()))
-    at_the_word = [size[:, row.other] for size, row in zip(sizes, rows, strict=True)]
+    found = [row_gradients(exact, partial(masked_loss, exact, row)) for row in rows]
+    each = list(zip(found, rows, strict=True))
+    weights = [one.weights for one in found]
+    sizes = [one.gradient[:, row.place].abs() for one, row in each]
+    sizes = [size / size.mean(-1, keepdim=True).clamp(min=1e-300) for size in sizes]
+    equals = [one.weights[:, same_token(torch.tensor(row.ids))] * len(row.ids) for one, row in each]
     return Measured(
-        entropy=torch.stack(entropies).mean(0),
-        spread=float(torch.stack(spreads).mean()),
-        norm=torch.stack(norms).mean(0),
-        at_the_word=float(torch.stack(at_the_word).mean()),
+        entropy=torch.stack([entropy(one, causal=False) for one in weights]).mean(0),
+        spread=fmean(float(one[: reading.HEADS].log().std(-1).mean()) for one in weights),
+        norm=torch.stack([one.gradient.flatten(1).norm(dim=1) for one in found]).mean(0),
+        at_the_word=at_words(sizes, [row.other for row in rows]),
         sizes=sizes,
-        attended=attended,
-        at_equal=float(torch.cat(equals).mean()),
-        error=error,
+        attended=[one.weights[:, row.place].argmax(-1) for one, row in each],
+        at_equal=float(torch.cat([one.flatten() for one in equals]).mean()),
+        error=max(largest(one.error) for one in found),
     )
 
 
-class Layer(NamedTuple):
-    """Weights of one layer, and the gradient of a loss with respect to them."""
+class Gradients(NamedTuple):
+    """Weights of all heads on a row, and the gradient of a loss with respect to them."""
 
-    weights: Float[Tensor, "b heads n n"]
-    gradient: Float[Tensor, "b heads n n"]
-    error: Float[Tensor, "b heads n n"]
+    weights: Float[Tensor, "heads n n"]
+    gradient: Float[Tensor, "heads n n"]
+    error: Float[Tensor, "heads n n"]
     """Difference between the gradient and (∂L/∂o_i)·v_j."""
 
 
-def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> list[Layer]:
-    """Return the weights of each layer and their gradients, by autograd and by formula."""
+def row_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> Gradients:
+    """Return the weights of all layers on a row and their gradients, by autograd and by formula."""
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def handle(record: AttentionRecord) -> Tensor:
@@ -195,7 +185,6 @@ def layer_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> 
     weights, values, outs = zip(*kept, strict=True)
     gradients = torch.autograd.grad(value, [*weights, *outs])
     by_weights, by_outs = gradients[: len(kept)], gradients[len(kept) :]
-    return [
-        Layer(w.detach(), found, found - by_out @ v.detach().mT)
-        for w, v, found, by_out in zip(weights, values, by_weights, by_outs, strict=True)
-    ]
+    by_formula = [by_out @ v.detach().mT for by_out, v in zip(by_outs, values, strict=True)]
+    used, found, expected = (torch.cat(x, 1)[0] for x in (weights, by_weights, by_formula))
+    return Gradients(used.detach(), found, found - expected)
