@@ -8,8 +8,8 @@ import torch
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.pretrained import PACKAGE, load_bert, word_starts
-from regard.studies.trained_models.pretrained_heads import (
+from regard.studies.trained_models.pretrained import PACKAGE, load_bert
+from regard.studies.trained_models.pretrained_bert import (
     AS_IS,
     EXCHANGED,
     REVERSED,
@@ -18,6 +18,7 @@ from regard.studies.trained_models.pretrained_heads import (
     in_order,
     pretrained_heads,
     reading,
+    word_starts,
 )
 from regard.studies.trained_models.sentences import labeled_texts
 

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder
-from regard.studies.trained_models.sentences import labeled_texts
-from regard.studies.trained_models.three_sentences import (
+from regard.studies.trained_models.decoders import (
     ACROSS,
     PRONOUN,
     SHORT,
@@ -18,6 +16,8 @@ from regard.studies.trained_models.three_sentences import (
     places_of,
     three_sentences,
 )
+from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder
+from regard.studies.trained_models.sentences import labeled_texts
 
 TEXTS = labeled_texts(0, "test", 12)
 AFTER = Found(head=0, share=0.9, itself=0.05, probability=0.95)

@@ -103,8 +103,6 @@ IN_DATA, PROBABILITY, ANSWERED = "in the data", "probability", "best answers"
 ORPHAN, CHILD = "home, without parent", "home, with parent"
 """Mean probability of the name's home, by a model trained on questions without this bias, and by
 one finetuned on them."""
-Shares = Mapping[str, float]
-"""By name; all answers are about absent people."""
 
 
 @study(trains=True)
@@ -153,7 +151,7 @@ def bias(
     yield figure(bar_chart({"": shares}, y="share", y_limits=(0, 1)), place=place)
 
 
-def judged_shares(shares: Shares) -> Measurements:
+def judged_shares(shares: Mapping[str, float]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     share, more = shares[IN_DATA], shares[ANSWERED] - shares[IN_DATA]
     kept = shares[CHILD] - shares[ORPHAN]

@@ -40,7 +40,7 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
     after = {
         "decoder": score(cached_run(reading.plan_decoder(max(steps // 4, 1), seed)), texts),
-        "encoder": score(reading.trained_reader(steps, seed), texts),
+        "encoder": score(cached_run(reading.plan_reader(steps, seed)), texts),
     }
     before = {
         "decoder": score(reading.plan_decoder(1, seed).run, texts),

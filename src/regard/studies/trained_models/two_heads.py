@@ -73,12 +73,8 @@ def two_heads(
     yield look(named(shown, "two heads of softmax"), text).data
 
 
-Shares = Mapping[tuple[str, int], float]
-"""Accuracy by mechanism and number of heads."""
-
-
-def judged(kind: str, shares: Shares, k: int, n: int) -> Measurements:
-    """Yield the measurements of n answers by a mechanism that the claim depends on."""
+def judged(kind: str, shares: Mapping[tuple[str, int], float], k: int, n: int) -> Measurements:
+    """Yield the measurements of n answers by a mechanism; shares are by mechanism and heads."""
     yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most_of_one(k, n))
     yield at_least(f"accuracy, {kind}, two heads", shares[kind, 2], 0.9)
 

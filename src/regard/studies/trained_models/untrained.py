@@ -18,6 +18,7 @@ from regard.explorer.look import look
 from regard.models.builders import Model
 from regard.studies.figure import figure, heat_map
 from regard.studies.finding import Measurements, at_least, at_most, equal, named, table
+from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import largest
 from regard.studies.trained_models import reading
@@ -77,7 +78,7 @@ def untrained(
     Args:
         std: standard deviation of weights before training
     """
-    new, run = reading.plan_reader(1, seed).run, reading.trained_reader(steps, seed)
+    new, run = reading.plan_reader(1, seed).run, cached_run(reading.plan_reader(steps, seed))
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
     read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
