@@ -13,18 +13,16 @@ from typing import Annotated
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
-from regard.data.batch import sequential_batches
-from regard.data.causal import Documents
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Line, chart, series
 from regard.studies.finding import Measurements, at_least, equal
+from regard.studies.knowledge.fictional import CPU
 from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks import names
@@ -32,6 +30,7 @@ from regard.tasks.rng import choice, shuffled
 from regard.text.tokenizer import train_tokenizer
 from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
+from regard.uncertainty.signals import score_tokens
 
 KINDS = {
     "place": names.PLACES,
@@ -88,20 +87,12 @@ def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) 
     )
 
 
-@torch.inference_mode()
 def token_losses(run: Run, rows: Sequence[Sequence[int]]) -> Float[Tensor, "rows tokens"]:
-    """Return the cross-entropy in nats of each token, and of the end, of equally long rows.
-
-    Columns beyond the end are padding, and 0.
-    """
-    texts = Documents([list(row) for row in rows], run.row_format, end=run.template.document.suffix)
-    losses = [
-        F.cross_entropy(
-            run.language_model(batch.input_ids).double().mT, batch.labels, reduction="none"
-        )
-        for batch in sequential_batches(texts, 512)
-    ]
-    return torch.cat(losses)
+    """Return the cross-entropy in nats of each token, and of the end, of equally long rows."""
+    document = run.template.document
+    texts = [[*row, *document.suffix] for row in rows]
+    scored = score_tokens(run, [document.prefix] * len(rows), texts, CPU)
+    return -torch.stack([one.log_probabilities for one in scored]).double()
 
 
 @study(trains=True)
@@ -123,8 +114,6 @@ def capacity(
 
     A document is a name of two words and four words for facts, 20.6 bits. The model has one layer
     of width 16, with 13,808 parameters. The capacity is the maximum over the number of people.
-    (After 100 exposures the bits still rise slowly: to 1.37 per parameter with 4,800 people, at
-    seed 0.)
 
     Figure. Bits per parameter that a model of 13,808 parameters stores about people, against the
     number of people, by number of exposures. Dotted: the published capacities.
@@ -192,11 +181,9 @@ def seen_once(
     ones by a Pareto law. The model generates documents at temperature 1 without a prompt; each one
     that isn't among the 5,600 is false.
 
-    Here the bound is below 0 (seed 0) and says nothing: the share of facts seen once exceeds the
-    miscalibration by less than 0.08, and 4,000 documents leave a slack of 0.1. More epochs
-    (`epochs=30`) reduce false documents at the cost of calibration. Repeating 5 % of the text ten
-    times, in the same number of steps, has part of this effect, as Miao and Kearns 2025
-    (arXiv:2502.08666) report.
+    Here the bound is below 0 (seed 0) and says nothing. More epochs (`epochs=30`) reduce false
+    documents at the cost of calibration. Repeating 5 % of the text ten times, in the same number of
+    steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.
@@ -227,9 +214,8 @@ def judged_samples(found: Mapping[float, Sampled], repeated: Sampled) -> Measure
 
 def slack(documents: int) -> float:
     """Return the sum of the last two terms of the bound."""
-    values = [len(KINDS[kind]) for kind in FACTS]
-    sparsity = 1 / (int(np.prod(values)) - 1)
-    return 3 * sparsity / DELTA + sqrt(6 * log(6 / DELTA) / documents)
+    plausible = prod(len(KINDS[kind]) for kind in FACTS)
+    return 3 / (plausible - 1) / DELTA + sqrt(6 * log(6 / DELTA) / documents)
 
 
 def share_seen_once(documents: Sequence[int]) -> float:

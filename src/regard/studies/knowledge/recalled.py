@@ -43,9 +43,8 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 
     The model answers questions about people whom the text mentions, and about absent people, whose
     first and last names occur in the text, but not together. Familiarity is the log-probability of
-    the name at the start of a text. Intervals of AUROC are DeLong's. The curves show the share of
-    wrong answers if only the most confident ones are given. `regard birthplaces` measures the same
-    on real people (docs/birthplaces.md).
+    the name at the start of a text. The curves show the share of wrong answers if only the most
+    confident ones are given.
 
     Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:

@@ -63,11 +63,8 @@ def pretraining(
     them learn the form of an answer from questions about other people. The first is also trained on
     a text about everybody, the second on no text, and the third on the text without the sentences
     about the people in the test questions. The fourth is pretrained on the text by span corruption,
-    with words as tokens, and then finetuned on the questions.
-
-    The world is fictional, so that every fact is known. With a correlation above 0, even a model
-    without text can beat the most frequent place. `regard birthplaces` trains the first three
-    models on the course's sentences (docs/birthplaces.md).
+    with words as tokens, and then finetuned on the questions. With a correlation above 0, even a
+    model without text can beat the most frequent place.
 
     Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
     answering {place}.
@@ -205,10 +202,7 @@ WORDINGS = {"name → place": "Where was {name} born?", "place → name": "Who w
 
 
 @study(trains=True)
-def reversal(
-    steps: Annotated[int, Meta(ge=1, le=4000)] = 800,
-    seed: Seed = 0,
-) -> EvidenceParts:
+def reversal(steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
     r"""Can a model that read "A was born in B" answer who was born in B?
 
     No. A fact can be recalled in the direction in which it was read; in the other direction, the
@@ -224,9 +218,6 @@ def reversal(
 
     Figure. Accuracy on people who are not in QA training, by direction of the sentences in the
     text, with 95 % intervals.
-
-    Args:
-        steps: training steps
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]
@@ -304,10 +295,6 @@ def augmentation(
     $$ P(\text{place} \mid \text{question}) \ll P(\text{place} \mid \text{biography so far}) $$
 
     This repeats the experiment of Allen-Zhu and Li 2023 (arXiv:2309.14316) with far smaller models.
-    There, on 100,000 people, 9.7 % of answers are right after one biography each and finetuning on
-    questions about other people. With augmented biographies it is 96.6 %, and 86.6 % without
-    augmentation if questions are mixed into pretraining.
-
     In the fixed order the place of birth comes last, and a model may learn to predict it from
     everything before it; the name alone, as in a question, is then not enough. Each model is
     trained for the same number of steps, so a single biography is read five times as often as each

@@ -82,12 +82,8 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     yield from judged(after, before)
     name = "first word: relative change of its keys and values by later words"
     yield at_most(name, change_of_first(run, texts), 1e-5)
-    rows = [
-        (name, f"{f.head // HEADS}.{f.head % HEADS}", f.share, f.itself, before[name].share)
-        for name, f in after.items()
-    ]
-    columns = ["sentence", "best head", "weight", "weight of the word itself", "before training"]
-    yield table(columns, rows)
+    heads = [(name, f"{one.head // HEADS}.{one.head % HEADS}") for name, one in after.items()]
+    yield table(["sentence", "best head"], heads)
     names = ["verb → subject", "word before the verb → subject", "word before the pronoun → name"]
     groups = {
         label: {name: one.share for name, one in zip(names, found.values(), strict=True)}
@@ -178,11 +174,9 @@ def pretrained_decoder(
 
     $$ \mathrm{induction}(h) = \frac{1}{m} \sum_{i = m + 1}^{2m} A^h_{i, i - m + 1} $$
 
-    The model was trained by others on text of the web, and its weights are quantized. It reads
-    generated texts of two sentences, such as "surely the old dogs near the house bark with Ada .
-    perhaps she looked …". A head for a word is chosen on one half of the texts and measured on the
-    other. For induction, m random tokens are read twice. The weight of a head on a token times the
-    norm of v W_O says how much the token adds.
+    The model was trained by others on text of the web, and its weights are quantized. It reads the
+    texts of study `three-sentences`. A head for a word is chosen on one half of the texts and
+    measured on the other. For induction, m random tokens are read twice.
 
     Figure. Weight on the first token, entropy and distance by layer, averaged over heads and texts.
     The first two layers attend broadly, two inner ones to near tokens, and most of the others to

@@ -46,10 +46,9 @@ def heads_as_filters(
     W_k\right] \le \text{heads} $$
 
     Head h attends to the place at offset o_h, by a bias of 0 there and −t elsewhere, and its part
-    of the output projection is the matrix of that tap (Cordonnier et al., 2020). The taps of fewer
-    heads, as rows of a matrix, have at most their rank, and the error is at least that of the
-    truncated SVD. In the lookup task, each place refers to another one, at random; the convolution
-    has a tap for every offset.
+    of the output projection is the matrix of that tap (Cordonnier et al., 2020). The error of fewer
+    heads is at least that of the truncated SVD of the taps. In the lookup task, each place refers
+    to another one, at random; the convolution has a tap for every offset.
 
     Figure. Left: weight of the weaker of two features, in one head and with a head for each. Right:
     difference between the sum of heads and the convolution, which falls as e^−t.

@@ -61,23 +61,17 @@ def pretrained_heads(
     One head attends to the previous token and another to the next, in each of three word orders. At
     least half of all heads give [CLS] a weight above 0.3, and its value adds little. One head finds
     the other occurrence of a repeated token. With random weights, all heads are nearly uniform and
-    alike; after training they aren't. The head that attends from a verb to its object depends on
-    content: it gives the object more weight than other words give to the word at the same distance
-    in their sentence. It depends on the order too: with the words reversed, it gives the object
-    less weight.
+    alike. The head from a verb to its object depends on content: it gives the object more weight
+    than other words give to the word at the same distance. It depends on the order too: with the
+    words reversed, it gives the object less weight.
 
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
     The model was trained by others on real English. It reads pairs of related sentences, and each
-    head is scored by the share of its weight on the previous or the next token, on [CLS], [SEP] or
-    punctuation. For the same token, it reads random tokens that occur twice. The output of a head
-    that attends to one token alone has the norm of v W_O. The distance of two heads is half of the
-    sum of absolute differences in a row: 0 if their maps are equal, 1 if they share no key. A head
-    has no clear pattern if none of those of `regard head-scores` has half of its weight.
-
-    Then the same pairs are read with the words of each sentence reversed, and with the sentences
-    exchanged. The head that attends from the verb to its object is chosen on half of the pairs, and
-    measured on the others in each order.
+    head is scored by the share of its weight on a pattern. For the same token, it reads random
+    tokens that occur twice. The output of a head that attends to one token alone has the norm of
+    v W_O. The head from a verb to its object is chosen on half of the pairs, and measured on the
+    others in each order.
 
     Figure. Share of each head's weight by pattern, averaged over pairs of sentences; for the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
@@ -269,8 +263,7 @@ def two_meanings(
 
     $$ \cos(x, y) = \frac{x \cdot y}{\| x \| \, \| y \|} $$
 
-    The word "play" is a verb in "The children like to play in the park." and a noun in "The
-    children like the play in the theatre.", at the same position. Its vectors are compared by their
+    The word "play" is a verb or a noun at the same position. Its vectors are compared by their
     cosine, head by head, and averaged over the heads of a layer. Controls are the word in two
     sentences with the same meaning, and the same model with random weights.
 
