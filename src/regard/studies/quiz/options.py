@@ -14,7 +14,7 @@ from regard.models.head_config import (
     MaskedLMHeadConfig,
     TokenClassificationHeadConfig,
 )
-from regard.studies.figure import chart, figure, heat_map, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
 from regard.studies.quiz.checked import (
@@ -62,10 +62,8 @@ def wrong_options(
 
     The predictions are tested on small untrained models, activations, batches and vocabularies.
 
-    Figure. Left: predictions of an untrained RNN after each prefix of two tokens. Each row sums to
-    1, so the sum of all rows is their number. Right: gradients of recurrent weights by
-    backpropagation and by finite differences. For one direction and for both, all dots are on the
-    diagonal.
+    Figure. Gradients of recurrent weights by backpropagation and by finite differences. For one
+    direction and for both, all dots are on the diagonal.
 
     Args:
         std: standard deviation of weights
@@ -74,20 +72,8 @@ def wrong_options(
     with torch.no_grad():
         numbers = [number for refute in REFUTATIONS.values() for number in refute(draw)]
     yield from numbers
-    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
-    yield figure(
-        heat_map(
-            next_probabilities(draw),
-            title=rf"$P(y_{STEP} \mid \mathrm{{prefix}})$",
-            x="next token",
-            y="prefix",
-            rows=prefixes,
-            columns=list("abcd"),
-            most=0.4,
-        ),
-        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
-    )
+    yield chart(*dots, x="gradient by backpropagation", y="by finite differences")
 
 
 def weights_alone(draw: Draw) -> Measurements:
@@ -159,9 +145,8 @@ def count_nan(function: Callable[[Tensor], Tensor]) -> int:
     """Count NaN of an activation at ±10³⁸, and of its gradient."""
     z = torch.tensor([1e38, -1e38], requires_grad=True)
     value = function(z)
-    value.sum().backward()
-    assert z.grad is not None
-    return int(value.isnan().sum()) + int(z.grad.isnan().sum())
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    return int(value.isnan().sum() + gradient.isnan().sum())
 
 
 def directions(draw: Draw) -> Measurements:
@@ -186,11 +171,10 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
             scores: Tensor = model(days, lengths)
             return scores.square().sum()
 
-        loss().backward()
-        assert weight.grad is not None
-        by_autograd = weight.grad.flatten()[:ENTRIES]
+        (by_autograd,) = torch.autograd.grad(loss(), weight)
         entries = weight.data.view(-1)[:ENTRIES]
-        found[name] = by_autograd, central_differences(loss, entries, 1e-5)
+        by_differences = central_differences(loss, entries, 1e-5)
+        found[name] = by_autograd.flatten()[:ENTRIES], by_differences
     return found
 
 

@@ -4,8 +4,7 @@ training."""
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.trained_models.task_models import architectures, different_widths
 from regard.studies.trained_models.task_models import several_summaries
-from regard.studies.trained_models.two_heads import two_heads
-from regard.studies.trained_models.heads_as_filters import heads_as_filters
+from regard.studies.trained_models.several_heads import two_heads, heads_as_filters
 from regard.studies.trained_models.decoders import three_sentences
 from regard.studies.trained_models.head_patterns import head_patterns
 from regard.studies.trained_models.pretrained_bert import pretrained_heads

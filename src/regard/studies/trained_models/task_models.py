@@ -54,26 +54,22 @@ def recipe_for(
 
     The encoder of an encoder–decoder has the width of the decoder, unless `source_width` is given.
     """
-    sizes = [f"n_layers={LAYERS}", "n_heads=4", "dropout=0", "positions.kind=rotary"]
-    parts = {
-        ENCODER: ["kind=encoder", "context_length=128", f"d_model={width}", *sizes],
-        DECODER: ["kind=decoder", "context_length=192", f"d_model={width}", *sizes],
-        PAIR: ["kind=encoder-decoder"]
-        + [
-            f"{side}.{setting}"
-            for side, d in (("encoder", source_width or width), ("decoder", width))
-            for setting in ("context_length=128", f"d_model={d}", *sizes)
+
+    def part(length: int, d: int, side: str = "") -> list[str]:
+        sizes = (f"context_length={length}", f"d_model={d}", f"n_layers={LAYERS}", "n_heads=4")
+        return [f"model.{side}{one}" for one in (*sizes, "dropout=0", "positions.kind=rotary")]
+
+    models = {
+        ENCODER: ["model.kind=encoder", *part(128, width)],
+        DECODER: ["model.kind=decoder", *part(192, width)],
+        PAIR: [
+            *("model.kind=encoder-decoder", "head.kind=lm"),
+            *part(128, source_width or width, "encoder."),
+            *part(128, width, "decoder."),
         ],
     }
-    return override(
-        RECIPES[task],
-        [
-            *(f"model.{setting}" for setting in parts[family]),
-            *(["head.kind=lm"] if family == PAIR else []),
-            *(f"training.steps={steps}", "training.batch=64"),
-            *(f"task.test={TEST}", f"seed={seed}"),
-        ],
-    )
+    training = (f"training.steps={steps}", "training.batch=64", f"task.test={TEST}", f"seed={seed}")
+    return override(RECIPES[task], [*models[family], *training])
 
 
 FAMILIES = {
