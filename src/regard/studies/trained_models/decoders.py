@@ -26,6 +26,12 @@ from regard.studies.trained_models.sentences import Labeled, labeled_texts
 TEXTS = 150
 """Number of new texts, on which heads are chosen and measured."""
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
+WORDS = {
+    SHORT: "verb → subject",
+    ACROSS: "word before the verb → subject",
+    PRONOUN: "word before it → the name",
+}
+"""Words of the query and the key."""
 
 
 class Place(NamedTuple):
@@ -44,8 +50,6 @@ class Found(NamedTuple):
     """Weight on the right word."""
     itself: float
     """Weight on the word of the query."""
-    probability: float
-    """Probability of the next word."""
 
 
 @study(trains=True)
@@ -77,9 +81,10 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     texts = labeled_texts(seed, "test", TEXTS)
     places = places_of(texts)
     after, before = (
-        {name: best(one, found) for name, found in places.items()} for one in (run, new)
+        {name: best(weights_on(one, found), found) for name, found in places.items()}
+        for one in (run, new)
     )
-    yield from judged(after, before)
+    yield from judged(after, before, probability_of_next(run, places[ACROSS]))
     name = "first word: relative change of its keys and values by later words"
     yield at_most(name, change_of_first(run, texts), 1e-5)
     heads = [(name, f"{one.head // HEADS}.{one.head % HEADS}") for name, one in after.items()]
@@ -107,24 +112,30 @@ def places_of(texts: Sequence[Labeled]) -> dict[str, list[Place]]:
 
 
 @torch.inference_mode()
-def best(run: Run, places: Sequence[Place]) -> Found:
-    """Return the head with the most weight on the right word."""
-    shares, itself, probabilities = [], [], []
+def weights_on(run: Run, places: Sequence[Place]) -> list[Float[Tensor, "heads n n"]]:
+    """Return the weights of all heads on the text of each place."""
+    rows = [torch.tensor([run.tokenizer.encode(place.text.text)]) for place in places]
+    records = [capture_attention(run.model, ids) for ids in rows]
+    return [torch.cat([layer.weights[0] for layer in layers]) for layers in records]
+
+
+def best(weights: Sequence[Float[Tensor, "heads n n"]], places: Sequence[Place]) -> Found:
+    """Return the head with the most weight on the right word; `weights` are one row per place."""
+    pairs = zip(weights, places, strict=True)
+    shares = torch.stack([each[:, place.query, [place.key, place.query]] for each, place in pairs])
+    head = int(shares[::2, :, 0].mean(0).argmax())
+    return Found(head, *shares[1::2, head].mean(0).tolist())
+
+
+@torch.inference_mode()
+def probability_of_next(run: Run, places: Sequence[Place]) -> float:
+    """Return the mean probability of the word after the query."""
+    found = []
     for place in places:
-        ids = torch.tensor([run.tokenizer.encode(place.text.text)])
-        weights = torch.cat([layer.weights[0] for layer in capture_attention(run.model, ids)])
-        shares.append(weights[:, place.query, place.key])
-        itself.append(weights[:, place.query, place.query])
-        logits: Float[Tensor, "1 n vocabulary"] = run.language_model(ids)
-        probabilities.append(logits[0, place.query].softmax(-1)[ids[0, place.query + 1]])
-    given, own = torch.stack(shares), torch.stack(itself)
-    head = int(given[::2].mean(0).argmax())
-    return Found(
-        head=head,
-        share=float(given[1::2, head].mean()),
-        itself=float(own[1::2, head].mean()),
-        probability=float(torch.stack(probabilities).mean()),
-    )
+        ids = run.tokenizer.encode(place.text.text)
+        logits = run.language_model(torch.tensor([ids]))[0, place.query]
+        found.append(logits.softmax(-1)[ids[place.query + 1]])
+    return float(torch.stack(found).mean())
 
 
 @torch.inference_mode()
@@ -141,13 +152,15 @@ def change_of_first(run: Run, texts: Sequence[Labeled]) -> float:
     return change
 
 
-def judged(after: Mapping[str, Found], before: Mapping[str, Found]) -> Measurements:
-    """Yield the measurements that the claim depends on."""
+def judged(
+    after: Mapping[str, Found], before: Mapping[str, Found], probability: float
+) -> Measurements:
+    """Yield the measurements that the claim depends on; `probability` is that of the verb."""
     gain = min(after[name].share - before[name].share for name in (ACROSS, PRONOUN))
     yield informational(f"{SHORT}: verb → subject, best head", after[SHORT].share)
     yield at_least(f"{ACROSS}: word before the verb → subject, best head", after[ACROSS].share, 0.5)
     yield at_most(f"{ACROSS}: the same head → the noun between", after[ACROSS].itself, 0.3)
-    yield at_least(f"{ACROSS}: probability of the verb", after[ACROSS].probability, 0.8)
+    yield at_least(f"{ACROSS}: probability of the verb", probability, 0.8)
     yield at_least(f"{PRONOUN}: word before it → the name, best head", after[PRONOUN].share, 0.5)
     yield at_least(f"{ACROSS} and {PRONOUN}: least gain of the best head by training", gain, 0.3)
 
@@ -241,22 +254,14 @@ def _words(read: Sequence[Labeled], maps: Sequence[AttentionMap]) -> Measurement
         text.text: between_words(weights_of(one).flatten(0, 1), one.keys)
         for text, one in zip(read, maps, strict=True)
     }
-    names = {
-        SHORT: "verb → subject",
-        ACROSS: "word before the verb → subject",
-        PRONOUN: "word before it → the name",
-    }
     for form, places in places_of(read).items():
-        found = [(of_text[place.text.text][:, place.query], place) for place in places]
-        shares = torch.stack([weights[:, place.key] for weights, place in found])
-        head = int(shares[::2].mean(0).argmax())
-        measured = shares[1::2, head].mean()
+        found = best([of_text[place.text.text] for place in places], places)
+        name = f"{form}: {WORDS[form]}, best head"
         if form == ACROSS:
-            yield at_least(f"{form}: {names[form]}, best head", measured, 0.4)
-            own = torch.stack([weights[head, place.query] for weights, place in found])[1::2].mean()
-            yield informational(f"{form}: the same head → the noun between", own)
+            yield at_least(name, found.share, 0.4)
+            yield informational(f"{form}: the same head → the noun between", found.itself)
         else:
-            yield informational(f"{form}: {names[form]}, best head", measured)
+            yield informational(name, found.share)
 
 
 def between_words(
