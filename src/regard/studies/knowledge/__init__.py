@@ -2,7 +2,6 @@
 
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.knowledge.training_texts import pretraining
-from regard.studies.knowledge.recalled import recalled
-from regard.studies.knowledge.absent import fallback, bias
+from regard.studies.knowledge.absent import recalled, fallback, bias
 from regard.studies.knowledge.training_texts import counterfactual, reversal, augmentation
 from regard.studies.knowledge.bare_facts import capacity, seen_once

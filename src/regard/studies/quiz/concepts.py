@@ -1,16 +1,20 @@
 """Checks of the answers to sixteen questions on concepts."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, ParamSpec
 
+import torch
 from msgspec import Meta
 from torch import nn
 
 from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
-from regard.studies.finding import table
-from regard.studies.quiz import architectures, probabilities, texts
-from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, checked, influence
-from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.finding import Measurement, Measurements, table
+from regard.studies.quiz import checks
+from regard.studies.quiz.models import DECODER, ENCODER, Draw, influence
+from regard.studies.study import EvidenceParts, Seed, paragraphs, study
+
+P = ParamSpec("P")
 
 
 @study()
@@ -42,19 +46,19 @@ def concepts(
         std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    checks = all_checks(draw, tokens, length)
-    for one in checks:
+    found = all_checks(draw, tokens, length)
+    for one in found:
         yield from one.numbers
-    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(checks, 1)]
+    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(found, 1)]
     yield table(["question", "checked by", "passes"], rows)
     encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in architectures.influence_curves(draw).items()
+        for name, curve in checks.influence_curves(draw).items()
     ]
     by_distance = chart(
         *curves,
-        Line(x=architectures.NEAR),
+        Line(x=checks.NEAR),
         title="influence of the first token",
         x="distance in tokens",
         y="influence",
@@ -65,8 +69,27 @@ def concepts(
         _influence_map(encoder.body, draw, "encoder"),
         _influence_map(decoder.body, draw, "decoder"),
         by_distance,
-        near=architectures.NEAR,
+        near=checks.NEAR,
     )
+
+
+class Checked(NamedTuple):
+    """Measurements that check an answer."""
+
+    how: str
+    """Description of the check."""
+    numbers: tuple[Measurement, ...]
+
+    @property
+    def passes(self) -> bool:
+        """Whether all measurements hold."""
+        return all(number.holds for number in self.numbers)
+
+
+def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
+    """Check an answer; the docstring of the check says how."""
+    with torch.no_grad():
+        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
 
 
 def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
@@ -78,22 +101,22 @@ def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
-    pipeline = checked(texts.pipeline, draw)
+    pipeline = checked(checks.pipeline, draw)
     return [
-        checked(texts.no_labels, draw),
-        checked(architectures.architecture_and_weights, draw),
-        checked(architectures.completing, draw),
-        checked(architectures.classifying, draw),
-        checked(architectures.many_to_one, draw),
-        checked(probabilities.sources_of_bias),
-        pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
-        checked(architectures.dimensions, draw),
-        checked(probabilities.next_tokens, draw, tokens, length),
-        checked(architectures.not_a_number, draw),
-        checked(architectures.the_crab, draw),
-        checked(probabilities.conditional, draw, tokens, length),
-        checked(architectures.long_inputs, draw),
-        checked(architectures.heads, draw),
-        checked(texts.batching, draw),
-        checked(texts.foreign_ids, draw),
+        checked(checks.no_labels, draw),
+        checked(checks.architecture_and_weights, draw),
+        checked(checks.completing, draw),
+        checked(checks.classifying, draw),
+        checked(checks.many_to_one, draw),
+        checked(checks.sources_of_bias),
+        pipeline._replace(how=f"{pipeline.how} By words: {checks.followed(draw)}"),
+        checked(checks.dimensions, draw),
+        checked(checks.next_tokens, draw, tokens, length),
+        checked(checks.not_a_number, draw),
+        checked(checks.the_crab, draw),
+        checked(checks.conditional, draw, tokens, length),
+        checked(checks.long_inputs, draw),
+        checked(checks.heads, draw),
+        checked(checks.batching, draw),
+        checked(checks.foreign_ids, draw),
     ]

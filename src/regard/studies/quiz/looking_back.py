@@ -15,7 +15,7 @@ from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig
 from regard.studies.figure import bar_chart, chart, figure, heat_map, series
 from regard.studies.finding import at_least, at_most
-from regard.studies.quiz.checked import WIDTH, Draw
+from regard.studies.quiz.models import WIDTH, Draw
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
 

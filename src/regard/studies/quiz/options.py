@@ -17,7 +17,8 @@ from regard.models.head_config import (
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
-from regard.studies.quiz.checked import (
+from regard.studies.quiz.checks import TEXTS, after_start, all_texts
+from regard.studies.quiz.models import (
     BLOCK,
     BOTH_WAYS,
     DECODER,
@@ -29,8 +30,6 @@ from regard.studies.quiz.checked import (
     Draw,
     influence,
 )
-from regard.studies.quiz.probabilities import after_start, all_texts
-from regard.studies.quiz.texts import TEXTS
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig

@@ -1,8 +1,7 @@
-"""Checks of answers to the quiz, and small models for the checks."""
+"""Small untrained models, with which answers to the quiz are checked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -21,11 +20,7 @@ from regard.models.config import (
 )
 from regard.models.head_config import HeadConfig, LMHeadConfig
 from regard.positions.config import RotaryConfig
-from regard.studies.finding import Measurement, Measurements
-from regard.studies.study import paragraphs
 from regard.studies.tensors import seeded
-
-P = ParamSpec("P")
 
 WIDTH, BLOCK, TOKENS = 16, 64, 12
 """Width of the models, their context length, and the size of their vocabulary."""
@@ -39,25 +34,6 @@ PAIR = EncoderDecoderConfig(encoder=TransformerConfig(**_STACK), decoder=TargetC
 RNN = RecurrentConfig(cell="vanilla", n_layers=1, **_SIZES)
 BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_SIZES)
 WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
-
-
-class Checked(NamedTuple):
-    """Measurements that check an answer."""
-
-    how: str
-    """Description of the check."""
-    numbers: tuple[Measurement, ...]
-
-    @property
-    def passes(self) -> bool:
-        """Whether all measurements hold."""
-        return all(number.holds for number in self.numbers)
-
-
-def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
-    """Check an answer; the docstring of the check says how."""
-    with torch.no_grad():
-        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
 
 
 @dataclass(frozen=True)
