@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.studies.trained_models.head_patterns import PATTERNS, score
+from regard.studies.trained_models.before_training import PATTERNS, score
 from regard.studies.trained_models.heads import by_layer
 from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder, plan_reader
 from regard.studies.trained_models.sentences import labeled_texts

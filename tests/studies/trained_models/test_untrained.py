@@ -10,8 +10,7 @@ from torch import Tensor
 from regard.attention import Attention
 from regard.models.builders import Model
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
-from regard.studies.trained_models.untrained import (
+from regard.studies.trained_models.before_training import (
     INITIAL,
     masked_loss,
     measure,
@@ -19,6 +18,7 @@ from regard.studies.trained_models.untrained import (
     row_gradients,
     untrained,
 )
+from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
 
 IDS, PLACE, OTHER, TARGET = ROW = Row([3, 4, 1, 5, 6, 7], 2, 4, 9)
 

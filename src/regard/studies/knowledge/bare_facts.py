@@ -22,13 +22,10 @@ from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Line, chart, series
 from regard.studies.finding import Measurements, at_least, equal
-from regard.studies.knowledge.fictional import CPU
-from regard.studies.model_cache import cached_run
+from regard.studies.knowledge.fictional import CPU, trained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks import names
 from regard.tasks.rng import choice, shuffled
-from regard.text.tokenizer import train_tokenizer
-from regard.training.plan import plan_training
 from regard.training.sources.documents import DocumentSource
 from regard.uncertainty.signals import score_tokens
 
@@ -81,10 +78,7 @@ def read_facts(documents: Sequence[str], steps: int, seed: int, *settings: str) 
         RECIPES["demo"], [*_SETTINGS, f"training.steps={steps}", f"seed={seed}", *settings]
     )
     words = [" ".join(values) for values in (NAMES, *KINDS.values())]
-    tokenizer = train_tokenizer(recipe.tokenizer, words)
-    return cached_run(
-        plan_training(DocumentSource(documents, index=False), recipe, "unused", tokenizer=tokenizer)
-    )
+    return trained(DocumentSource(documents, index=False), recipe, words)
 
 
 def token_losses(run: Run, rows: Sequence[Sequence[int]]) -> Float[Tensor, "rows tokens"]:

@@ -26,8 +26,9 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tokenizer import train_tokenizer
 from regard.training.plan import plan_training
+from regard.training.sources.base import Source
 from regard.training.sources.documents import DocumentSource
 from regard.training.sources.questions import QuestionSource
 from regard.uncertainty.signals import quick_signals
@@ -68,13 +69,16 @@ def small_recipe(steps: int, seed: int) -> Recipe:
     return override(without_clozes, settings)
 
 
-def pretrained(world: World, recipe: Recipe, documents: Sequence[str] | None = None) -> Run:
-    """Return a model trained on a text, and on questions about half of the people.
+def trained(source: Source, recipe: Recipe, vocabulary: Sequence[str]) -> Run:
+    """Return a model trained on a source; its tokenizer is trained on the texts `vocabulary`."""
+    tokenizer = train_tokenizer(recipe.tokenizer, vocabulary)
+    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
 
-    `documents` is the text, by default that of the world.
-    """
-    text = world.documents if documents is None else documents
-    return on_text(text, recipe, qa_train(world), vocabulary=world.documents)
+
+def pretrained(world: World, recipe: Recipe, documents: Sequence[str] = ()) -> Run:
+    """Return a model trained on a text, by default the world's, and on the training questions."""
+    source = DocumentSource(documents or world.documents, qa_train(world), index=False)
+    return trained(source, recipe, _texts(world))
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
@@ -96,35 +100,20 @@ def corrupted_first(world: World, recipe: Recipe) -> Run:
 
 def _then_questions(world: World, recipe: Recipe) -> Run:
     """Return a model trained on the text by a recipe, and then on the questions."""
-    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     source = DocumentSource(world.documents, index=False)
-    parent = plan_training(source, recipe, _UNUSED, tokenizer=tokenizer)
-    return finetuned(cached_run(parent), qa_train(world))
-
-
-def on_text(
-    documents: Sequence[str],
-    recipe: Recipe,
-    questions: Sequence[Example],
-    *,
-    vocabulary: Sequence[str],
-) -> Run:
-    """Return a model trained on documents and questions.
-
-    The tokenizer is trained on `vocabulary` and the questions.
-    """
-    tokenizer = _tokenizer(vocabulary, recipe, questions)
-    source = DocumentSource(documents, questions, index=False)
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+    return finetuned(trained(source, recipe, _texts(world)), qa_train(world))
 
 
 def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example] = ()) -> Run:
     """Return a model trained on some questions alone, by default all training questions."""
-    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     recipe = replace(recipe, training=RECIPES["demo-questions"].training)
     recipe = override(recipe, ["training.epochs=24", "training.lr=1e-3"])
-    source = QuestionSource(questions or qa_train(world))
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+    return trained(QuestionSource(questions or qa_train(world)), recipe, _texts(world))
+
+
+def _texts(world: World) -> list[str]:
+    """Return the text of a world, and that of its training questions."""
+    return [*world.documents, *texts_of(qa_train(world))]
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
@@ -187,7 +176,3 @@ def place_probabilities(
     logits = run.language_model(torch.tensor(rows))[:, -1]
     given: Tensor = logits[:, columns].double().softmax(-1)
     return given
-
-
-def _tokenizer(documents: Sequence[str], recipe: Recipe, questions: Sequence[Example]) -> Tokenizer:
-    return train_tokenizer(recipe.tokenizer, [*documents, *texts_of(questions)])

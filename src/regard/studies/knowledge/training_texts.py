@@ -25,9 +25,10 @@ from regard.studies.knowledge.fictional import (
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import share_error
 from regard.tasks import names
-from regard.tasks.examples import Example
+from regard.tasks.examples import Example, texts_of
 from regard.tasks.rng import choice
 from regard.tasks.world import World, WorldConfig, make_world
+from regard.training.sources.documents import DocumentSource
 from regard.uncertainty.signals import quick_signals
 
 Scores = Mapping[str, Interval]
@@ -227,8 +228,9 @@ def reversal(steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
         text: [one.format(name=name, place=place) for one in sentences for name, place in pairs]
         for text, sentences in DIRECTIONS.items()
     }
+    vocabulary = [*documents["both"], *texts_of(questions)]
     runs = {
-        text: fictional.on_text(written, recipe, questions, vocabulary=documents["both"])
+        text: fictional.trained(DocumentSource(written, questions, index=False), recipe, vocabulary)
         for text, written in documents.items()
     }
     found = {

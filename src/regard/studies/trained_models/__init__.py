@@ -6,9 +6,9 @@ from regard.studies.trained_models.task_models import architectures, different_w
 from regard.studies.trained_models.task_models import several_summaries
 from regard.studies.trained_models.several_heads import two_heads, heads_as_filters
 from regard.studies.trained_models.decoders import three_sentences
-from regard.studies.trained_models.head_patterns import head_patterns
+from regard.studies.trained_models.before_training import head_patterns
 from regard.studies.trained_models.pretrained_bert import pretrained_heads
 from regard.studies.trained_models.decoders import pretrained_decoder
 from regard.studies.trained_models.pretrained_bert import two_meanings
 from regard.studies.trained_models.reading import structures, linear_probe
-from regard.studies.trained_models.untrained import untrained
+from regard.studies.trained_models.before_training import untrained
