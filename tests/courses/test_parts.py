@@ -18,8 +18,7 @@ from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
-from regard.studies.quiz.checks import followed, nan_after_a_step
-from regard.studies.quiz.models import Draw
+from regard.studies.quiz.checks import Draw, followed, nan_after_a_step
 from regard.studies.quotations import QUOTATION
 from regard.studies.recurrent.overflow import INFINITE
 from regard.studies.registry import find_study

@@ -7,9 +7,19 @@ from hypothesis import strategies as st
 
 from regard.models.head_config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
-from regard.studies.quiz.checks import all_texts, next_tokens, sigmoid, trained
+from regard.studies.quiz.checks import (
+    BOTH_WAYS,
+    DECODER,
+    RNN,
+    WINDOW,
+    Draw,
+    all_texts,
+    influence,
+    next_tokens,
+    sigmoid,
+    trained,
+)
 from regard.studies.quiz.concepts import all_checks, checked, concepts
-from regard.studies.quiz.models import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, influence
 
 
 def test_the_verdict_and_the_sixteen_answers() -> None:

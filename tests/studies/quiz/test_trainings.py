@@ -6,6 +6,7 @@ import torch
 from regard.explorer.intercept import capture_attention
 from regard.positions.config import LearnedConfig
 from regard.studies.finding import Verdict
+from regard.studies.quiz.checks import Draw
 from regard.studies.quiz.looking_back import (
     CROSS,
     LENGTH,
@@ -22,7 +23,6 @@ from regard.studies.quiz.looking_back import (
     trained_embeddings,
     with_equal_heads,
 )
-from regard.studies.quiz.models import Draw
 from regard.studies.quiz.span_corruption import span_corruption
 from regard.studies.tensors import map_distance
 

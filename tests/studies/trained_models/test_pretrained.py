@@ -19,8 +19,8 @@ from regard.studies.trained_models.pretrained import (
     load_bert,
     load_decoder,
     packaged_bert,
+    pretrained_heads,
 )
-from regard.studies.trained_models.pretrained_bert import pretrained_heads
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=6)
 

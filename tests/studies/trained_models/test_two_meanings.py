@@ -7,8 +7,14 @@ import torch
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.pretrained import PACKAGE, load_bert
-from regard.studies.trained_models.pretrained_bert import PARTS, cosines, judged, two_meanings
+from regard.studies.trained_models.pretrained import (
+    PACKAGE,
+    PARTS,
+    cosines,
+    judged,
+    load_bert,
+    two_meanings,
+)
 
 needs_package = pytest.mark.skipif(
     find_spec(PACKAGE) is None,

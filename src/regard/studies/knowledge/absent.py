@@ -255,8 +255,7 @@ def bias(
 
     Parent: a model is trained on a text and questions in which last names indicate places. It is
     then finetuned on questions about people who were not born at the home of their name, and
-    compared with a model trained on these questions alone. (With `correlation=0` the difference is
-    smaller, but not 0: about four people share each last name.)
+    compared with a model trained on these questions alone.
 
     Figure. From the left: share of {place} in the data, its mean probability, and its share among
     best answers; probability of the name's home without a parent model, and with a parent whose

@@ -91,8 +91,7 @@ def token_losses(run: Run, rows: Sequence[Sequence[int]]) -> Float[Tensor, "rows
 
 @study(trains=True)
 def capacity(
-    exposures: Annotated[int, Meta(gt=FEW, le=2000)] = 1000,
-    seed: Seed = 0,
+    exposures: Annotated[int, Meta(gt=FEW, le=2000)] = 1000, seed: Seed = 0
 ) -> EvidenceParts:
     r"""How many facts fit into a model?
 
@@ -156,10 +155,7 @@ def _bits(people: int, exposures: int, seed: int) -> float:
 
 
 @study(trains=True)
-def seen_once(
-    epochs: Annotated[int, Meta(ge=1, le=100)] = 10,
-    seed: Seed = 0,
-) -> EvidenceParts:
+def seen_once(epochs: Annotated[int, Meta(ge=1, le=100)] = 10, seed: Seed = 0) -> EvidenceParts:
     r"""Must a model make things up?
 
     The more facts a text states only once, the more false statements the model generates. A lower

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import eq
 from random import Random
 from statistics import fmean
-from typing import Annotated, Any, NamedTuple
-
-from msgspec import Meta
+from typing import Any, NamedTuple
 
 from regard.evaluation.answers import answer
 from regard.metrics import Interval
@@ -48,10 +46,7 @@ ARMS = {
 
 @study(trains=True)
 def pretraining(
-    people: People = 160,
-    correlation: Correlation = 0.0,
-    steps: Steps = 800,
-    seed: Seed = 0,
+    people: People = 160, correlation: Correlation = 0.0, steps: Steps = 800, seed: Seed = 0
 ) -> EvidenceParts:
     r"""Why can a model answer questions after pretraining, but not without?
 
@@ -282,11 +277,7 @@ TIMES = {"questions mixed in": fictional.pretrained, "questions afterwards": fic
 
 
 @study(trains=True)
-def augmentation(
-    people: Annotated[int, Meta(ge=80, le=600)] = 300,
-    steps: Steps = 1600,
-    seed: Seed = 0,
-) -> EvidenceParts:
+def augmentation(people: People = 300, steps: Steps = 1600, seed: Seed = 0) -> EvidenceParts:
     r"""How must a text be written, so that a model can answer from it?
 
     In several wordings, and mixed with questions. If the questions come afterwards, it helps to
@@ -305,9 +296,6 @@ def augmentation(
 
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.
-
-    Args:
-        people: number of people in the text
     """
     recipe = small_recipe(steps, seed)
     worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}

@@ -11,7 +11,7 @@ from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
 from regard.studies.finding import Measurement, Measurements, table
 from regard.studies.quiz import checks
-from regard.studies.quiz.models import DECODER, ENCODER, Draw, influence
+from regard.studies.quiz.checks import DECODER, ENCODER, Draw, Std, influence
 from regard.studies.study import EvidenceParts, Seed, paragraphs, study
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4)] = 4,
     length: Annotated[int, Meta(ge=2, le=4)] = 3,
-    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
+    std: Std = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How are the answers to sixteen questions about language models verified?
@@ -43,7 +43,6 @@ def concepts(
     Args:
         tokens: vocabulary size in questions 9 and 12
         length: length of the texts in these questions
-        std: standard deviation of weights
     """
     draw = Draw(seed, std)
     found = all_checks(draw, tokens, length)

@@ -15,7 +15,7 @@ from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig
 from regard.studies.figure import bar_chart, chart, figure, heat_map, series
 from regard.studies.finding import at_least, at_most
-from regard.studies.quiz.models import WIDTH, Draw
+from regard.studies.quiz.checks import WIDTH, Draw, Std
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
 
@@ -88,7 +88,7 @@ def _others(products: Float[Tensor, "n n"]) -> Float[Tensor, " pairs"]:
 @study()
 def equal_heads(
     steps: Annotated[int, Meta(ge=10, le=200)] = 120,
-    std: Annotated[float, Meta(ge=0, le=1)] = 0.3,
+    std: Std = 0.3,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Why do heads learn different features?
@@ -112,7 +112,6 @@ def equal_heads(
 
     Args:
         steps: training steps
-        std: standard deviation of weights
     """
     models = {
         "independent weights": make(std, seed),

@@ -1,11 +1,10 @@
 """Wrong options of the quiz, each refuted by a measurement."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from msgspec import Meta
 from torch import Tensor
 
 from regard.data.batch import pad_rows
@@ -17,17 +16,20 @@ from regard.models.head_config import (
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
-from regard.studies.quiz.checks import TEXTS, after_start, all_texts
-from regard.studies.quiz.models import (
+from regard.studies.quiz.checks import (
     BLOCK,
     BOTH_WAYS,
     DECODER,
     ENCODER,
     PAIR,
     RNN,
+    TEXTS,
     TOKENS,
     WIDTH,
     Draw,
+    Std,
+    after_start,
+    all_texts,
     influence,
 )
 from regard.studies.study import EvidenceParts, Seed, study
@@ -48,10 +50,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 
 
 @study()
-def wrong_options(
-    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
-    seed: Seed = 0,
-) -> EvidenceParts:
+def wrong_options(std: Std = 0.15, seed: Seed = 0) -> EvidenceParts:
     r"""Which measurement refutes each wrong option of the quiz?
 
     Each wrong option predicts a value that differs from the measured one.
@@ -63,9 +62,6 @@ def wrong_options(
 
     Figure. Gradients of recurrent weights by backpropagation and by finite differences. For one
     direction and for both, all dots are on the diagonal.
-
-    Args:
-        std: standard deviation of weights
     """
     draw = Draw(seed, std)
     with torch.no_grad():

@@ -7,8 +7,8 @@ from regard.studies.trained_models.task_models import several_summaries
 from regard.studies.trained_models.several_heads import two_heads, heads_as_filters
 from regard.studies.trained_models.decoders import three_sentences
 from regard.studies.trained_models.before_training import head_patterns
-from regard.studies.trained_models.pretrained_bert import pretrained_heads
+from regard.studies.trained_models.pretrained import pretrained_heads
 from regard.studies.trained_models.decoders import pretrained_decoder
-from regard.studies.trained_models.pretrained_bert import two_meanings
+from regard.studies.trained_models.pretrained import two_meanings
 from regard.studies.trained_models.reading import structures, linear_probe
 from regard.studies.trained_models.before_training import untrained

@@ -174,9 +174,7 @@ QUANTITIES = {
 
 @study(trains=True)
 def pretrained_decoder(
-    decoder: Decoder = "",
-    texts: Annotated[int, Meta(ge=8, le=200)] = 48,
-    seed: Seed = 0,
+    decoder: Decoder = "", texts: Annotated[int, Meta(ge=8, le=200)] = 48, seed: Seed = 0
 ) -> EvidenceParts:
     r"""What do the heads of a pretrained decoder attend to, and how do its layers differ?
 

@@ -214,9 +214,7 @@ class Samples(NamedTuple):
 
 @study(trains=True)
 def linear_probe(
-    steps: Steps = 2000,
-    texts: Annotated[int, Meta(ge=50, le=1000)] = 200,
-    seed: Seed = 0,
+    steps: Steps = 2000, texts: Annotated[int, Meta(ge=50, le=1000)] = 200, seed: Seed = 0
 ) -> EvidenceParts:
     r"""Did pretraining help the representations?
 
