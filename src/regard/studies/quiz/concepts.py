@@ -5,10 +5,9 @@ from typing import Annotated, NamedTuple, ParamSpec
 
 import torch
 from msgspec import Meta
-from torch import nn
 
 from regard.models.head_config import MaskedLMHeadConfig
-from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
+from regard.studies.figure import Line, chart, figure, heat_map, series
 from regard.studies.finding import Measurement, Measurements, table
 from regard.studies.quiz import checks
 from regard.studies.quiz.checks import DECODER, ENCODER, Draw, Std, influence
@@ -50,7 +49,6 @@ def concepts(
         yield from one.numbers
     rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(found, 1)]
     yield table(["question", "checked by", "passes"], rows)
-    encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
         for name, curve in checks.influence_curves(draw).items()
@@ -64,12 +62,19 @@ def concepts(
         y_scale="log",
         y_limits=(1e-8, 10),
     )
-    yield figure(
-        _influence_map(encoder.body, draw, "encoder"),
-        _influence_map(decoder.body, draw, "decoder"),
-        by_distance,
-        near=checks.NEAR,
+    models = {"encoder": draw.model(ENCODER, MaskedLMHeadConfig()), "decoder": draw.model(DECODER)}
+    changes = {name: influence(model.body, draw.ids(8)) for name, model in models.items()}
+    maps = (
+        heat_map(
+            each / each.amax(1, keepdim=True).clamp(min=1e-9),
+            title=name,
+            x="changed token",
+            y="changed state",
+            unit="influence",
+        )
+        for name, each in changes.items()
     )
+    yield figure(*maps, by_distance, near=checks.NEAR)
 
 
 class Checked(NamedTuple):
@@ -89,13 +94,6 @@ def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs)
     """Check an answer; the docstring of the check says how."""
     with torch.no_grad():
         return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
-
-
-def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
-    """Return the influence of each token on each state, relative to the largest."""
-    changes = influence(body, draw.ids(8))
-    shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
-    return heat_map(shares, title=title, x="changed token", y="changed state", unit="influence")
 
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:

@@ -18,7 +18,7 @@ from regard.explorer.look import look
 from regard.positions import RelativeBias
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Chart, Line, bar_chart, chart, figure, series
+from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, Outside, at_least, at_most, equal, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
@@ -184,13 +184,9 @@ def heads_as_filters(
         y="largest error",
         y_scale="log",
     )
-    yield figure(_weaker_feature(), by_bias)
-
-
-def _weaker_feature() -> Chart:
     gaps = np.linspace(0, 8, 33)
     one, two = zip(*(feature_weights(float(gap)) for gap in gaps), strict=True)
-    return chart(
+    weaker = chart(
         series(gaps, one, "one head"),
         series(gaps, two, "a head for each"),
         title="two features",
@@ -198,6 +194,7 @@ def _weaker_feature() -> Chart:
         y="weight of the weaker feature",
         y_limits=(0, 1.05),
     )
+    yield figure(weaker, by_bias)
 
 
 def feature_weights(gap: float, score: float = 20.0) -> tuple[float, float]:
