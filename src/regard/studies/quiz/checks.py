@@ -106,12 +106,10 @@ def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
 FAR, NEAR = 48, 6
 """Distances at which the first token's influence is compared."""
 MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
-HEADS: tuple[HeadConfig, ...] = (
-    LMHeadConfig(),
-    ClassificationHeadConfig(labels=("good", "bad")),
-    TokenClassificationHeadConfig(labels=("name", "verb", "other")),
-    EmbeddingHeadConfig(width=8),
-)
+MASKED_LM = MaskedLMHeadConfig()
+OF_TEXTS = ClassificationHeadConfig(labels=("good", "bad"))
+OF_TOKENS = TokenClassificationHeadConfig(labels=("good", "bad"))
+HEADS: tuple[HeadConfig, ...] = (LMHeadConfig(), OF_TEXTS, OF_TOKENS, EmbeddingHeadConfig(width=8))
 """Heads for the same decoder."""
 
 
@@ -130,7 +128,7 @@ def completing(draw: Draw) -> Measurements:
     """Influence of later tokens on states at earlier positions, which predict them."""
     ids = draw.ids(8)
     seen = influence(draw.model(DECODER).body, ids)
-    both = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids)
+    both = influence(draw.model(ENCODER, MASKED_LM).body, ids)
     yield equal("3: decoder, influence of later tokens", largest(seen.triu(1)), 0, within=1e-12)
     yield at_least("3: encoder, influence of later tokens", largest(both.triu(1)), 1e-3)
     headed = refused(lambda: draw.model(ENCODER, LMHeadConfig()), UserError)
@@ -140,7 +138,7 @@ def completing(draw: Draw) -> Measurements:
 def classifying(draw: Draw) -> Measurements:
     """Share of pairs of tokens in which the first token's state depends on the second token."""
     n, ids = 8, draw.ids(8)
-    encoder = influence(draw.model(ENCODER, MaskedLMHeadConfig()).body, ids) > 1e-9
+    encoder = influence(draw.model(ENCODER, MASKED_LM).body, ids) > 1e-9
     decoder = influence(draw.model(DECODER).body, ids) > 1e-9
     name = "share of pairs with influence"
     yield equal(f"4: encoder, {name}", encoder.double().mean(), 1)
@@ -174,8 +172,8 @@ def many_to_one(draw: Draw) -> Measurements:
     """Numbers of outputs for one text with either head."""
     n = 20
     ids, lengths = draw.ids(1, n), torch.tensor([n])
-    one = draw.model(RNN, ClassificationHeadConfig(labels=("negative", "positive")))
-    many = draw.model(RNN, TokenClassificationHeadConfig(labels=("a", "b", "c")))
+    one = draw.model(RNN, OF_TEXTS)
+    many = draw.model(RNN, OF_TOKENS)
     labels, transcript = one(ids, lengths), many(ids, lengths)
     yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
     yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
@@ -192,9 +190,7 @@ def the_crab(draw: Draw) -> Measurements:
     """Influence of each day's input on the states of all days."""
     days = draw.ids(10)
     one = influence(draw.model(RNN).body, days)
-    both = influence(
-        draw.model(BOTH_WAYS, TokenClassificationHeadConfig(labels=("a", "b"))).body, days
-    )
+    both = influence(draw.model(BOTH_WAYS, OF_TOKENS).body, days)
     name = "11: one direction, influence of"
     yield equal(f"{name} later days", largest(one.triu(1)), 0, within=1e-12)
     yield at_least(f"{name} the day before", one.diagonal(-1).min(), 1e-6)
@@ -275,7 +271,7 @@ def conditional(draw: Draw, tokens: int, length: int) -> Measurements:
     """Sums of P(y | x) over y and over x, and of products of an encoder's masked predictions."""
     texts = all_texts(tokens, length)
     pair = draw.model(PAIR, tokens=tokens)
-    encoder = draw.model(ENCODER, MaskedLMHeadConfig(), tokens + 1)
+    encoder = draw.model(ENCODER, MASKED_LM, tokens + 1)
     totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
     masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
     yield at_most("12: |Σ P(y | x) over y − 1|, largest over x", abs(totals - 1).max(), 1e-12)
@@ -376,7 +372,7 @@ def followed(draw: Draw) -> str:
 
 def batching(draw: Draw) -> Measurements:
     """Outputs for three texts alone and in a batch, with and without the mask."""
-    model = draw.model(ENCODER, ClassificationHeadConfig(labels=("good", "bad")))
+    model = draw.model(ENCODER, OF_TEXTS)
     rows = [draw.ids(9)[:n].tolist() for n in (3, 5, 9)]
     padded, lengths = pad_rows(rows, 0), lengths_of(rows)
     alone = torch.cat([model(torch.tensor([row]), torch.tensor([len(row)])) for row in rows])

@@ -6,11 +6,10 @@ from typing import Annotated, NamedTuple, ParamSpec
 import torch
 from msgspec import Meta
 
-from regard.models.head_config import MaskedLMHeadConfig
 from regard.studies.figure import Line, chart, figure, heat_map, series
 from regard.studies.finding import Measurement, Measurements, table
 from regard.studies.quiz import checks
-from regard.studies.quiz.checks import DECODER, ENCODER, Draw, Std, influence
+from regard.studies.quiz.checks import DECODER, ENCODER, MASKED_LM, Draw, Std, influence
 from regard.studies.study import EvidenceParts, Seed, paragraphs, study
 
 P = ParamSpec("P")
@@ -62,7 +61,7 @@ def concepts(
         y_scale="log",
         y_limits=(1e-8, 10),
     )
-    models = {"encoder": draw.model(ENCODER, MaskedLMHeadConfig()), "decoder": draw.model(DECODER)}
+    models = {"encoder": draw.model(ENCODER, MASKED_LM), "decoder": draw.model(DECODER)}
     changes = {name: influence(model.body, draw.ids(8)) for name, model in models.items()}
     maps = (
         heat_map(

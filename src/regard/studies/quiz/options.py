@@ -8,11 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import pad_rows
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    MaskedLMHeadConfig,
-    TokenClassificationHeadConfig,
-)
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
@@ -21,6 +16,9 @@ from regard.studies.quiz.checks import (
     BOTH_WAYS,
     DECODER,
     ENCODER,
+    MASKED_LM,
+    OF_TEXTS,
+    OF_TOKENS,
     PAIR,
     RNN,
     TEXTS,
@@ -74,7 +72,7 @@ def wrong_options(std: Std = 0.15, seed: Seed = 0) -> EvidenceParts:
 def weights_alone(draw: Draw) -> Measurements:
     """Compare the same weights in two architectures, and count them."""
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
-    both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
+    both_ways = draw.model(ENCODER, MASKED_LM)
     both_ways.body.load_state_dict(causal.body.state_dict())
     difference = largest(causal.body(ids) - both_ways.body(ids))
     counted = sum(parameter.numel() for parameter in causal.parameters())
@@ -86,7 +84,7 @@ def weights_alone(draw: Draw) -> Measurements:
 def transcript(draw: Draw) -> Measurements:
     """Count the outputs for a recording."""
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
-    gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
+    gender = draw.model(RNN, OF_TEXTS)
     labels = gender(frames, lengths)[..., 0].numel()
     characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
@@ -155,7 +153,7 @@ def directions(draw: Draw) -> Measurements:
 @torch.enable_grad()
 def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
     """Return gradients of some recurrent weights by autograd and by central differences."""
-    head, days = TokenClassificationHeadConfig(labels=("good", "bad")), draw.ids(1, 10)
+    head, days = OF_TOKENS, draw.ids(1, 10)
     lengths = torch.tensor([days.shape[1]])
     found = {}
     for name, config in {"one direction": RNN, "both directions": BOTH_WAYS}.items():
@@ -176,7 +174,7 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
 def model_heads(draw: Draw) -> Measurements:
     """Replace the head of an encoder, and change the states at other positions."""
     ids = draw.ids(2, 7)
-    heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
+    heads = (MASKED_LM, OF_TEXTS)
     one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
     yield equal("14: change of the states with another head", largest(one - other), 0)
     model = draw.model(DECODER)

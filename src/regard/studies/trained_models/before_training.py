@@ -157,8 +157,7 @@ def untrained(
 
     Scores, weights and gradients of the encoder of study `structures` are measured before and
     after training, in texts with one masked word. A layer norm gives each token a vector of length
-    √d. Gradients are compared at the words that determine the masked one, and at those that get the
-    largest weight of the same head after training.
+    √d.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.
