@@ -16,7 +16,7 @@ from regard.studies.knowledge.absent import (
     born_elsewhere,
     judged_shares,
 )
-from regard.studies.knowledge.fictional import homes, last_name, small_world
+from regard.studies.knowledge.fictional import homes, small_world
 
 BIASED = {IN_DATA: 0.3, PROBABILITY: 0.28, ANSWERED: 0.6, CHILD: 0.8, ORPHAN: 0.05}
 
@@ -36,7 +36,7 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
     world = small_world(160, 0.8, 0)
     chosen, home = born_elsewhere(world), homes(world)
     assert chosen
-    assert all(p.group == "qa_train" and p.place != home[last_name(p)] for p in chosen)
+    assert all(p.group == "qa_train" and p.place != home[p.name] for p in chosen)
 
 
 @pytest.mark.slow

@@ -6,13 +6,12 @@ import torch
 from regard.explorer.intercept import capture_attention
 from regard.positions.config import LearnedConfig
 from regard.studies.finding import Verdict
-from regard.studies.quiz.checks import Draw
+from regard.studies.quiz.checks import WIDTH, Draw
 from regard.studies.quiz.looking_back import (
     CROSS,
     LENGTH,
     ROWS,
     TOKENS,
-    WIDTH,
     config,
     equal_heads,
     make,

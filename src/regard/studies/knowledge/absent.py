@@ -72,9 +72,10 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     places = {person.place for person in world.people}
     yield from judged_signals(kinds, places, absence, wrongness)
     yield _examples(kinds)
+    aurocs = {"mentioned / absent": absence} | ({"right / wrong": wrongness} if wrongness else {})
     yield figure(
         *(_histogram(kinds, signal) for signal in ("probability", "familiarity")),
-        _aurocs({"mentioned / absent": absence, "right / wrong": wrongness}),
+        bar_chart(aurocs, Line(y=0.5), y="AUROC", y_limits=(0, 1.05)),
         _risk([*kinds["right"], *kinds["wrong"]]),
         columns=2,
     )
@@ -134,11 +135,6 @@ def _histogram(kinds: Kinds, signal: str) -> Panel:
     edges = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
     steps = [histogram(several, edges, kind) for kind, several in values.items()]
     return chart(*steps, x=signal, y="answers")
-
-
-def _aurocs(found: Mapping[str, Aurocs]) -> Panel:
-    groups = {kind: aurocs for kind, aurocs in found.items() if aurocs}
-    return bar_chart(groups, Line(y=0.5), y="AUROC", y_limits=(0, 1.05))
 
 
 def _risk(answers: Sequence[Answer]) -> Panel:
@@ -224,7 +220,7 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
     answers = answer(run, world.questions("absent"), fictional.CPU, signals=quick_signals())
     return counted(
         [one.answered for one in answers],
-        [home[fictional.last_name(person)] for person in strangers],
+        [home[person.name] for person in strangers],
         [person.place for person in strangers],
         fictional.commonest(world.group("qa_train"))[0],
         sum(one.confidence for one in answers) / len(answers),
@@ -264,14 +260,11 @@ def bias(
     world, even = (fictional.small_world(people, c, seed) for c in (correlation, 0.0))
     recipe = fictional.small_recipe(steps, seed)
     place, share = fictional.commonest(even.group("qa_train"))
-    names = fictional.mentioned_places(even)
-    given = fictional.place_probabilities(
-        fictional.from_scratch(even, recipe), even.group("absent"), names
-    )
+    given = fictional.place_probabilities(fictional.from_scratch(even, recipe), even)
     fair = _fair_questions(world, people, correlation)
     child = fictional.finetuned(fictional.pretrained(world, recipe), fair)
     orphan = fictional.from_scratch(world, recipe, fair)
-    common = names.index(place)
+    common = fictional.mentioned_places(even).index(place)
     shares = {
         IN_DATA: share,
         PROBABILITY: float(given[:, common].mean()),
@@ -311,13 +304,12 @@ def _fair_questions(world: World, people: int, correlation: float) -> list[Examp
 def born_elsewhere(world: World) -> list[Person]:
     """Return the people in QA training who were not born at the home of their last name."""
     home = fictional.homes(world)
-    return [p for p in world.group("qa_train") if p.place != home[fictional.last_name(p)]]
+    return [p for p in world.group("qa_train") if p.place != home[p.name]]
 
 
 def _at_home(run: Run, world: World) -> float:
     """Return the mean probability of the home of the name, for absent people."""
-    home, strangers = fictional.homes(world), world.group("absent")
-    names = fictional.mentioned_places(world)
-    given = fictional.place_probabilities(run, strangers, names)
-    own = [names.index(home[fictional.last_name(person)]) for person in strangers]
+    home, places = fictional.homes(world), fictional.mentioned_places(world)
+    given = fictional.place_probabilities(run, world)
+    own = [places.index(home[person.name]) for person in world.group("absent")]
     return float(given[range(len(own)), own].mean())

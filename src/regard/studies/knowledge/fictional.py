@@ -133,22 +133,18 @@ def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
     return accuracy([one.correct for one in given])
 
 
-def last_name(person: Person) -> str:
-    """Return the last name of a person."""
-    return person.name.split()[-1]
-
-
 def mentioned(world: World) -> list[Person]:
     """Return the people in the text."""
     return [person for person in world.people if person.group != "absent"]
 
 
 def homes(world: World) -> dict[str, str]:
-    """Return the home of each last name: its most frequent birthplace among mentioned people."""
+    """Return each person's home: the commonest birthplace of mentioned people of the last name."""
     families: dict[str, list[Person]] = {}
     for person in mentioned(world):
-        families.setdefault(last_name(person), []).append(person)
-    return {name: commonest(family)[0] for name, family in families.items()}
+        families.setdefault(person.name.split()[-1], []).append(person)
+    places = {name: commonest(family)[0] for name, family in families.items()}
+    return {person.name: places[person.name.split()[-1]] for person in world.people}
 
 
 def mentioned_places(world: World) -> list[str]:
@@ -164,15 +160,13 @@ def commonest(people: Sequence[Person]) -> tuple[str, float]:
 
 
 @torch.inference_mode()
-def place_probabilities(
-    run: Run, people: Sequence[Person], places: Sequence[str]
-) -> Float[Tensor, "people places"]:
-    """Return the probability of each place given that the answer is one; each is a single token."""
+def place_probabilities(run: Run, world: World) -> Float[Tensor, "people places"]:
+    """Return, for absent people, the probability of each mentioned place if the answer is one."""
     rows = [
-        run.template.open_answer(run.template.prompt.around(ids))
-        for ids in (run.tokenizer.encode(QUESTIONS[0].format(name=p.name)) for p in people)
+        run.template.open_answer(run.template.prompt.around(run.tokenizer.encode(question.text)))
+        for question in world.questions("absent")
     ]
-    columns = [run.tokenizer.encode(place)[0] for place in places]
+    columns = [run.tokenizer.encode(place)[0] for place in mentioned_places(world)]  # single tokens
     logits = run.language_model(torch.tensor(rows))[:, -1]
     given: Tensor = logits[:, columns].double().softmax(-1)
     return given

@@ -1,7 +1,7 @@
 """Recall after training on different texts: with and without the facts, changed, in one direction,
 and in several wordings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq
 from random import Random
 from statistics import fmean
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from regard.evaluation.answers import answer
 from regard.metrics import Interval
+from regard.runs.recipe import Recipe
+from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge import fictional
@@ -36,7 +38,7 @@ PRETRAINED = "pretrained"
 NOT_PRETRAINED = "not pretrained"
 WITHOUT_THEM = "text without these people"
 SPAN_CORRUPTION = "span corruption, then questions"
-ARMS = {
+ARMS: Mapping[str, Callable[[World, Recipe], Run]] = {
     PRETRAINED: fictional.pretrained,
     NOT_PRETRAINED: fictional.from_scratch,
     WITHOUT_THEM: fictional.without_them,

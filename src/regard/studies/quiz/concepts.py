@@ -44,9 +44,11 @@ def concepts(
     """
     draw = Draw(seed, std)
     found = all_checks(draw, tokens, length)
-    for one in found:
+    rows = []
+    for i, one in enumerate(found, 1):
         yield from one.numbers
-    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(found, 1)]
+        passes = all(number.holds for number in one.numbers)
+        rows.append((i, one.how, "yes" if passes else "no"))
     yield table(["question", "checked by", "passes"], rows)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
@@ -82,11 +84,6 @@ class Checked(NamedTuple):
     how: str
     """Description of the check."""
     numbers: tuple[Measurement, ...]
-
-    @property
-    def passes(self) -> bool:
-        """Whether all measurements hold."""
-        return all(number.holds for number in self.numbers)
 
 
 def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:

@@ -13,7 +13,7 @@ from regard.explorer.intercept import capture_attention
 from regard.models.config import DecoderConfig
 from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig
-from regard.studies.figure import bar_chart, chart, figure, heat_map, series
+from regard.studies.figure import bar_chart, chart, series
 from regard.studies.finding import at_least, at_most
 from regard.studies.quiz.checks import WIDTH, Draw, Std
 from regard.studies.study import EvidenceParts, Seed, study
@@ -104,9 +104,8 @@ def equal_heads(
     than half of that of equal heads, which average both tokens. Rounding differs between the heads,
     so the difference of equal ones grows with the steps.
 
-    Figure. Distance of two heads' maps over training, and maps of one text after training. Heads
-    with equal initial weights stay at distance 0 and have the same map; heads with independent
-    weights have different ones. Lines connect measured dots.
+    Figure. Distance of two heads' maps over training. Heads with equal initial weights stay at
+    distance 0. Lines connect measured dots.
 
     Args:
         steps: training steps
@@ -116,9 +115,9 @@ def equal_heads(
         "equal except for the output": with_equal_heads(make(std, seed), output=False),
         "equal weights": with_equal_heads(make(std, seed), output=True),
     }
-    maps = {name: trained(model, steps, seed) for name, model in models.items()}
     distances = {
-        name: [float(map_distance(*pair)) for pair in pairs] for name, pairs in maps.items()
+        name: [float(map_distance(*maps)) for maps in trained(model, steps, seed)]
+        for name, model in models.items()
     }
     for name, over_steps in distances.items():
         bound, limit = (at_most, 1e-3) if name == "equal weights" else (at_least, 0.05)
@@ -127,14 +126,7 @@ def equal_heads(
         series(range(0, EVERY * len(over_steps), EVERY), over_steps, name, "line with dots")
         for name, over_steps in distances.items()
     ]
-    equal, independent = maps["equal weights"][-1], maps["independent weights"][-1]
-    yield figure(
-        chart(*curves, title="two heads", x="steps", y="distance of their maps"),
-        heat_map(equal[0], title="equal weights, both heads", x="key", y="query"),
-        heat_map(independent[0], title="independent weights, head 0", x="key", y="query"),
-        heat_map(independent[1], title="independent weights, head 1", x="key"),
-        columns=2,
-    )
+    yield chart(*curves, x="steps", y="distance of the maps of two heads")
 
 
 def make(std: float, seed: int) -> Any:
