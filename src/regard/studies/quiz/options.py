@@ -84,8 +84,7 @@ def weights_alone(draw: Draw) -> Measurements:
 def transcript(draw: Draw) -> Measurements:
     """Count the outputs for a recording."""
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
-    gender = draw.model(RNN, OF_TEXTS)
-    labels = gender(frames, lengths)[..., 0].numel()
+    labels = draw.model(RNN, OF_TEXTS)(frames, lengths)[..., 0].numel()
     characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
     yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
@@ -153,11 +152,10 @@ def directions(draw: Draw) -> Measurements:
 @torch.enable_grad()
 def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
     """Return gradients of some recurrent weights by autograd and by central differences."""
-    head, days = OF_TOKENS, draw.ids(1, 10)
-    lengths = torch.tensor([days.shape[1]])
+    days, lengths = draw.ids(1, 10), torch.tensor([10])
     found = {}
     for name, config in {"one direction": RNN, "both directions": BOTH_WAYS}.items():
-        model = draw.model(config, head)
+        model = draw.model(config, OF_TOKENS)
         weight = next(p for n, p in model.named_parameters() if "weight_hh" in n)
 
         def loss(model: Any = model) -> Tensor:
@@ -174,8 +172,7 @@ def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, 
 def model_heads(draw: Draw) -> Measurements:
     """Replace the head of an encoder, and change the states at other positions."""
     ids = draw.ids(2, 7)
-    heads = (MASKED_LM, OF_TEXTS)
-    one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
+    one, other = (draw.model(ENCODER, head).body(ids) for head in (MASKED_LM, OF_TEXTS))
     yield equal("14: change of the states with another head", largest(one - other), 0)
     model = draw.model(DECODER)
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)
