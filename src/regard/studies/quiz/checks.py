@@ -170,13 +170,10 @@ def heads(draw: Draw) -> Measurements:
 
 def many_to_one(draw: Draw) -> Measurements:
     """Numbers of outputs for one text with either head."""
-    n = 20
-    ids, lengths = draw.ids(1, n), torch.tensor([n])
-    one = draw.model(RNN, OF_TEXTS)
-    many = draw.model(RNN, OF_TOKENS)
-    labels, transcript = one(ids, lengths), many(ids, lengths)
-    yield equal("5: outputs, many to one", labels[..., 0].numel(), 1)
-    yield equal("5: outputs, many to many", transcript[..., 0].numel(), n)
+    ids, lengths = draw.ids(1, 20), torch.tensor([20])
+    one, many = (draw.model(RNN, head)(ids, lengths)[..., 0] for head in (OF_TEXTS, OF_TOKENS))
+    yield equal("5: outputs, many to one", one.numel(), 1)
+    yield equal("5: outputs, many to many", many.numel(), 20)
 
 
 def not_a_number(draw: Draw) -> Measurements:

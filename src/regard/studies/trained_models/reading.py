@@ -270,7 +270,8 @@ def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> 
         for index, forms in enumerate(words)
         for word in forms
     }
-    states, classes, folds = [], [], []
+    states: list[Tensor] = []
+    places: list[tuple[int, int]] = []
     body = run.model.body
     assert isinstance(body, Encoder)
     for text in texts:
@@ -278,9 +279,9 @@ def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> 
         hidden = (body.embedding(ids) if embeddings else body(ids))[0]
         chosen = [i for i, word in enumerate(text.words) if word in place]
         states.append(hidden[chosen])
-        classes += [place[text.words[i]][0] for i in chosen]
-        folds += [place[text.words[i]][1] for i in chosen]
-    return Samples(torch.cat(states).double(), torch.tensor(classes), torch.tensor(folds))
+        places += [place[text.words[i]] for i in chosen]
+    classes, folds = torch.tensor(places).T
+    return Samples(torch.cat(states).double(), classes, folds)
 
 
 def cross_validated(found: Samples) -> Float[Tensor, " classes"]:
