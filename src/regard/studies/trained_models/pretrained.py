@@ -317,10 +317,6 @@ _ENDS = {
 }
 """Verb and noun, each with possible continuations."""
 
-Vectors = Mapping[str, Float[Tensor, "layers heads d"]]
-"""Queries, keys and values of one occurrence of the word."""
-Cosines = Mapping[str, Float[Tensor, " layers"]]
-
 
 @study(trains=True)
 def two_meanings(
@@ -350,48 +346,48 @@ def two_meanings(
     model = load_bert(bert)
     same, other = compared(model, sentences)
     control_same, control_other = compared(model.untrained(), sentences)
-    control = max(float((control_same[part] - control_other[part]).max()) for part in PARTS)
+    control = (control_same - control_other).max()
     yield from judged(same, other)
     yield at_most("without pretraining: same minus other meaning, largest", control, 0.02)
-    layers = range(len(same["query"]))
+    layers = range(same.shape[1])
     yield figure(
         *(
             chart(
-                series(layers, same[part], "same meaning", "line with dots"),
-                series(layers, other[part], "two meanings", "line with dots"),
+                series(layers, one, "same meaning", "line with dots"),
+                series(layers, two, "two meanings", "line with dots"),
                 title=part,
                 x="layer",
                 y="cosine" if part == PARTS[0] else "",
                 y_limits=(0, 1.05),
             )
-            for part in PARTS
+            for part, one, two in zip(PARTS, same, other, strict=True)
         )
     )
 
 
-def judged(same: Cosines, other: Cosines) -> Measurements:
+def judged(
+    same: Float[Tensor, "parts layers"], other: Float[Tensor, "parts layers"]
+) -> Measurements:
     """Yield the measurements that the claim depends on."""
-    least = min(float(kind[part][0]) for part in PARTS for kind in (same, other))
+    least = torch.cat([same, other])[:, 0].min()
     yield equal("first layer: least cosine", least, 1, within=1e-4)
-    for part in PARTS:
-        gap = (same[part] - other[part])[1:].min()
+    for part, gap in zip(PARTS, (same - other)[:, 1:].amin(1), strict=True):
         yield at_least(f"{part}: same minus other meaning, least of the later layers", gap, 0.03)
-    values = other["value"]
-    yield informational("value, two meanings: least cosine of a layer", values.min())
-    yield informational("value, two meanings: cosine of the last layer", values[-1])
+    yield informational("value, two meanings: least cosine of a layer", other[-1].min())
+    yield informational("value, two meanings: cosine of the last layer", other[-1, -1])
 
 
 def compared(
     model: HuggingFaceModel, sentences: Mapping[str, Sequence[str]]
-) -> tuple[Cosines, Cosines]:
+) -> tuple[Float[Tensor, "parts layers"], Float[Tensor, "parts layers"]]:
     """Return mean cosines of the word in sentences with the same and with different meanings."""
     verbs, nouns = ([vectors(model, one) for one in texts] for texts in sentences.values())
     same = [*pairwise(verbs), *pairwise(nouns)]
     return cosines(same), cosines(list(zip(verbs, nouns, strict=True)))
 
 
-def vectors(model: HuggingFaceModel, sentence: str) -> Vectors:
-    """Return the word's queries, keys and values in a sentence.
+def vectors(model: HuggingFaceModel, sentence: str) -> Float[Tensor, "layers parts heads d"]:
+    """Return the word's query, key and value in a sentence.
 
     Raises:
         UserError: the tokenizer splits the word.
@@ -400,20 +396,15 @@ def vectors(model: HuggingFaceModel, sentence: str) -> Vectors:
     if WORD not in one.keys:
         raise UserError(f"bert: its tokenizer splits {WORD!r}; choose another model")
     place = one.keys.index(WORD)
-    return {
-        part: torch.stack([getattr(layer.record, part)[0, :, place] for layer in one.layers])
-        for part in PARTS
-    }
+    records = [layer.record for layer in one.layers]
+    parts = [torch.stack([each.query, each.key, each.value])[:, 0, :, place] for each in records]
+    return torch.stack(parts)
 
 
-def cosines(pairs: Sequence[tuple[Vectors, Vectors]]) -> Cosines:
-    """Return the mean cosine of each part by layer, over pairs and heads."""
-    return {
-        part: torch.stack(
-            [F.cosine_similarity(one[part], two[part], dim=-1).mean(-1) for one, two in pairs]
-        ).mean(0)
-        for part in PARTS
-    }
+def cosines(pairs: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "parts layers"]:
+    """Return the mean cosine of each part by layer, over pairs of vectors and heads."""
+    each = [F.cosine_similarity(one, two, dim=-1).mean(-1) for one, two in pairs]
+    return torch.stack(each).mean(0).T
 
 
 def _sentence(draw: Random, meaning: str) -> str:
