@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq
 from random import Random
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from regard.evaluation.answers import answer
 from regard.metrics import Interval
@@ -88,17 +88,10 @@ def judged_pretraining(scores: Scores, guess: float, n: int) -> Measurements:
 
 DOSES = (0, 1, 2, 3, 5)
 """Number of changed biographies of each changed person; everybody has five."""
-
-
-class Answers(NamedTuple):
-    """Shares of the answers of a model trained on a changed text."""
-
-    new: float
-    """About changed people: the place in their changed biographies."""
-    old: float
-    """About changed people: the original place."""
-    unchanged: float
-    """About other people: right answers."""
+NEW, OLD = "changed people: the new place", "changed people: the old place"
+OTHERS = "other people: right"
+Answers = Mapping[str, float]
+"""Shares of the answers of a model trained on a changed text."""
 
 
 @study(trains=True)
@@ -131,21 +124,16 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
         run = fictional.pretrained(world, recipe, rewrite(world, new, dose))
         answers = answer(run, world.questions("text_only"), fictional.CPU, signals=quick_signals())
         given = [one.answered for one in answers]
-        found[dose] = Answers(
-            new=_share(given[::2], new.values()),
-            old=_share(given[::2], old[::2]),
-            unchanged=_share(given[1::2], old[1::2]),
-        )
+        found[dose] = {
+            NEW: _share(given[::2], new.values()),
+            OLD: _share(given[::2], old[::2]),
+            OTHERS: _share(given[1::2], old[1::2]),
+        }
     yield from judged_changes(found)
     doses = [dose / max(DOSES) for dose in DOSES]
-    labels = (
-        "changed people: the new place",
-        "changed people: the old place",
-        "other people: right",
-    )
-    curves = zip(labels, zip(*found.values(), strict=True), strict=True)
+    curves = {label: [one[label] for one in found.values()] for label in (NEW, OLD, OTHERS)}
     yield chart(
-        *(series(doses, shares, label) for label, shares in curves),
+        *(series(doses, shares, label) for label, shares in curves.items()),
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
@@ -155,11 +143,11 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
 def judged_changes(found: Mapping[int, Answers]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     none, one, *_, every = found.values()
-    yield at_least("nothing changed: the old place", none.old, 0.5)
-    yield at_least("all changed: the new place", every.new, 0.5)
-    yield at_most("all changed: the old place", every.old, 0.2)
-    yield at_most("one of five changed: the new place", one.new, 0.25)
-    least = min(answers.unchanged for answers in found.values())
+    yield at_least("nothing changed: the old place", none[OLD], 0.5)
+    yield at_least("all changed: the new place", every[NEW], 0.5)
+    yield at_most("all changed: the old place", every[OLD], 0.2)
+    yield at_most("one of five changed: the new place", one[NEW], 0.25)
+    least = min(answers[OTHERS] for answers in found.values())
     yield at_least("other people: least accuracy over all texts", least, 0.6)
 
 
