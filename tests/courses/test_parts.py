@@ -12,15 +12,13 @@ import pytest
 import torch
 from latex2mathml.converter import convert
 
-from course_texts import answer, claim, values
+from course_texts import answer, claim, last_chart, values
 from documented import parse
 from regard.courses import Part, all_parts, find_part
 from regard.derivations import DERIVATIONS
 from regard.runs.recipes import TASKS
 from regard.studies.figure import Chart
-from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.recurrence import nan_after_a_step
-from regard.studies.quiz.texts import followed
+from regard.studies.quiz.checks import Draw, followed, nan_after_a_step
 from regard.studies.quotations import QUOTATION
 from regard.studies.recurrent.backpropagation import INFINITE
 from regard.studies.registry import find_study
@@ -228,17 +226,18 @@ def test_long_trainings_classify_as_an_answer_says() -> None:
         assert found[family]["scores"]["accuracy"]["value"] == 1
 
 
-def test_a_table_shows_what_answers_say_of_heads_and_layers() -> None:
+def test_a_table_and_a_figure_show_what_answers_say_of_heads_and_layers() -> None:
     """eecs182-hw8 2.c.ii names the best head of each pattern; 2.b.iii says where values differ."""
     heads = find_study("pretrained-heads").stored_result().table
-    layers = find_study("two-meanings").stored_result().table
+    panel = last_chart("two-meanings")
     assert heads is not None
-    assert layers is not None
+    assert panel.title == "value"
     named = {"previous token": "0.2", "next token": "1.8", "[CLS]": "4.5", "same token": "2.9"}
     for pattern, best in named.items():
         column = heads.columns.index(pattern)
         assert max(heads.rows, key=lambda row: float(row[column]))[0] == best
-    values = [float(row[layers.columns.index("value, other")]) for row in layers.rows]
+    (curve,) = (one for one in panel.series if one.label == "two meanings")
+    values = [value or 0 for value in curve.y]
     assert min(values) == min(values[1:-1]), "in an inner layer"
     assert max(values[1:]) == values[-1]
 

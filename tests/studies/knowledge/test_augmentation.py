@@ -4,8 +4,8 @@ import pytest
 
 from regard.metrics import Interval
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.augmentation import TEXTS, augmentation, judged
 from regard.studies.knowledge.fictional import small_world
+from regard.studies.knowledge.training_texts import TEXTS, augmentation, judged_wordings
 
 MIXED = {"one biography": 0.4, "five wordings": 0.8, "five, permuted": 0.9}
 AFTERWARDS = {"one biography": 0.2, "five wordings": 0.4, "five, permuted": 0.5}
@@ -13,7 +13,7 @@ AFTERWARDS = {"one biography": 0.2, "five wordings": 0.4, "five, permuted": 0.5}
 
 def holds(mixed: dict[str, float], afterwards: dict[str, float]) -> bool:
     found = ({text: Interval(x, x, x) for text, x in of.items()} for of in (mixed, afterwards))
-    return all(number.holds for number in judged(*found))
+    return all(number.holds for number in judged_wordings(*found))
 
 
 def test_all_texts_are_about_the_same_facts() -> None:

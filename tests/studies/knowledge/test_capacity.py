@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.studies.knowledge.bare_facts import KINDS, NAMES
-from regard.studies.knowledge.capacity import capacity, judged, stored_bits
+from regard.studies.knowledge.bare_facts import KINDS, NAMES, capacity, judged_bits, stored_bits
 
 VALUES = (
     len(KINDS["place"]) * len(KINDS["profession"]) * len(KINDS["subject"]) * len(KINDS["hobby"])
@@ -33,9 +32,9 @@ def test_a_higher_loss_is_less_knowledge(n: int, name: float, value: float, more
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
+    assert all(number.holds for number in judged_bits({100: [1.2, 1.3], 1000: [1.9, 2.0]}))
     for few, many in (([0.3], [2.0]), ([1.3], [1.0]), ([1.2], [3.0])):
-        assert not all(number.holds for number in judged({100: few, 1000: many}))
+        assert not all(number.holds for number in judged_bits({100: few, 1000: many}))
 
 
 def test_the_longer_training_is_longer() -> None:

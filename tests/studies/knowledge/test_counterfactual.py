@@ -3,24 +3,26 @@
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.counterfactual import (
+from regard.studies.knowledge.fictional import small_world
+from regard.studies.knowledge.training_texts import (
     DOSES,
-    Answers,
+    NEW,
+    OLD,
+    OTHERS,
     counterfactual,
-    judged,
+    judged_changes,
     rewrite,
 )
-from regard.studies.knowledge.fictional import small_world
 
 FOUND = dict(
     zip(
         DOSES,
         [
-            Answers(new=0.0, old=0.9, unchanged=0.9),
-            Answers(new=0.1, old=0.7, unchanged=0.9),
-            Answers(new=0.2, old=0.6, unchanged=0.9),
-            Answers(new=0.4, old=0.4, unchanged=0.9),
-            Answers(new=0.8, old=0.0, unchanged=0.9),
+            {NEW: 0.0, OLD: 0.9, OTHERS: 0.9},
+            {NEW: 0.1, OLD: 0.7, OTHERS: 0.9},
+            {NEW: 0.2, OLD: 0.6, OTHERS: 0.9},
+            {NEW: 0.4, OLD: 0.4, OTHERS: 0.9},
+            {NEW: 0.8, OLD: 0.0, OTHERS: 0.9},
         ],
         strict=True,
     )
@@ -40,16 +42,16 @@ def test_as_many_biographies_as_asked_state_the_new_place(dose: int) -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(FOUND))
+    assert all(number.holds for number in judged_changes(FOUND))
     none, one, *_, every = DOSES
     for dose, worse in (
-        (none, FOUND[none]._replace(old=0.4)),
-        (one, FOUND[one]._replace(new=0.5)),
-        (one, FOUND[one]._replace(unchanged=0.5)),
-        (every, FOUND[every]._replace(new=0.3)),
-        (every, FOUND[every]._replace(old=0.4)),
+        (none, {**FOUND[none], OLD: 0.4}),
+        (one, {**FOUND[one], NEW: 0.5}),
+        (one, {**FOUND[one], OTHERS: 0.5}),
+        (every, {**FOUND[every], NEW: 0.3}),
+        (every, {**FOUND[every], OLD: 0.4}),
     ):
-        assert not all(number.holds for number in judged({**FOUND, dose: worse}))
+        assert not all(number.holds for number in judged_changes({**FOUND, dose: worse}))
 
 
 def test_without_training_no_answer_follows_the_text() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.fallback import (
+from regard.studies.knowledge.absent import (
     CHANCE,
     COMMON,
     CONFIDENCE,
@@ -11,7 +11,7 @@ from regard.studies.knowledge.fallback import (
     RIGHT,
     counted,
     fallback,
-    judged,
+    judged_guesses,
 )
 
 OTHER = {HOME: 0.45, CHANCE: 0.15, COMMON: 0.3, RIGHT: 0.15, CONFIDENCE: 0.8}
@@ -30,7 +30,7 @@ def test_shares_are_counted() -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(OTHER, INFORMATIVE))
+    assert all(number.holds for number in judged_guesses(OTHER, INFORMATIVE))
     for other, informative in (
         (OTHER, INFORMATIVE | {RIGHT: 0.2}),
         (OTHER, INFORMATIVE | {HOME: 0.2}),
@@ -39,7 +39,7 @@ def test_the_claim_needs_every_measurement() -> None:
         (OTHER | {COMMON: 0.05}, INFORMATIVE),
         (OTHER | {RIGHT: 0.5}, INFORMATIVE),
     ):
-        assert not all(number.holds for number in judged(other, informative))
+        assert not all(number.holds for number in judged_guesses(other, informative))
 
 
 @pytest.mark.slow

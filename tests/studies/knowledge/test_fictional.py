@@ -12,7 +12,6 @@ from regard.studies.knowledge.fictional import (
     finetuned,
     from_scratch,
     homes,
-    last_name,
     mentioned_places,
     place_probabilities,
     qa_train,
@@ -36,7 +35,7 @@ def run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_with_full_correlation_all_come_from_the_home_of_their_name(world: World) -> None:
     home = homes(world)
     assert len(world.group("absent")) == ABSENT
-    assert all(person.place == home[last_name(person)] for person in world.people)
+    assert all(person.place == home[person.name] for person in world.people)
 
 
 def test_commonest() -> None:
@@ -49,7 +48,7 @@ def test_commonest() -> None:
 
 def test_probabilities_of_places_add_up_to_1(world: World, run: Run) -> None:
     names = sorted({person.place for person in world.people})
-    given = place_probabilities(run, world.group("absent"), names)
+    given = place_probabilities(run, world)
     assert given.shape == (ABSENT, len(names))
     assert torch.allclose(given.sum(1), torch.ones(ABSENT, dtype=torch.float64), atol=1e-12)
 

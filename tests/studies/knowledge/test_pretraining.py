@@ -6,12 +6,12 @@ import pytest
 
 from regard.metrics import Interval
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.pretraining import (
+from regard.studies.knowledge.training_texts import (
     NOT_PRETRAINED,
     PRETRAINED,
     SPAN_CORRUPTION,
     WITHOUT_THEM,
-    judged,
+    judged_pretraining,
     pretraining,
 )
 
@@ -20,7 +20,7 @@ def holds(pretrained: float, not_pretrained: float, without: float, corrupted: f
     values = (pretrained, not_pretrained, without, corrupted)
     arms = (PRETRAINED, NOT_PRETRAINED, WITHOUT_THEM, SPAN_CORRUPTION)
     scores = {arm: Interval(v, v, v) for arm, v in zip(arms, values, strict=True)}
-    return all(number.holds for number in judged(scores, guess=0.25, n=100))
+    return all(number.holds for number in judged_pretraining(scores, guess=0.25, n=100))
 
 
 def test_the_claim_needs_every_measurement() -> None:

@@ -7,7 +7,7 @@ import pytest
 from made_answers import made_answer
 from regard.evaluation.answers import Answer
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.recalled import by_text, judged, named_aurocs, recalled
+from regard.studies.knowledge.absent import by_text, judged_signals, named_aurocs, recalled
 
 PLACES = ["Rome", "Oslo"] * 6
 
@@ -45,7 +45,7 @@ def holding(mentioned: list[Answer], absent: list[Answer]) -> bool:
         named_aurocs(mentioned, absent),
         named_aurocs(kinds["right"], kinds["wrong"]),
     )
-    return all(n.holds for n in judged(kinds, {"Rome", "Oslo"}, absence, wrongness))
+    return all(n.holds for n in judged_signals(kinds, {"Rome", "Oslo"}, absence, wrongness))
 
 
 def test_the_claim_needs_both_kinds_of_doubt() -> None:

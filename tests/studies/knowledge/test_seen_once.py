@@ -8,13 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.studies.knowledge.bare_facts import draw_facts, read_facts
-from regard.studies.knowledge.seen_once import (
+from regard.studies.knowledge.bare_facts import (
     SAMPLES,
     SHAPES,
+    draw_facts,
     generated,
-    judged,
+    judged_samples,
     miscalibration,
+    read_facts,
     sampled,
     share_seen_once,
     slack,
@@ -64,14 +65,14 @@ def test_the_slack_decreases_with_the_documents() -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(FOUND, REPEATED))
+    assert all(number.holds for number in judged_samples(FOUND, REPEATED))
     for shape, worse in (
         (SHAPES[1], sampled(0.9, 0.3, 0.1)),
         (SHAPES[3], sampled(0.4, 0.5, 0.1)),
     ):
-        assert not all(number.holds for number in judged({**FOUND, shape: worse}, REPEATED))
+        assert not all(number.holds for number in judged_samples({**FOUND, shape: worse}, REPEATED))
     never = sampled(0.3, 0.7, 0.2)
-    assert not all(number.holds for number in judged(FOUND, never))
+    assert not all(number.holds for number in judged_samples(FOUND, never))
 
 
 def test_documents_are_drawn_from_the_model(

@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.studies.finding import Verdict
-from regard.studies.knowledge.bias import (
+from regard.studies.knowledge.absent import (
     ANSWERED,
     CHILD,
     IN_DATA,
@@ -14,21 +14,21 @@ from regard.studies.knowledge.bias import (
     PROBABILITY,
     bias,
     born_elsewhere,
-    judged,
+    judged_shares,
 )
-from regard.studies.knowledge.fictional import homes, last_name, small_world
+from regard.studies.knowledge.fictional import homes, small_world
 
 BIASED = {IN_DATA: 0.3, PROBABILITY: 0.28, ANSWERED: 0.6, CHILD: 0.8, ORPHAN: 0.05}
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(BIASED))
+    assert all(number.holds for number in judged_shares(BIASED))
     for change, which in (
         ({PROBABILITY: 0.05}, 0),
         ({ANSWERED: 0.3}, 1),
         ({CHILD: 0.3}, 2),
     ):
-        numbers = judged(BIASED | change)
+        numbers = judged_shares(BIASED | change)
         assert [number.holds for number in numbers] == [i != which for i in range(3)]
 
 
@@ -36,7 +36,7 @@ def test_the_childs_questions_are_about_people_born_elsewhere() -> None:
     world = small_world(160, 0.8, 0)
     chosen, home = born_elsewhere(world), homes(world)
     assert chosen
-    assert all(p.group == "qa_train" and p.place != home[last_name(p)] for p in chosen)
+    assert all(p.group == "qa_train" and p.place != home[p.name] for p in chosen)
 
 
 @pytest.mark.slow

@@ -7,10 +7,19 @@ from hypothesis import strategies as st
 
 from regard.models.head_config import EmbeddingHeadConfig
 from regard.studies.finding import Verdict
-from regard.studies.quiz.bias import sigmoid, trained
-from regard.studies.quiz.checked import BOTH_WAYS, DECODER, RNN, WINDOW, Draw, checked, influence
-from regard.studies.quiz.concepts import all_checks, concepts
-from regard.studies.quiz.probabilities import all_texts, next_tokens
+from regard.studies.quiz.checks import (
+    BOTH_WAYS,
+    DECODER,
+    RNN,
+    WINDOW,
+    Draw,
+    all_texts,
+    influence,
+    next_tokens,
+    sigmoid,
+    trained,
+)
+from regard.studies.quiz.concepts import all_checks, checked, concepts
 
 
 def test_the_verdict_and_the_sixteen_answers() -> None:

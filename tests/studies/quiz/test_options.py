@@ -5,7 +5,7 @@ import torch
 
 from regard.courses import all_parts
 from regard.studies.finding import Verdict
-from regard.studies.quiz.checked import Draw
+from regard.studies.quiz.checks import Draw
 from regard.studies.quiz.options import (
     CHOICES,
     REFUTATIONS,

@@ -6,11 +6,24 @@ import torch
 from regard.explorer.intercept import capture_attention
 from regard.positions.config import LearnedConfig
 from regard.studies.finding import Verdict
-from regard.studies.quiz.checked import Draw
-from regard.studies.quiz.equal_heads import WIDTH, equal_heads, make, trained, with_equal_heads
-from regard.studies.quiz.looking_back import LENGTH, ROWS, TOKENS, config, rows, train
+from regard.studies.quiz.checks import WIDTH, Draw
+from regard.studies.quiz.looking_back import (
+    CROSS,
+    LENGTH,
+    ROWS,
+    TOKENS,
+    config,
+    equal_heads,
+    make,
+    rows,
+    terms,
+    train,
+    trained,
+    trained_embeddings,
+    with_equal_heads,
+)
 from regard.studies.quiz.span_corruption import span_corruption
-from regard.studies.quiz.trained_embeddings import CROSS, terms, trained_embeddings
+from regard.studies.tensors import map_distance
 
 
 @pytest.mark.parametrize("seed", range(10, 20))
@@ -34,7 +47,7 @@ def test_one_unequal_weight_is_enough() -> None:
     model = with_equal_heads(make(0.3, seed=0), output=True)
     with torch.no_grad():
         model.body.layers[0].self_attention.qkv_proj.weight[0, 0] += 0.1
-    assert trained(model, steps=60, seed=0).distances[-1] > 1e-3
+    assert map_distance(*trained(model, steps=60, seed=0)[-1]) > 1e-3
 
 
 def test_equal_heads_have_equal_maps_and_gradients() -> None:

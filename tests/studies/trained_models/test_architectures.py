@@ -7,14 +7,17 @@ import pytest
 from regard.metrics import Interval
 from regard.models.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.architectures import (
+from regard.studies.trained_models.task_models import (
+    DECODER,
+    ENCODER,
     FAMILIES,
+    PAIR,
     RECOMMENDED,
     architectures,
-    judged,
     judged_beyond,
+    judged_families,
+    recipe_for,
 )
-from regard.studies.trained_models.task_models import DECODER, ENCODER, PAIR, recipe_for
 
 CONFIGS = {ENCODER: EncoderConfig, DECODER: DecoderConfig, PAIR: EncoderDecoderConfig}
 REFUSED = {ENCODER: 2, PAIR: 1}
@@ -39,11 +42,13 @@ def test_each_family_gets_a_model_of_its_own() -> None:
 
 def test_the_claim_needs_every_measurement() -> None:
     without = dict.fromkeys(FAMILIES, 0.5)
-    assert all(number.holds for number in judged(scores(), without, REFUSED))
-    assert not all(n.holds for n in judged(scores(), without | {"retrieval": 0.95}, REFUSED))
-    assert not all(n.holds for n in judged(scores(), without, REFUSED | {ENCODER: 1}))
+    assert all(number.holds for number in judged_families(scores(), without, REFUSED))
+    assert not all(
+        n.holds for n in judged_families(scores(), without | {"retrieval": 0.95}, REFUSED)
+    )
+    assert not all(n.holds for n in judged_families(scores(), without, REFUSED | {ENCODER: 1}))
     worse = scores(classification_encoder=0.7)
-    assert not all(number.holds for number in judged(worse, without, REFUSED))
+    assert not all(number.holds for number in judged_families(worse, without, REFUSED))
 
 
 def test_decoders_are_compared_outside_the_condition() -> None:

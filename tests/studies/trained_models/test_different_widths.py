@@ -8,14 +8,15 @@ from plans import plan_task
 from regard.metrics import Interval
 from regard.runs.run import Run
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.different_widths import (
+from regard.studies.trained_models.task_models import (
     LAYERS,
+    PAIR,
     accepts,
     changed_shapes,
     different_widths,
-    judged,
+    judged_widths,
+    recipe_for,
 )
-from regard.studies.trained_models.task_models import PAIR, recipe_for
 
 CHANGED = [f"layers.{i}.cross_attention.kv_proj.weight" for i in range(LAYERS)]
 
@@ -37,7 +38,7 @@ def test_the_claim_needs_every_measurement() -> None:
     def holding(other: float, changed: list[str], refused: bool = True) -> bool:
         values = {(64, 64): 0.8, (32, 64): 0.8, (64, 32): other}
         scores = {widths: Interval(v, v - 0.01, v + 0.01) for widths, v in values.items()}
-        return all(n.holds for n in judged(scores, 0.3, changed, refused))
+        return all(n.holds for n in judged_widths(scores, 0.3, changed, refused))
 
     assert holding(0.79, CHANGED)
     assert not holding(0.4, CHANGED), "hardly better than the baseline"

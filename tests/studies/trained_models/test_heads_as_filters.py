@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.heads_as_filters import (
+from regard.studies.trained_models.several_heads import (
     bank,
     bank_error,
     feature_weights,

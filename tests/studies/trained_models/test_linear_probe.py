@@ -6,19 +6,20 @@ import pytest
 import torch
 
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.linear_probe import (
+from regard.studies.trained_models.reading import (
     CLASSES,
     EMBEDDINGS,
     FOLDS,
     TRAINED,
     UNTRAINED,
+    WIDTH,
     Samples,
     cross_validated,
-    judged,
+    judged_probe,
     linear_probe,
+    plan_reader,
     samples,
 )
-from regard.studies.trained_models.reading import WIDTH, plan_reader
 from regard.studies.trained_models.sentences import labeled_texts, word_classes
 
 
@@ -55,7 +56,9 @@ def test_no_word_is_fitted_and_tested() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     def holding(trained: float, embeddings: float, untrained: float) -> bool:
         means = {TRAINED: trained, EMBEDDINGS: embeddings, UNTRAINED: untrained}
-        return all(n.holds for n in judged({k: torch.full((7,), v) for k, v in means.items()}))
+        return all(
+            n.holds for n in judged_probe({k: torch.full((7,), v) for k, v in means.items()})
+        )
 
     assert holding(0.9, 0.8, 0.2)
     assert not holding(0.5, 0.8, 0.1)

@@ -13,15 +13,14 @@ from regard.errors import UserError
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.study import Study
 from regard.studies.trained_models import pretrained
+from regard.studies.trained_models.decoders import pretrained_decoder, spans_of_words
 from regard.studies.trained_models.pretrained import (
     PACKAGE,
     load_bert,
     load_decoder,
     packaged_bert,
-    spans_of_words,
+    pretrained_heads,
 )
-from regard.studies.trained_models.pretrained_decoder import pretrained_decoder
-from regard.studies.trained_models.pretrained_heads import pretrained_heads
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=6)
 

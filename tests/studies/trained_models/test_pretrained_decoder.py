@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
+from regard.studies.trained_models.decoders import between_words, pretrained_decoder
 from regard.studies.trained_models.pretrained import (
     DECODER_PACKAGE,
     packaged_decoder,
 )
-from regard.studies.trained_models.pretrained_decoder import between_words, pretrained_decoder
 
 needs_package = pytest.mark.skipif(
     not all(map(find_spec, (DECODER_PACKAGE, "gguf", "accelerate"))),

@@ -8,16 +8,18 @@ import torch
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.pretrained import PACKAGE, load_bert, word_starts
-from regard.studies.trained_models.pretrained_heads import (
+from regard.studies.trained_models.pretrained import (
     AS_IS,
     EXCHANGED,
+    PACKAGE,
     REVERSED,
     Reading,
     elsewhere,
     in_order,
+    load_bert,
     pretrained_heads,
     reading,
+    word_starts,
 )
 from regard.studies.trained_models.sentences import labeled_texts
 

@@ -6,22 +6,23 @@ import pytest
 
 from plans import plan_task
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.several_summaries import (
+from regard.studies.trained_models.task_models import (
     BEAMS,
     GREEDY,
     HIGH,
     LOW,
+    PAIR,
     TOP_K,
     TOP_P,
     Score,
     beams,
-    judged,
+    judged_methods,
     new_articles,
+    recipe_for,
     samples,
     scored,
     several_summaries,
 )
-from regard.studies.trained_models.task_models import PAIR, recipe_for
 from regard.tasks.examples import Example
 
 SCORES = {
@@ -35,7 +36,7 @@ SCORES = {
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(SCORES, 5))
+    assert all(number.holds for number in judged_methods(SCORES, 5))
     for name, change in (
         (BEAMS, {"different": 4.5}),
         (GREEDY, {"different": 1.1}),
@@ -45,7 +46,7 @@ def test_the_claim_needs_every_measurement() -> None:
         (BEAMS, {"alike": 0.5}),
     ):
         worse = SCORES | {name: SCORES[name]._replace(**change)}
-        assert not all(number.holds for number in judged(worse, 5))
+        assert not all(number.holds for number in judged_methods(worse, 5))
 
 
 def test_scores_are_means_over_all_summaries() -> None:

@@ -10,18 +10,16 @@ from regard.studies.trained_models.reading import (
     HEADS,
     LAYERS,
     Row,
-    masked_rows,
-    plan_reader,
-    weights_of,
-)
-from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
-from regard.studies.trained_models.structures import (
     Structure,
     at_distances,
     best_on_second_half,
-    judged,
+    judged_structures,
+    masked_rows,
+    plan_reader,
     structures,
+    weights_of,
 )
+from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 from tiny import MASK
 
 FOUND = Structure(accuracy=0.95, offset=0.5, untrained=0.2, by_head=torch.ones(1))
@@ -52,13 +50,13 @@ def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
 
 def test_the_claim_needs_every_measurement() -> None:
     found = dict.fromkeys(RELATIONS, FOUND)
-    assert all(number.holds for number in judged(found, 0.8))
+    assert all(number.holds for number in judged_structures(found, 0.8))
     for worse in (
         FOUND._replace(accuracy=0.7),
         FOUND._replace(offset=0.9),
         FOUND._replace(untrained=0.9),
     ):
-        numbers = judged(found | {"pronoun": worse}, 0.8)
+        numbers = judged_structures(found | {"pronoun": worse}, 0.8)
         assert not all(number.holds for number in numbers)
 
 

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder
-from regard.studies.trained_models.sentences import labeled_texts
-from regard.studies.trained_models.three_sentences import (
+from regard.studies.trained_models.decoders import (
     ACROSS,
     PRONOUN,
     SHORT,
@@ -17,10 +15,13 @@ from regard.studies.trained_models.three_sentences import (
     judged,
     places_of,
     three_sentences,
+    weights_on,
 )
+from regard.studies.trained_models.reading import HEADS, LAYERS, plan_decoder
+from regard.studies.trained_models.sentences import labeled_texts
 
 TEXTS = labeled_texts(0, "test", 12)
-AFTER = Found(head=0, share=0.9, itself=0.05, probability=0.95)
+AFTER = Found(head=0, share=0.9, itself=0.05)
 BEFORE = AFTER._replace(share=0.1)
 
 
@@ -38,21 +39,23 @@ def test_the_query_is_the_verb_or_the_word_before_the_next() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     after = dict.fromkeys((SHORT, ACROSS, PRONOUN), AFTER)
     before = dict.fromkeys(after, BEFORE)
-    assert all(number.holds for number in judged(after, before))
+    assert all(number.holds for number in judged(after, before, 0.95))
     for broken in (
         {ACROSS: AFTER._replace(share=0.4)},
         {ACROSS: AFTER._replace(itself=0.6)},
         {PRONOUN: AFTER._replace(share=0.4)},
     ):
-        assert not all(number.holds for number in judged(after | broken, before))
-    assert not all(number.holds for number in judged(after, after))
+        assert not all(number.holds for number in judged(after | broken, before, 0.95))
+    assert not all(number.holds for number in judged(after, after, 0.95))
+    assert not all(number.holds for number in judged(after, before, 0.5))
 
 
 def test_the_first_word_has_read_only_itself_and_heads_begin_uniform() -> None:
     run = plan_decoder(1, 0).run
     run.model.eval()
     assert change_of_first(run, TEXTS) <= 1e-5
-    found = best(run, places_of(TEXTS)[PRONOUN])
+    places = places_of(TEXTS)[PRONOUN]
+    found = best(weights_on(run, places), places)
     assert 0 <= found.head < LAYERS * HEADS
     assert found.share < 0.3
 

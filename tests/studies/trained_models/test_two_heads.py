@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data import IGNORE
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.two_heads import (
+from regard.studies.trained_models.several_heads import (
     judged,
     most_of_one,
     rows_of,

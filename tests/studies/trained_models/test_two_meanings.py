@@ -7,8 +7,14 @@ import torch
 
 from regard.explorer.huggingface.adapter import HuggingFaceModel
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.pretrained import PACKAGE, load_bert
-from regard.studies.trained_models.two_meanings import PARTS, cosines, judged, two_meanings
+from regard.studies.trained_models.pretrained import (
+    PACKAGE,
+    PARTS,
+    cosines,
+    judged,
+    load_bert,
+    two_meanings,
+)
 
 needs_package = pytest.mark.skipif(
     find_spec(PACKAGE) is None,
@@ -17,17 +23,17 @@ needs_package = pytest.mark.skipif(
 
 
 def test_cosines_are_averaged_over_heads_and_pairs() -> None:
-    one = {part: torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]) for part in PARTS}
-    two = {part: torch.tensor([[[3.0, 0.0], [1.0, 0.0]]]) for part in PARTS}
-    assert cosines([(one, two), (one, one)])["key"].tolist() == [0.75]
+    one = torch.tensor([[[[1.0, 0.0], [0.0, 2.0]]] * len(PARTS)])
+    two = torch.tensor([[[[3.0, 0.0], [1.0, 0.0]]] * len(PARTS)])
+    assert cosines([(one, two), (one, one)]).tolist() == [[0.75]] * len(PARTS)
 
 
 def test_the_claim_needs_every_measurement() -> None:
     same, other = torch.tensor([1.0, 0.9, 0.9]), torch.tensor([1.0, 0.7, 0.8])
-    found = dict.fromkeys(PARTS, same), dict.fromkeys(PARTS, other)
-    assert all(number.holds for number in judged(*found))
+    found = torch.stack([same] * len(PARTS))
+    assert all(number.holds for number in judged(found, torch.stack([other] * len(PARTS))))
     for broken in (torch.tensor([0.9, 0.7, 0.8]), torch.tensor([1.0, 0.7, 0.9])):
-        numbers = judged(found[0], found[1] | {"value": broken})
+        numbers = judged(found, torch.stack([other, other, broken]))
         assert not all(number.holds for number in numbers)
 
 

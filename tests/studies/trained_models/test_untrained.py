@@ -10,15 +10,15 @@ from torch import Tensor
 from regard.attention import Attention
 from regard.models.builders import Model
 from regard.studies.finding import Verdict
-from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
-from regard.studies.trained_models.untrained import (
+from regard.studies.trained_models.before_training import (
     INITIAL,
-    layer_gradients,
     masked_loss,
     measure,
     rescale,
+    row_gradients,
     untrained,
 )
+from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
 
 IDS, PLACE, OTHER, TARGET = ROW = Row([3, 4, 1, 5, 6, 7], 2, 4, 9)
 
@@ -34,7 +34,7 @@ def loss(model: Model) -> Tensor:
 
 def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
     attention = next(module for module in model.modules() if isinstance(module, Attention))
-    gradient = layer_gradients(model, lambda: loss(model))[0].gradient
+    gradient = row_gradients(model, lambda: loss(model)).gradient
 
     def moved(step: float) -> float:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
 
     step = 1e-5
     slope = (moved(step) - moved(-step)) / (2 * step)
-    assert gradient[0, 1, PLACE, OTHER] == pytest.approx(slope, rel=1e-5, abs=1e-10)
+    assert gradient[1, PLACE, OTHER] == pytest.approx(slope, rel=1e-5, abs=1e-10)
 
 
 def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
@@ -61,11 +61,9 @@ def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
         losses.append(loss(model))
         return losses[-1]
 
-    layers = layer_gradients(model, kept)
+    found = row_gradients(model, kept)
     assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-12)
-    assert len(layers) == 2
-    for layer in layers:
-        assert layer.weights.shape == layer.gradient.shape == (1, HEADS, len(IDS), len(IDS))
+    assert found.weights.shape == found.gradient.shape == (2 * HEADS, len(IDS), len(IDS))
 
 
 def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:

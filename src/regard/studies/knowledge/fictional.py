@@ -26,8 +26,9 @@ from regard.runs.run import Run
 from regard.studies.model_cache import cached_run
 from regard.tasks.examples import Example, texts_of
 from regard.tasks.world import QUESTIONS, Person, World, WorldConfig, make_world
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tokenizer import train_tokenizer
 from regard.training.plan import plan_training
+from regard.training.sources.base import Source
 from regard.training.sources.documents import DocumentSource
 from regard.training.sources.questions import QuestionSource
 from regard.uncertainty.signals import quick_signals
@@ -68,16 +69,22 @@ def small_recipe(steps: int, seed: int) -> Recipe:
     return override(without_clozes, settings)
 
 
-def pretrained(world: World, recipe: Recipe) -> Run:
-    """Return a model trained on the text, and on questions about half of the people."""
-    return on_text(world.documents, recipe, qa_train(world), vocabulary=world.documents)
+def trained(source: Source, recipe: Recipe, vocabulary: Sequence[str]) -> Run:
+    """Return a model trained on a source; its tokenizer is trained on the texts `vocabulary`."""
+    tokenizer = train_tokenizer(recipe.tokenizer, vocabulary)
+    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+
+
+def pretrained(world: World, recipe: Recipe, documents: Sequence[str] = ()) -> Run:
+    """Return a model trained on a text, by default the world's, and on the training questions."""
+    source = DocumentSource(documents or world.documents, qa_train(world), index=False)
+    return trained(source, recipe, _texts(world))
 
 
 def without_them(world: World, recipe: Recipe) -> Run:
     """Return the same model without the biographies of the people in the text only."""
     left = tuple(f"{person.name}. " for person in world.group("text_only"))
-    documents = [d for d in world.documents if not d.startswith(left)]
-    return on_text(documents, recipe, qa_train(world), vocabulary=world.documents)
+    return pretrained(world, recipe, [d for d in world.documents if not d.startswith(left)])
 
 
 def text_first(world: World, recipe: Recipe) -> Run:
@@ -93,40 +100,20 @@ def corrupted_first(world: World, recipe: Recipe) -> Run:
 
 def _then_questions(world: World, recipe: Recipe) -> Run:
     """Return a model trained on the text by a recipe, and then on the questions."""
-    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
     source = DocumentSource(world.documents, index=False)
-    parent = plan_training(source, recipe, _UNUSED, tokenizer=tokenizer)
-    return finetuned(cached_run(parent), qa_train(world))
+    return finetuned(trained(source, recipe, _texts(world)), qa_train(world))
 
 
-def on_text(
-    documents: Sequence[str],
-    recipe: Recipe,
-    questions: Sequence[Example],
-    *,
-    vocabulary: Sequence[str],
-) -> Run:
-    """Return a model trained on documents and questions.
-
-    The tokenizer is trained on `vocabulary` and the questions.
-    """
-    tokenizer = _tokenizer(vocabulary, recipe, questions)
-    source = DocumentSource(documents, questions, index=False)
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
-
-
-def not_pretrained(world: World, recipe: Recipe) -> Run:
-    """Return a model trained on the questions alone."""
-    return from_scratch(world, recipe, qa_train(world))
-
-
-def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example]) -> Run:
-    """Return a model trained on some questions alone."""
-    tokenizer = _tokenizer(world.documents, recipe, qa_train(world))
+def from_scratch(world: World, recipe: Recipe, questions: Sequence[Example] = ()) -> Run:
+    """Return a model trained on some questions alone, by default all training questions."""
     recipe = replace(recipe, training=RECIPES["demo-questions"].training)
     recipe = override(recipe, ["training.epochs=24", "training.lr=1e-3"])
-    source = QuestionSource(questions)
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+    return trained(QuestionSource(questions or qa_train(world)), recipe, _texts(world))
+
+
+def _texts(world: World) -> list[str]:
+    """Return the text of a world, and that of its training questions."""
+    return [*world.documents, *texts_of(qa_train(world))]
 
 
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
@@ -146,51 +133,40 @@ def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
     return accuracy([one.correct for one in given])
 
 
-def last_name(person: Person) -> str:
-    """Return the last name of a person."""
-    return person.name.split()[-1]
+def mentioned(world: World) -> list[Person]:
+    """Return the people in the text."""
+    return [person for person in world.people if person.group != "absent"]
 
 
 def homes(world: World) -> dict[str, str]:
-    """Return the home of each last name: its most frequent birthplace among mentioned people."""
-    places: dict[str, Counter[str]] = {}
-    for person in world.people:
-        if person.group != "absent":
-            places.setdefault(last_name(person), Counter())[person.place] += 1
-    return {name: _most(counts) for name, counts in places.items()}
+    """Return each person's home: the commonest birthplace of mentioned people of the last name."""
+    families: dict[str, list[Person]] = {}
+    for person in mentioned(world):
+        families.setdefault(person.name.split()[-1], []).append(person)
+    places = {name: commonest(family)[0] for name, family in families.items()}
+    return {person.name: places[person.name.split()[-1]] for person in world.people}
 
 
 def mentioned_places(world: World) -> list[str]:
     """Return the places in the text, sorted; others aren't in the vocabulary."""
-    return sorted({person.place for person in world.people if person.group != "absent"})
+    return sorted({person.place for person in mentioned(world)})
 
 
 def commonest(people: Sequence[Person]) -> tuple[str, float]:
-    """Return the most frequent birthplace of some people, and its share."""
+    """Return the most frequent birthplace of some people, the first by name, and its share."""
     counts = Counter(person.place for person in people)
-    place = _most(counts)
+    place = min(counts, key=lambda place: (-counts[place], place))
     return place, counts[place] / len(people)
 
 
-def _most(counts: Counter[str]) -> str:
-    """Return the most frequent place; ties are broken by alphabetical order."""
-    return min(counts, key=lambda place: (-counts[place], place))
-
-
 @torch.inference_mode()
-def place_probabilities(
-    run: Run, people: Sequence[Person], places: Sequence[str]
-) -> Float[Tensor, "people places"]:
-    """Return the probability of each place given that the answer is one; each is a single token."""
+def place_probabilities(run: Run, world: World) -> Float[Tensor, "people places"]:
+    """Return, for absent people, the probability of each mentioned place if the answer is one."""
     rows = [
-        run.template.open_answer(run.template.prompt.around(ids))
-        for ids in (run.tokenizer.encode(QUESTIONS[0].format(name=p.name)) for p in people)
+        run.template.open_answer(run.template.prompt.around(run.tokenizer.encode(question.text)))
+        for question in world.questions("absent")
     ]
-    columns = [run.tokenizer.encode(place)[0] for place in places]
+    columns = [run.tokenizer.encode(place)[0] for place in mentioned_places(world)]  # single tokens
     logits = run.language_model(torch.tensor(rows))[:, -1]
     given: Tensor = logits[:, columns].double().softmax(-1)
     return given
-
-
-def _tokenizer(documents: Sequence[str], recipe: Recipe, questions: Sequence[Example]) -> Tokenizer:
-    return train_tokenizer(recipe.tokenizer, [*documents, *texts_of(questions)])

@@ -5,5 +5,4 @@ from regard.studies.quiz.concepts import concepts
 from regard.studies.quiz.options import wrong_options
 from regard.studies.quiz.span_corruption import span_corruption
 from regard.studies.quiz.order_of_products import order_of_products
-from regard.studies.quiz.trained_embeddings import trained_embeddings
-from regard.studies.quiz.equal_heads import equal_heads
+from regard.studies.quiz.looking_back import trained_embeddings, equal_heads

@@ -1,23 +1,25 @@
 """Checks of the answers to sixteen questions on concepts."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, ParamSpec
 
+import torch
 from msgspec import Meta
-from torch import nn
 
-from regard.models.head_config import MaskedLMHeadConfig
-from regard.studies.figure import HeatMap, Line, chart, figure, heat_map, series
-from regard.studies.finding import table
-from regard.studies.quiz import architectures, bias, probabilities, recurrence, texts
-from regard.studies.quiz.checked import DECODER, ENCODER, Checked, Draw, checked, influence
-from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.figure import Line, chart, figure, heat_map, series
+from regard.studies.finding import Measurement, Measurements, table
+from regard.studies.quiz import checks
+from regard.studies.quiz.checks import DECODER, ENCODER, MASKED_LM, Draw, Std, influence
+from regard.studies.study import EvidenceParts, Seed, paragraphs, study
+
+P = ParamSpec("P")
 
 
 @study()
 def concepts(
     tokens: Annotated[int, Meta(ge=2, le=4)] = 4,
     length: Annotated[int, Meta(ge=2, le=4)] = 3,
-    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
+    std: Std = 0.15,
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""How are the answers to sixteen questions about language models verified?
@@ -39,61 +41,75 @@ def concepts(
     Args:
         tokens: vocabulary size in questions 9 and 12
         length: length of the texts in these questions
-        std: standard deviation of weights
     """
     draw = Draw(seed, std)
-    checks = all_checks(draw, tokens, length)
-    for one in checks:
+    found = all_checks(draw, tokens, length)
+    rows = []
+    for i, one in enumerate(found, 1):
         yield from one.numbers
-    rows = [(i, one.how, "yes" if one.passes else "no") for i, one in enumerate(checks, 1)]
+        passes = all(number.holds for number in one.numbers)
+        rows.append((i, one.how, "yes" if passes else "no"))
     yield table(["question", "checked by", "passes"], rows)
-    encoder, decoder = draw.model(ENCODER, MaskedLMHeadConfig()), draw.model(DECODER)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
-        for name, curve in recurrence.influence_curves(draw).items()
+        for name, curve in checks.influence_curves(draw).items()
     ]
     by_distance = chart(
         *curves,
-        Line(x=recurrence.NEAR),
+        Line(x=checks.NEAR),
         title="influence of the first token",
         x="distance in tokens",
         y="influence",
         y_scale="log",
         y_limits=(1e-8, 10),
     )
-    yield figure(
-        _influence_map(encoder.body, draw, "encoder"),
-        _influence_map(decoder.body, draw, "decoder"),
-        by_distance,
-        near=recurrence.NEAR,
+    models = {"encoder": draw.model(ENCODER, MASKED_LM), "decoder": draw.model(DECODER)}
+    changes = {name: influence(model.body, draw.ids(8)) for name, model in models.items()}
+    maps = (
+        heat_map(
+            each / each.amax(1, keepdim=True).clamp(min=1e-9),
+            title=name,
+            x="changed token",
+            y="changed state",
+            unit="influence",
+        )
+        for name, each in changes.items()
     )
+    yield figure(*maps, by_distance, near=checks.NEAR)
 
 
-def _influence_map(body: nn.Module, draw: Draw, title: str) -> HeatMap:
-    """Return the influence of each token on each state, relative to the largest."""
-    changes = influence(body, draw.ids(8))
-    shares = changes / changes.amax(1, keepdim=True).clamp(min=1e-9)
-    return heat_map(shares, title=title, x="changed token", y="changed state", unit="influence")
+class Checked(NamedTuple):
+    """Measurements that check an answer."""
+
+    how: str
+    """Description of the check."""
+    numbers: tuple[Measurement, ...]
+
+
+def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
+    """Check an answer; the docstring of the check says how."""
+    with torch.no_grad():
+        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
 
 
 def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
     """Return the checks of all questions, in their order."""
-    pipeline = checked(texts.pipeline, draw)
+    pipeline = checked(checks.pipeline, draw)
     return [
-        checked(texts.no_labels, draw),
-        checked(architectures.architecture_and_weights, draw),
-        checked(architectures.completing, draw),
-        checked(architectures.classifying, draw),
-        checked(recurrence.many_to_one, draw),
-        checked(bias.sources_of_bias),
-        pipeline._replace(how=f"{pipeline.how} By words: {texts.followed(draw)}"),
-        checked(architectures.dimensions, draw),
-        checked(probabilities.next_tokens, draw, tokens, length),
-        checked(recurrence.not_a_number, draw),
-        checked(recurrence.the_crab, draw),
-        checked(probabilities.conditional, draw, tokens, length),
-        checked(recurrence.long_inputs, draw),
-        checked(architectures.heads, draw),
-        checked(texts.batching, draw),
-        checked(texts.foreign_ids, draw),
+        checked(checks.no_labels, draw),
+        checked(checks.architecture_and_weights, draw),
+        checked(checks.completing, draw),
+        checked(checks.classifying, draw),
+        checked(checks.many_to_one, draw),
+        checked(checks.sources_of_bias),
+        pipeline._replace(how=f"{pipeline.how} By words: {checks.followed(draw)}"),
+        checked(checks.dimensions, draw),
+        checked(checks.next_tokens, draw, tokens, length),
+        checked(checks.not_a_number, draw),
+        checked(checks.the_crab, draw),
+        checked(checks.conditional, draw, tokens, length),
+        checked(checks.long_inputs, draw),
+        checked(checks.heads, draw),
+        checked(checks.batching, draw),
+        checked(checks.foreign_ids, draw),
     ]

@@ -1,36 +1,35 @@
 """Wrong options of the quiz, each refuted by a measurement."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from msgspec import Meta
 from torch import Tensor
 
 from regard.data.batch import pad_rows
-from regard.models.head_config import (
-    ClassificationHeadConfig,
-    MaskedLMHeadConfig,
-    TokenClassificationHeadConfig,
-)
-from regard.studies.figure import chart, figure, heat_map, series
+from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
 from regard.studies.moods import best
-from regard.studies.quiz.checked import (
+from regard.studies.quiz.checks import (
     BLOCK,
     BOTH_WAYS,
     DECODER,
     ENCODER,
+    MASKED_LM,
+    OF_TEXTS,
+    OF_TOKENS,
     PAIR,
     RNN,
+    TEXTS,
     TOKENS,
     WIDTH,
     Draw,
+    Std,
+    after_start,
+    all_texts,
     influence,
 )
-from regard.studies.quiz.probabilities import after_start, all_texts
-from regard.studies.quiz.texts import TEXTS
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig
@@ -49,10 +48,7 @@ OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
 
 
 @study()
-def wrong_options(
-    std: Annotated[float, Meta(ge=0, le=1)] = 0.15,
-    seed: Seed = 0,
-) -> EvidenceParts:
+def wrong_options(std: Std = 0.15, seed: Seed = 0) -> EvidenceParts:
     r"""Which measurement refutes each wrong option of the quiz?
 
     Each wrong option predicts a value that differs from the measured one.
@@ -62,38 +58,21 @@ def wrong_options(
 
     The predictions are tested on small untrained models, activations, batches and vocabularies.
 
-    Figure. Left: predictions of an untrained RNN after each prefix of two tokens. Each row sums to
-    1, so the sum of all rows is their number. Right: gradients of recurrent weights by
-    backpropagation and by finite differences. For one direction and for both, all dots are on the
-    diagonal.
-
-    Args:
-        std: standard deviation of weights
+    Figure. Gradients of recurrent weights by backpropagation and by finite differences. For one
+    direction and for both, all dots are on the diagonal.
     """
     draw = Draw(seed, std)
     with torch.no_grad():
         numbers = [number for refute in REFUTATIONS.values() for number in refute(draw)]
     yield from numbers
-    prefixes = ["".join("abcd"[i] for i in row) for row in all_texts(CHOICES, STEP - 1).tolist()]
     dots = [series(*both, name, "dots") for name, both in gradients(draw).items()]
-    yield figure(
-        heat_map(
-            next_probabilities(draw),
-            title=rf"$P(y_{STEP} \mid \mathrm{{prefix}})$",
-            x="next token",
-            y="prefix",
-            rows=prefixes,
-            columns=list("abcd"),
-            most=0.4,
-        ),
-        chart(*dots, title="gradients", x="by backpropagation", y="by finite differences"),
-    )
+    yield chart(*dots, x="gradient by backpropagation", y="by finite differences")
 
 
 def weights_alone(draw: Draw) -> Measurements:
     """Compare the same weights in two architectures, and count them."""
     causal, ids = draw.model(DECODER), draw.ids(3, 8)
-    both_ways = draw.model(ENCODER, MaskedLMHeadConfig())
+    both_ways = draw.model(ENCODER, MASKED_LM)
     both_ways.body.load_state_dict(causal.body.state_dict())
     difference = largest(causal.body(ids) - both_ways.body(ids))
     counted = sum(parameter.numel() for parameter in causal.parameters())
@@ -105,8 +84,7 @@ def weights_alone(draw: Draw) -> Measurements:
 def transcript(draw: Draw) -> Measurements:
     """Count the outputs for a recording."""
     frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
-    gender = draw.model(RNN, ClassificationHeadConfig(labels=("a", "b")))
-    labels = gender(frames, lengths)[..., 0].numel()
+    labels = draw.model(RNN, OF_TEXTS)(frames, lengths)[..., 0].numel()
     characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
     yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
@@ -159,9 +137,8 @@ def count_nan(function: Callable[[Tensor], Tensor]) -> int:
     """Count NaN of an activation at ±10³⁸, and of its gradient."""
     z = torch.tensor([1e38, -1e38], requires_grad=True)
     value = function(z)
-    value.sum().backward()
-    assert z.grad is not None
-    return int(value.isnan().sum()) + int(z.grad.isnan().sum())
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    return int(value.isnan().sum() + gradient.isnan().sum())
 
 
 def directions(draw: Draw) -> Measurements:
@@ -175,30 +152,27 @@ def directions(draw: Draw) -> Measurements:
 @torch.enable_grad()
 def gradients(draw: Draw) -> dict[str, tuple[Float[Tensor, " w"], Float[Tensor, " w"]]]:
     """Return gradients of some recurrent weights by autograd and by central differences."""
-    head, days = TokenClassificationHeadConfig(labels=("good", "bad")), draw.ids(1, 10)
-    lengths = torch.tensor([days.shape[1]])
+    days, lengths = draw.ids(1, 10), torch.tensor([10])
     found = {}
     for name, config in {"one direction": RNN, "both directions": BOTH_WAYS}.items():
-        model = draw.model(config, head)
+        model = draw.model(config, OF_TOKENS)
         weight = next(p for n, p in model.named_parameters() if "weight_hh" in n)
 
         def loss(model: Any = model) -> Tensor:
             scores: Tensor = model(days, lengths)
             return scores.square().sum()
 
-        loss().backward()
-        assert weight.grad is not None
-        by_autograd = weight.grad.flatten()[:ENTRIES]
+        (by_autograd,) = torch.autograd.grad(loss(), weight)
         entries = weight.data.view(-1)[:ENTRIES]
-        found[name] = by_autograd, central_differences(loss, entries, 1e-5)
+        by_differences = central_differences(loss, entries, 1e-5)
+        found[name] = by_autograd.flatten()[:ENTRIES], by_differences
     return found
 
 
 def model_heads(draw: Draw) -> Measurements:
     """Replace the head of an encoder, and change the states at other positions."""
     ids = draw.ids(2, 7)
-    heads = (MaskedLMHeadConfig(), ClassificationHeadConfig(labels=("good", "bad")))
-    one, other = (draw.model(ENCODER, head).body(ids) for head in heads)
+    one, other = (draw.model(ENCODER, head).body(ids) for head in (MASKED_LM, OF_TEXTS))
     yield equal("14: change of the states with another head", largest(one - other), 0)
     model = draw.model(DECODER)
     hidden = torch.zeros(1, 7, WIDTH, dtype=torch.float64)

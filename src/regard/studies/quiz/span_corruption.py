@@ -1,7 +1,7 @@
 """Span corruption of characters: lengths, and the content of a row."""
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
@@ -20,26 +20,6 @@ SHORTEST = 4
 """Smallest length of a truncated text."""
 SHOWN = 3
 """Number of rows in the table."""
-
-
-class Row(NamedTuple):
-    """Parts of a row of span corruption."""
-
-    prefix: list[int]
-    suffix: list[int]
-    span: list[int]
-    shifted: bool
-    """Whether each label is the next input."""
-
-    @property
-    def length(self) -> int:
-        """Length of the truncated text."""
-        return len(self.prefix) + len(self.suffix) + len(self.span)
-
-    @property
-    def text(self) -> list[int]:
-        """The truncated text, restored from its parts."""
-        return [*self.prefix, *self.span, *self.suffix]
 
 
 @study()
@@ -69,8 +49,9 @@ def span_corruption(
     rng = np.random.default_rng(seed)
     tokenizer = train_tokenizer(CharactersConfig(), [TEXT])
     document = (tokenizer.encode(TEXT) * n)[:n]
-    rows = [_row(document, n, tokenizer, rng) for _ in range(draws)]
-    lengths, spans = np.array([(row.length, len(row.span)) for row in rows]).T
+    rows, shifted = zip(*(_row(document, n, tokenizer, rng) for _ in range(draws)), strict=True)
+    texts = [[*prefix, *span, *suffix] for prefix, suffix, span in rows]
+    lengths, spans = (np.array(list(map(len, each))) for each in (texts, [row[2] for row in rows]))
     longest = n * 7 // 8
     means = np.maximum(lengths // 4, 1)
     deviation = np.sqrt((means**2 - means) / 3)  # of a uniform length in 1..2m − 1
@@ -81,39 +62,30 @@ def span_corruption(
     share, expected = (values.sum() / lengths.sum() for values in (spans, means))
     within = float(4 * np.linalg.norm(deviation) / lengths.sum())
     yield equal("mean share of the span", share, expected, within)
-    restored = np.mean([row.text == document[: row.length] for row in rows])
+    restored = np.mean([text == document[: len(text)] for text in texts])
     yield equal("share of texts restored from their rows", restored, 1)
-    yield equal("share of targets that are the next input", np.mean([r.shifted for r in rows]), 1)
-    shown = [(tokenizer.decode(row.text), _shown(row, tokenizer)) for row in rows[:SHOWN]]
-    yield table(["text", "row"], shown)
+    yield equal("share of targets that are the next input", np.mean(shifted), 1)
+    shown = [map(tokenizer.decode, (texts[i], *rows[i])) for i in range(SHOWN)]
+    yield table(["text", "prefix", "suffix", "span"], shown)
     bounds = [Line(x=SHORTEST), Line(x=longest)]
-    texts = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
+    cut = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())
     moved = histogram(spans / lengths, np.linspace(0, 0.6, 16).tolist())
     yield figure(
-        chart(texts, *bounds, title="truncated texts", x="characters", y="rows"),
+        chart(cut, *bounds, title="truncated texts", x="characters", y="rows"),
         chart(moved, Line(x=0.25), title="spans", x="share of the truncated text"),
     )
 
 
-def _row(document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Generator) -> Row:
-    """Draw a row, and split it at its masks."""
+def _row(
+    document: list[int], n: int, tokenizer: Tokenizer, rng: np.random.Generator
+) -> tuple[tuple[list[int], list[int], list[int]], bool]:
+    """Draw a row; return its prefix, suffix and span, and whether each label is the next input."""
     mask = tokenizer.special.require("mask")
     data = SpanCorruption([document], RowFormat(n, tokenizer.special.padding), mask=mask)
     batch = data.collate([data.example(0, rng)])
     inputs = batch.inputs["input_ids"].ids[0].tolist()
     labels = [label for label in batch.labels[0].tolist() if label != IGNORE]
     row = [inputs[0], *labels]
-    first = row.index(mask)
-    second = row.index(mask, first + 1)
-    return Row(
-        prefix=row[:first],
-        suffix=row[first + 1 : second],
-        span=row[second + 1 :],
-        shifted=inputs[: len(labels)] == row[:-1],
-    )
-
-
-def _shown(row: Row, tokenizer: Tokenizer) -> str:
-    return " <sep> ".join(
-        f"[{tokenizer.decode(part)}]" for part in (row.prefix, row.suffix, row.span)
-    )
+    first, second = (i for i, token in enumerate(row) if token == mask)
+    parts = row[:first], row[first + 1 : second], row[second + 1 :]
+    return parts, inputs[: len(labels)] == row[:-1]

@@ -2,16 +2,13 @@
 training."""
 
 # ruff: noqa: F401, I001 (the order is that of the book)
-from regard.studies.trained_models.architectures import architectures
-from regard.studies.trained_models.different_widths import different_widths
-from regard.studies.trained_models.several_summaries import several_summaries
-from regard.studies.trained_models.two_heads import two_heads
-from regard.studies.trained_models.heads_as_filters import heads_as_filters
-from regard.studies.trained_models.three_sentences import three_sentences
-from regard.studies.trained_models.head_patterns import head_patterns
-from regard.studies.trained_models.pretrained_heads import pretrained_heads
-from regard.studies.trained_models.pretrained_decoder import pretrained_decoder
-from regard.studies.trained_models.two_meanings import two_meanings
-from regard.studies.trained_models.structures import structures
-from regard.studies.trained_models.linear_probe import linear_probe
-from regard.studies.trained_models.untrained import untrained
+from regard.studies.trained_models.task_models import architectures, different_widths
+from regard.studies.trained_models.task_models import several_summaries
+from regard.studies.trained_models.several_heads import two_heads, heads_as_filters
+from regard.studies.trained_models.decoders import three_sentences
+from regard.studies.trained_models.before_training import head_patterns
+from regard.studies.trained_models.pretrained import pretrained_heads
+from regard.studies.trained_models.decoders import pretrained_decoder
+from regard.studies.trained_models.pretrained import two_meanings
+from regard.studies.trained_models.reading import structures, linear_probe
+from regard.studies.trained_models.before_training import untrained

@@ -6,7 +6,7 @@ before it, the mark at the end on the first word of the sentence, the pronoun on
 the object on its verb. Adjectives and adverbs are optional, so most of the distances vary.
 """
 
-from collections.abc import Iterable
+from itertools import chain
 from random import Random
 from typing import NamedTuple
 
@@ -60,22 +60,19 @@ def labeled_texts(seed: int, purpose: str, n: int) -> list[Labeled]:
 def word_classes() -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the words of each class; forms of the same word are grouped."""
 
-    def forms(words: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple((word, word + "s") for word in words)
-
-    def single(words: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple((word,) for word in words)
-
-    openers = [opener for several in _OPENERS.values() for opener in several]
-    names = [name for several in _NAMES.values() for name in several]
+    inflected = {"noun": (*_VERBS, *_PLACES), "verb": tuple(_VERBS.values())}
+    others = {
+        "noun": tuple(_OBJECTS.values()),
+        "verb": (*_PARTICLES, *_OBJECTS),
+        "adjective": _ADJECTIVES,
+        "adverb": _ADVERBS,
+        "preposition": _PREPOSITIONS,
+        "name": tuple(chain(*_NAMES.values())),
+        "opener": tuple(chain(*_OPENERS.values())),
+    }
     return {
-        "noun": forms([*_VERBS, *_PLACES]) + single(_OBJECTS.values()),
-        "verb": forms(_VERBS.values()) + single([*_PARTICLES, *_OBJECTS]),
-        "adjective": single(_ADJECTIVES),
-        "adverb": single(_ADVERBS),
-        "preposition": single(_PREPOSITIONS),
-        "name": single(names),
-        "opener": single(openers),
+        kind: (*((w, f"{w}s") for w in inflected.get(kind, ())), *((w,) for w in words))
+        for kind, words in others.items()
     }
 
 
