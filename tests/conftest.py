@@ -18,6 +18,7 @@ from skips import skipped_lines
 from tiny import BIOGRAPHIES, MIXED, MODEL, QUESTIONS, STEPS, Command, Outcome, contents, write_data
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
+gc.disable()  # while tests are collected: their objects stay
 settings.register_profile("regard", deadline=None, derandomize=True)
 settings.load_profile("regard")
 # Once: pytest's log_level clears the caches of all loggers several times a test.
@@ -48,6 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave modules and collected tests out of garbage collections, which would take 0.4 s each."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
