@@ -172,6 +172,15 @@ def test_numbers_of_the_real_data_are_those_of_the_experiment() -> None:
     )
     assert f"give {without} % instead of {alike} %" in text("3.f")
 
+    of_the_course = scores("course-not-pretrained")
+    assert [(of["seed"], of["questions"]) for of in of_the_course] == [(n, 500) for n in range(3)]
+    *others, last = (percent(of["accuracy"]) for of in of_the_course)
+    rates = f"{', '.join(others)} and {last} %"
+    assert f"three models (seeds 0, 1 and 2) get {rates}" in text("3.d")
+    assert f"Its models answer {rates} of the 500 dev questions" in page
+    minutes = of_the_course[-1]["training_seconds"] / 60
+    assert f"{minutes:.0f} minutes for the last one" in page.replace("\n", " ")
+
     arms = {of["arm"]: of for of in scores("birthplaces-arms")}
     alone = arms["not-pretrained"]
     rate = f"{percent(alone['accuracy'])} % ({alone['correct']} of {alone['questions']}, seed 0)"
