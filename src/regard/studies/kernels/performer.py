@@ -16,7 +16,7 @@ from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.studies.figure import Drawing, Groups, Series, bar_chart, chart, figure, series
-from regard.studies.finding import Outside, at_least, at_most, named, table
+from regard.studies.finding import Outside, at_least, at_most, named
 from regard.studies.model_cache import trained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
@@ -140,7 +140,7 @@ def accuracy_with(run: Run, other: Recipe) -> float:
 
 
 def evidence_from(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> EvidenceParts:
-    """Yield measurements, table and figure."""
+    """Yield measurements and figure."""
     exact = {heads: result.accuracy.value for heads, result in softmax.items()}
     yield at_least("best accuracy of softmax", max(exact.values()), 0.9)
     for of, result in performers.items():
@@ -149,11 +149,6 @@ def evidence_from(softmax: Softmaxes, performers: Performers, replaced: Replaced
     name = "accuracy lost by replacing softmax after training: FAVOR+"
     lost = [at_most(f"{name}, {of}", exact[of.heads] - x, NEAR) for of, x in replaced.items()]
     yield Outside("the model is trained with these features and not with softmax", lost)
-    rows = [
-        *((f"softmax, {heads} heads", one.accuracy, "") for heads, one in softmax.items()),
-        *((f"FAVOR+, {of}", one.accuracy, replaced[of]) for of, one in performers.items()),
-    ]
-    yield table(["attention", "accuracy", "accuracy if it replaces softmax after training"], rows)
     yield _figure(softmax, performers, replaced)
 
 
@@ -182,9 +177,8 @@ def _figure(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> D
         "trained with FAVOR+": {name: performers[of].accuracy for of, name in names.items()},
         "FAVOR+ replacing softmax": {name: replaced[of] for of, name in names.items()},
     }
-    axes: dict[str, Any] = {"x": "heads × directions", "y_limits": (0, 1.4)}
     # The caption states bounds, so they are rounded outward.
     worst = math.floor(100 * min(performers[of].accuracy.value for of in PERFORMERS)) / 100
     best = math.ceil(100 * max(replaced.values())) / 100
-    accuracies = bar_chart(groups, title="accuracy", **axes)
+    accuracies = bar_chart(groups, title="accuracy", x="heads × directions", y_limits=(0, 1.4))
     return figure(*curves, accuracies, worst=worst, best=best)

@@ -14,7 +14,7 @@ from regard.explorer.intercept import capture_attention
 from regard.runs.run import Run
 from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Line, chart, figure, series
-from regard.studies.finding import Measurements, at_most, equal, informational, table
+from regard.studies.finding import Measurements, at_most, equal, informational
 from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, normal, relative_error, seeded, slow_walks
@@ -72,17 +72,11 @@ def truncation(
         steps: training steps of the model
         seed: seed of all draws
     """
-    maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
+    query, key = normal(seed, 2, 1, 16, TOKENS, 32)  # as wide as the model's heads
+    maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": Softmax().weights(query, key)[0]}
     yield from exactness(n, h, rank, kept, seed)
     yield from trained_ranks(maps["trained"])
-    values = {name: torch.linalg.svdvals(each) for name, each in maps.items()}
-    rows = [
-        (name, *(ranks(each, error).mean().item() for error in (0.0, 0.5, 0.1, 0.01)))
-        for name, each in values.items()
-    ]
-    ranks_of = [f"rank for an error of {error}" for error in ("½", "a tenth", "a hundredth")]
-    yield table(["maps", "rank", *ranks_of], rows)
-    errors = {name: truncation_errors(each) for name, each in values.items()}
+    errors = {name: truncation_errors(torch.linalg.svdvals(each)) for name, each in maps.items()}
     curves = [
         series(range(TOKENS), each.mean(0), name, low=each.amin(0), high=each.amax(0))
         for name, each in errors.items()
@@ -134,12 +128,6 @@ def truncation_errors(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"
     """Return the relative error of the best map of each rank from 0 on."""
     squares = values.square().flip(-1).cumsum(-1).flip(-1)
     return (squares / squares[:, :1]).sqrt()
-
-
-def random_maps(seed: int) -> Maps:
-    """Return maps of queries and keys from N(0, 1), as wide as the model's heads."""
-    query, key = normal(seed, 2, 1, 16, TOKENS, 32)
-    return Softmax().weights(query, key)[0]
 
 
 def biography_maps(steps: int, seed: int) -> dict[str, Maps]:

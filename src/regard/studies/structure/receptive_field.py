@@ -131,12 +131,10 @@ def random_sizes(heads: int, layers: int, n: int) -> list[tuple[float, float]]:
 @cache
 def _growth(heads: int, n: int) -> Float[np.ndarray, "before after"]:
     """Return the probability of each size after m of n nodes draw m·heads nodes at random."""
-    chances = np.eye(n + 1)
-    new = 1 - np.arange(n + 1) / n
-    for drawn in range(n * heads):
-        still = np.arange(n + 1) * heads > drawn
-        drawing_on = chances[still]
-        stepped = drawing_on * (1 - new)
-        stepped[:, 1:] += (drawing_on * new)[:, :-1]
-        chances[still] = stepped
-    return chances
+    seen = np.arange(n + 1) / n
+    draws = np.linalg.matrix_power(np.diag(seen) + np.diag(1 - seen[:-1], 1), heads)
+    chances, power = [], np.eye(n + 1)
+    for size in range(n + 1):
+        chances.append(power[size])
+        power = power @ draws
+    return np.array(chances)
