@@ -1,9 +1,8 @@
 """Linformer, BigBird and Performer compared with softmax."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -16,7 +15,7 @@ from regard.studies.costs import exponent, peak_bytes, seconds
 from regard.studies.figure import figure, log_chart
 from regard.studies.finding import Measurement, Measurements, at_least, at_most, equal
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import slow_walks
+from regard.studies.tensors import relative_error, slow_walks
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
@@ -24,19 +23,8 @@ _BLOCK = _D = 16
 _DRAWS = 4
 
 
-class Sample(NamedTuple):
-    """Slowly changing states, used as queries and keys, with values and softmax outputs."""
-
-    states: Float[Tensor, "1 1 n d"]
-    values: Float[Tensor, "1 1 n d"]
-    exact: Float[Tensor, "1 1 n d"]
-
-    @staticmethod
-    def drawn(n: int, spread: float, reach: float, seed: tuple[int, int]) -> "Sample":
-        """Draw a sample; `spread` is the standard deviation of the states, that of values is 1."""
-        both = slow_walks(1, n, 2 * _D, reach=reach, seed=seed)
-        states, values = spread * both[..., :_D], both[..., _D:]
-        return Sample(states, values, Softmax()(states, states, values))
+Sample: TypeAlias = Float[Tensor, "3 1 1 n d"]
+"""Slowly changing states, used as queries and keys; values; and outputs of softmax attention."""
 
 
 class Costs(NamedTuple):
@@ -70,9 +58,8 @@ def approximations(
     that queries and keys are short (not with spread=1).
 
     Figure. Left: time. It grows about quadratically with the length for softmax, or faster, and at
-    most linearly for Linformer, BigBird and Performer. Middle: memory. It grows quadratically for
-    softmax written out, and at most linearly for the others. Right: errors fall with the number of
-    features. Dots: measured.
+    most linearly for the others. Middle: memory. It grows quadratically for softmax written out,
+    and at most linearly for the others. Right: errors fall with the number of features.
 
     Args:
         n: number of tokens in the comparison of features
@@ -80,11 +67,11 @@ def approximations(
         spread: standard deviation of the entries of queries and keys
         reach: number of tokens over which the inputs change
     """
-    samples = [Sample.drawn(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
+    samples = [draw_sample(n, spread, reach, (seed, which)) for which in range(_DRAWS)]
     errors = {
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
-    longer = [Sample.drawn(length, spread, reach, (seed, 0)) for length in LENGTHS]
+    longer = [draw_sample(length, spread, reach, (seed, 0)) for length in LENGTHS]
     costs = {name: measured(make, features, longer) for name, make in (MECHANISMS | EXACT).items()}
     for name, each in costs.items():
         yield from exponents(name, each)
@@ -97,6 +84,13 @@ def approximations(
         log_chart(LENGTHS, memory, title="bytes", x="tokens"),
         log_chart(FEATURES, errors, title="relative error", x="features"),
     )
+
+
+def draw_sample(n: int, spread: float, reach: float, seed: tuple[int, int]) -> Sample:
+    """Draw a sample; `spread` is the standard deviation of the states, that of values is 1."""
+    states, values = slow_walks(1, n, 2 * _D, reach=reach, seed=seed).split(_D, -1)
+    states = spread * states
+    return torch.stack([states, values, Softmax()(states, states, values)])
 
 
 class Composed(Softmax):
@@ -141,19 +135,18 @@ MECHANISMS: dict[str, Maker] = {"Linformer": pooled, "BigBird": blocks, "Perform
 @torch.inference_mode()
 def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
     """Return ‖out − exact‖/‖exact‖ over all samples, each with its own random features."""
-    squares = size = 0.0
-    for seed, x in enumerate(samples):
-        attention = make(x.states.shape[2], features, seed).double()
-        squares += float((attention(x.states, x.states, x.values) - x.exact).square().sum())
-        size += float(x.exact.square().sum())
-    return math.sqrt(squares / size)
+    outputs = []
+    for seed, (states, values, _) in enumerate(samples):
+        attention = make(states.shape[-2], features, seed).double()
+        outputs.append(attention(states, states, values))
+    return relative_error(torch.stack(outputs), torch.stack([exact for *_, exact in samples]))
 
 
 def measured(make: Maker, features: int, samples: Sequence[Sample]) -> Costs:
     """Return operations, time and memory in float32."""
     costs = Costs([], [], [])
     for n, sample in zip(LENGTHS, samples, strict=True):
-        states, values = sample.states.float(), sample.values.float()
+        states, values, _ = sample.float()
         attention = make(n, features, 0)
         shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
         call = partial(attention, states, states, values)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from msgspec import Meta
 from scipy.sparse.csgraph import shortest_path
@@ -44,14 +45,12 @@ def block_graph(
     $$ \mathrm{gap} = 1 - \lambda_2\left(D^{-1/2} A D^{-1/2}\right) $$
 
     The nodes of the graph are blocks, with an edge from each block to those that it attends to. A
-    layer carries information along one edge. The spectral gap determines the mixing time of a
-    random walk along the edges, in both directions: about 1/gap steps (Zaheer et al., 2020, section
-    2).
+    random walk along the edges, in both directions, mixes in about 1/gap steps (Zaheer et al.,
+    2020, section 2).
 
     Figure. Left: blocks attended by the first blocks: a diagonal band, random dots, and a full row
-    and column for a global block. Right: spectral gap against the number of blocks (dots:
-    measured). It falls quadratically for a window alone, little with random blocks, and hardly with
-    a global one.
+    and column for a global block. Right: spectral gap against the number of blocks. It falls
+    quadratically for a window alone, little with random blocks, and hardly with a global one.
 
     Args:
         n: number of blocks
@@ -130,14 +129,12 @@ def furthest(
     $$ j^*(i) = \operatorname{argmax}_j \|u_j - u_i\|^2 = \operatorname{argmax}_j \left(-u_i \cdot
     u_j\right), \quad \|u_j\| = 1 $$
 
-    A head with the query −u, the key u and the value u finds the furthest vector by argmax, the
-    limit of softmax for long queries. Each layer of BigBird has its own random blocks, and keeps
-    the best vector so far: 1 − (1 − r)^layers of the rest is found, where r is the share of the
-    rest that a layer attends to.
+    A head with the query −u, the key u and the value u finds the furthest vector by argmax. Each
+    layer of BigBird has its own random blocks, and keeps the best vector so far: 1 − (1 − r)^layers
+    of the rest is found, where r is the share of the rest that a layer attends to.
 
-    Figure. Share of vectors whose furthest is found, against the number of layers. It is 1 from the
-    first layer on with full attention; with BigBird it is small at first and approaches 1. Lines:
-    formula. Dots: measured.
+    Figure. Share of vectors whose furthest is found, against the number of layers. Lines: formula.
+    Dots: measured.
 
     Args:
         n: number of vectors on the unit sphere
@@ -147,10 +144,9 @@ def furthest(
     """
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)
-    full = found_share(best, least_products(vectors, Mask()))
-    layers = range(1, LAYERS[-1] + 1)
-    shares = shares_by_layer(vectors, random, seed)
+    layers, shares = range(1, LAYERS[-1] + 1), shares_by_layer(vectors, random, seed)
     expected = [by_chance(n, random, layer) for layer in layers]
+    full = found_share(best, least_products(vectors, Mask()))
     yield equal("share found by full attention in one layer", full, 1)
     yield at_most("share found by BigBird in one layer", shares[0], 0.5)
     for layer in LAYERS:
@@ -167,9 +163,7 @@ def furthest(
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
     """Draw vectors uniformly on the sphere."""
-    vectors = normal(seed, draws, 1, n, d)
-    unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True)
-    return unit
+    return F.normalize(normal(seed, draws, 1, n, d), dim=-1)
 
 
 def shares_by_layer(vectors: Float[Tensor, "draws 1 n d"], random: int, seed: int) -> list[float]:

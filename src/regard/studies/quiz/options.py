@@ -16,7 +16,7 @@ from regard.models.head_config import (
 )
 from regard.studies.figure import chart, figure, heat_map, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
-from regard.studies.moods import best
+from regard.studies.number_rows import best
 from regard.studies.quiz.checked import (
     BLOCK,
     BOTH_WAYS,

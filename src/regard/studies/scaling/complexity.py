@@ -56,15 +56,13 @@ def complexity(
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of several. The exponents are slopes of a line through the logarithms, at four lengths. With all
-    products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
-    the projections.
+    of several. Kernels have D² features, all products of two coordinates, or 2R, which take 2NDR
+    for the projections; their normalizer is one more value.
 
-    Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
-    those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    changes from one to the other. Middle: measured times (dots). Right: time of each attention with
-    a doubled length, relative to M = N = {base}. Dotted: 2 and 4.
+    Figure. Left: multiplications against the length n. Projections and attention cross at n = 1.5h
+    (dotted), and their sum (dashes) changes from one to the other. Middle: measured times (dots).
+    Right: time of each attention with a doubled length, relative to M = N = {base}. Dotted: 2 and
+    4.
 
     Args:
         h: width of the layer, one head
@@ -112,11 +110,11 @@ def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Measureme
 
 def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    projections, attention = zip(*(predicted_counts(n, h) for n in grid), strict=True)
+    projections, attention = np.array([predicted_counts(n, h) for n in grid]).T
     return chart(
         series(grid, projections, "projections, $3nh^2$"),
         series(grid, attention, "attention, $2n^2h$"),
-        series(grid, map(sum, zip(projections, attention, strict=True)), "sum", "dashes"),
+        series(grid, projections + attention, "sum", "dashes"),
         Line(x=1.5 * h, label="$n = 1.5h$"),
         title="multiplications",
         x="$n$",

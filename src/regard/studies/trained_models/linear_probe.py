@@ -13,8 +13,8 @@ from regard.models.transformer import Encoder
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart
 from regard.studies.finding import Measurements, at_least, at_most
-from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import fit_probe
 from regard.studies.trained_models.reading import Steps, plan_reader, trained_reader
 from regard.studies.trained_models.sentences import Labeled, labeled_texts, word_classes
 
