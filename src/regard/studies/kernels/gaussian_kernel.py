@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from msgspec import Meta
 from scipy.stats import beta, chi2, norm
@@ -79,13 +80,12 @@ def gaussian_identity(
         width: σ² as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
-    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
+    level = spread * d**0.5 * F.normalize(key, dim=1)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     scores, both = query @ key.mT / d**0.5, of_query + gauss + of_key
-    exact, exact_of_level = (
-        Softmax().weights(query[None, None], x[None, None])[0, 0] for x in (key, level)
-    )
+    queries, keys = query.expand(1, 2, n, d), torch.stack([key, level])[None]
+    exact, exact_of_level = Softmax().weights(queries, keys)[0]
     within, bound = (rounding(query, x, variance) for x in (key, level))
     error = largest(scores - both)
     yield equal("largest difference of the logarithms of both sides", error, 0, within)
@@ -97,15 +97,11 @@ def gaussian_identity(
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
     alone, together, score = (x[:DRAWN, :DRAWN].flatten() for x in (gauss, both, scores))
     ends = [score.min(), score.max()]
-    left, right = (
-        r"$-\lVert q - k \rVert^2 / 2\sigma^2$",
-        r"$(\lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2) / 2\sigma^2$",
-    )
     dots, x = series(score, alone, style="dots", color=1), r"$q \cdot k / \sqrt{d}$"
     whole = series(score, together, style="dots", color=0), series(ends, ends, color=5)
     yield figure(
-        chart(dots, title="the Gaussian kernel alone", x=x, y=left),
-        chart(*whole, title="with both factors", x=x, y=right),
+        chart(dots, title="the Gaussian kernel alone", x=x, y="exponent"),
+        chart(*whole, title="with both factors", x=x, y="exponent"),
     )
 
 
@@ -144,17 +140,14 @@ def fourier_features(
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
 
-    Kernels of pairs and outputs of heads are estimated at each width, with features of their own.
-    The expected errors of the output follow from the central limit theorem: the estimates of a row
-    are drawn from the normal distribution with their exact covariance, and normalized in the same
-    way. Bounds are four standard errors of the measured and the expected median, over heads.
+    Expected errors of the output follow from the central limit theorem: the estimates of a row are
+    drawn from the normal distribution with their exact covariance, and normalized in the same way.
+    Bounds are four standard errors of the measured and the expected median, over heads.
 
-    Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
-    for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for
-    wider ones (dotted lines: formula; squares: measured). Right: error of attention (lines: central
-    limit theorem; dots: measured). It falls with the number of waves at small widths, and hardly at
-    large ones. At fixed norm it is smaller for larger widths (dotted lines: central limit theorem;
-    squares: measured).
+    Figure. Lines and dots: expected and measured errors. Dotted lines and squares: the same at
+    fixed norm. Left: the kernel, expected by the formula. Its error falls with the root of the
+    number of waves. Right: attention, expected by the central limit theorem. Its error falls with
+    the number of waves at small widths, and hardly at large ones.
 
     Args:
         widths: D, widths of queries and keys, increasing
@@ -314,7 +307,7 @@ def estimates(
 
 def with_fixed_norm(head: Head) -> Head:
     """Return a head with queries and keys rescaled to `NORM`."""
-    query, key = (NORM * x / x.norm(dim=-1, keepdim=True) for x in (head.query, head.key))
+    query, key = (NORM * F.normalize(x, dim=-1) for x in (head.query, head.key))
     return head._replace(query=query, key=key)
 
 

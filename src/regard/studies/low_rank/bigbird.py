@@ -153,12 +153,9 @@ def furthest(
         name, p = f"share found by BigBird, layers: {layer}", expected[layer - 1]
         # Six standard errors instead of four, since neighbors in a block are correlated.
         yield equal(name, shares[layer - 1], p, within=6 * share_error(p, best.numel()))
-    curves = (
-        series(layers, expected, "BigBird", color=0),
-        series(layers, shares, style="dots", color=0),
-        series(layers, [1] * len(layers), "full attention", color=1),
-    )
-    yield chart(*curves, x="layers", y="share found", y_limits=(0, 1.05))
+    lines = series(layers, expected, "BigBird"), series(layers, [1] * len(layers), "full attention")
+    dots = series(layers, shares, style="dots", color=0)
+    yield chart(*lines, dots, x="layers", y="share found", y_limits=(0, 1.05))
 
 
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:

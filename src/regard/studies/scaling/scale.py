@@ -4,14 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, chart, figure, series
+from regard.studies.figure import Chart, Line, chart, figure, formula_chart, series
 from regard.studies.finding import Measurements, at_most, equal, informational
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import normal
@@ -37,7 +36,7 @@ class Draw(NamedTuple):
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
         return self.mean + self.sigma * first, self.mean + self.sigma * second
 
-    def variance(self, h: int) -> float:
+    def variance(self, h: float) -> float:
         """Return the variance of q·k by the formula for independent queries and keys."""
         return h * self.sigma**4 + 2 * self.sigma**2 * h * self.mean**2
 
@@ -122,15 +121,13 @@ def _by_width(
 
 def _variances(draw: Draw) -> Chart:
     """Return the variance of products by width, with and without the division by √h."""
-    widths = np.array(WIDTHS)
-    predicted = np.array([draw.variance(h) for h in WIDTHS])
-    pairs = (draw.pairs(h, 1000) for h in WIDTHS)
-    measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
-    return chart(
-        series(WIDTHS, predicted, r"$q \cdot k$", color=1),
-        series(WIDTHS, measured, style="dots", color=1),
-        series(WIDTHS, predicted / widths, r"$q \cdot k / \sqrt{h}$", color=0),
-        series(WIDTHS, measured / widths, style="dots", color=0),
+    pairs = {h: draw.pairs(h, 1000) for h in WIDTHS}
+    measured = {h: float((query * key).sum(-1).var()) for h, (query, key) in pairs.items()}
+    scaled, plain = r"$q \cdot k / \sqrt{h}$", r"$q \cdot k$"
+    return formula_chart(
+        WIDTHS,
+        {scaled: lambda h: draw.variance(h) / h, plain: draw.variance},
+        {scaled: {h: variance / h for h, variance in measured.items()}, plain: measured},
         title="variance",
         y_scale="log",
         **_WIDTH_AXIS,
