@@ -18,12 +18,12 @@ from regard.studies.finding import Measurement, Measurements, at_least, equal
 from regard.studies.study import EvidenceParts, study
 
 DOUBLED = {
-    "encoder, 2M": 2,
-    "cross-attention, 2M": 1,
-    "cross-attention, 2N": 1,
-    "decoder, 2N": 2,
+    "encoder, 2M": (2, 2),
+    "cross-attention, 2M": (1, 2),
+    "cross-attention, 2N": (2, 1),
+    "decoder, 2N": (2, 2),
 }
-"""Attentions of M inputs and N outputs with a doubled length, and the power of it in their cost."""
+"""Factors of queries and keys if the length of inputs, M, or of outputs, N, is doubled."""
 
 
 class Part(NamedTuple):
@@ -80,8 +80,8 @@ def complexity(
     yield from _balance(h)
     yield from _growth(lengths, h, taken)
     doubled = times_if_doubled(lengths[2], h)
-    for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
-        bounds = {"low": 2 ** (power - 0.75), "high": 2 ** (power + 0.75)}
+    for (name, factors), ratio in zip(DOUBLED.items(), doubled, strict=True):
+        bounds = {"low": math.prod(factors) / 2**0.75, "high": math.prod(factors) * 2**0.75}
         name = f"time at doubled length / time: {name}"
         yield Measurement(name=name, measured=ratio, **bounds)
     times = {f"softmax, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]}
@@ -190,18 +190,16 @@ def times_if_doubled(n: int, h: int) -> list[float]:
 
     The best of six. The calls take turns, so that another load of the machine slows all of them.
     """
-    causal = Mask.causal()
-    inputs: list[tuple[int, int, Mask | None]] = [
-        *((n, n, None), (n, n, causal)),
-        *((2 * n, 2 * n, None), (n, 2 * n, None), (2 * n, n, None), (2 * n, 2 * n, causal)),
-    ]
-    calls = [
-        partial(Softmax(), *_drawn_heads(queries, keys, h, h), mask=mask)
-        for queries, keys, mask in inputs
-    ]
+    calls = []
+    for name, (queries, keys) in DOUBLED.items():
+        mask = Mask.causal() if name.startswith("decoder") else None
+        calls += [
+            partial(Softmax(), *_drawn_heads(*sizes, h, h), mask=mask)
+            for sizes in ((n, n), (queries * n, keys * n))
+        ]
     rounds = [[seconds(one, times=1) for one in calls] for _ in range(6)]
-    both, past, *doubled = (min(one) for one in zip(*rounds, strict=True))
-    return [one / base for one, base in zip(doubled, (both, both, both, past), strict=True)]
+    least = [min(one) for one in zip(*rounds, strict=True)]
+    return [doubled / one for one, doubled in zip(least[::2], least[1::2], strict=True)]
 
 
 def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:
