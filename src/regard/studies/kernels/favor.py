@@ -219,13 +219,12 @@ def _formulas(errors: Errors, exact: float, d: int, count: int) -> Measurements:
 def _kernel_chart(length: float, m: int, found: Mapping[Style, Estimates]) -> Chart:
     """Return the relative error of each kind of features against the cosine of x and y."""
     cosines, curves = [i / 20 - 1 for i in range(41)], []
-    along = [Pair.of(length, cosine) for cosine in cosines]
+    along, pairs = ([Pair.of(length, cosine) for cosine in each] for each in (cosines, COSINES))
     for i, name in enumerate(KINDS):
         formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
         curves.append(series(cosines, formula, name, color=i))
         for style, errors in found.items():
-            of_kind = {pair: one for (kind, pair), one in errors.items() if kind == name}
-            measured = [one.square**0.5 / pair.kernel for pair, one in of_kind.items()]
+            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
     title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))

@@ -103,15 +103,12 @@ def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Measurements:
 def trained_ranks(maps: Maps) -> Measurements:
     """Yield the rank of trained maps, and that of accurate approximations."""
     values = torch.linalg.svdvals(maps)
-    n = values.shape[-1]
-    name = "rank / n for a relative error of a tenth, mean"
-    yield equal("rank / n of trained maps", ranks(values, 0.0).mean() / n, 1)
-    yield at_most(name, ranks(values, _NEAR).mean() / n, 0.5)
+    full, near = (ranks(values, error).mean() / values.shape[-1] for error in (0.0, _NEAR))
+    yield equal("rank / n of trained maps", full, 1)
+    yield at_most("rank / n for a relative error of a tenth, mean", near, 0.5)
 
 
-def map_of_rank(
-    n: int, h: int, rank: int, seed: int
-) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n h"]]:
+def map_of_rank(n: int, h: int, rank: int, seed: int) -> tuple[Float[Tensor, "n n"], Vectors]:
     """Return the softmax map of as many distinct queries as its rank, and values."""
     key, value, queries = normal(seed, 3, n, h)
     query = queries[torch.arange(n) % rank]
@@ -137,11 +134,9 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
     train = [text for text in texts if text not in test]
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(train, 1)]
     settings = [
-        "tokenizer.kind=characters",
-        f"model.context_length={TOKENS}",
+        *("tokenizer.kind=characters", f"model.context_length={TOKENS}"),
         *("model.n_layers=2", "model.n_heads=2", "model.d_model=64"),
-        f"training.steps={steps}",
-        f"seed={seed}",
+        *(f"training.steps={steps}", f"seed={seed}"),
     ]
     plan = plan_training(DocumentSource(corpus), "masked", "unused", settings=settings)
     untrained = model_maps(plan.run, test)
@@ -280,9 +275,8 @@ def imitate(
     train, test = slice(_TEXTS), slice(_TEXTS, None)
 
     def error(part: slice) -> Tensor:
-        found = linformer(states[part], states[part], values[part])
-        relative: Tensor = (found - exact[part]).norm() / exact[part].norm()
-        return relative
+        found: Tensor = linformer(states[part], states[part], values[part])
+        return (found - exact[part]).norm() / exact[part].norm()
 
     errors = {}
     for step in range(steps + 1):
@@ -293,5 +287,4 @@ def imitate(
         error(train).backward()
         optimizer.step()
         schedule.step()
-    mean = values[test].mean(2, keepdim=True)
-    return errors, relative_error(mean, exact[test])
+    return errors, relative_error(values[test].mean(2, keepdim=True), exact[test])

@@ -78,13 +78,16 @@ def complexity(
     taken = [measured_time(n, h) for n in lengths]
     yield from map(counted, parts)
     yield from _balance(h)
-    yield from _growth(lengths, h, taken)
+    span = f"from n = {lengths[0]} to {lengths[-1]}"
+    counts, slope = [sum(predicted_counts(n, h)) for n in lengths], exponent(lengths, taken)
+    yield at_least(f"exponent of the count {span}", exponent(lengths, counts), 1.75)
+    yield Measurement(name=f"exponent of the time {span}", measured=slope, low=1.2, high=3.2)
     doubled = times_if_doubled(lengths[2], h)
     for (name, factors), ratio in zip(DOUBLED.items(), doubled, strict=True):
         bounds = {"low": math.prod(factors) / 2**0.75, "high": math.prod(factors) * 2**0.75}
         name = f"time at doubled length / time: {name}"
         yield Measurement(name=name, measured=ratio, **bounds)
-    times = {f"softmax, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]}
+    times = {f"softmax, exponent {slope:.2f}": [1e3 * one for one in taken]}
     milliseconds = log_chart(lengths, times, title="milliseconds", x="$n$")
     yield figure(_predicted_counts(h), milliseconds, _ratios(doubled), base=lengths[2])
 
@@ -97,15 +100,6 @@ def _balance(h: int) -> Measurements:
     halfway = exponent([around[0], around[2]], [sum(below), sum(above)])
     name = f"exponent of the count from n = {around[0]} to {around[2]}"
     yield equal(name, halfway, 1.5, within=1e-12)
-
-
-def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Measurements:
-    """Yield the exponents of the count and of the times that were taken, at large lengths."""
-    counts = [sum(predicted_counts(n, h)) for n in lengths]
-    past = f"from n = {lengths[0]} to {lengths[-1]}"
-    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    slope = exponent(lengths, taken)
-    yield Measurement(name=f"exponent of the time {past}", measured=slope, low=1.2, high=3.2)
 
 
 def _predicted_counts(h: int) -> Chart:
@@ -125,8 +119,7 @@ def _predicted_counts(h: int) -> Chart:
 
 def _ratios(doubled: Sequence[float]) -> Chart:
     names = [name.replace("-attention", "").replace(", ", "\n") for name in DOUBLED]
-    bars = {"": dict(zip(names, doubled, strict=True))}
-    title = "time if a length is doubled"
+    bars, title = {"": dict(zip(names, doubled, strict=True))}, "time if a length is doubled"
     return bar_chart(bars, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
 
 
