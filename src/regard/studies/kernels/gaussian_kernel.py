@@ -301,8 +301,7 @@ def estimates(
 ) -> Float[Tensor, "*n"]:
     """Return φ(q)·φ(k) of each pair."""
     (of_query, _), (of_key, _) = features(query), features(key)
-    kernel: Tensor = (of_query * of_key).sum(-1)
-    return kernel
+    return torch.linalg.vecdot(of_query, of_key)
 
 
 def with_fixed_norm(head: Head) -> Head:

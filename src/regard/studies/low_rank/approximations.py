@@ -49,9 +49,9 @@ Sample: TypeAlias = Float[Tensor, "3 1 1 n d"]
 class Costs(NamedTuple):
     """Costs of a mechanism, by number of tokens in `LENGTHS`."""
 
-    operations: list[int]
-    milliseconds: list[float]
-    bytes: list[int]
+    operations: Sequence[int]
+    milliseconds: Sequence[float]
+    bytes: Sequence[int]
 
 
 @study()
@@ -91,7 +91,10 @@ def approximations(
         name: [error(make, m, samples) for m in FEATURES] for name, make in MECHANISMS.items()
     }
     longer = [draw_sample(length, spread, reach, (seed, 0)) for length in LENGTHS]
-    costs = {name: measured(make, features, longer) for name, make in (MECHANISMS | EXACT).items()}
+    costs = {
+        name: Costs(*zip(*(measured(make, features, each) for each in longer), strict=True))
+        for name, make in (MECHANISMS | EXACT).items()
+    }
     for name, each in costs.items():
         yield from exponents(name, each)
     for name, row in errors.items():
@@ -166,18 +169,14 @@ def error(make: Maker, features: int, samples: Sequence[Sample]) -> float:
     return relative_error(torch.stack(outputs), torch.stack([exact for *_, exact in samples]))
 
 
-def measured(make: Maker, features: int, samples: Sequence[Sample]) -> Costs:
-    """Return operations, time and memory in float32."""
-    costs = Costs([], [], [])
-    for n, sample in zip(LENGTHS, samples, strict=True):
-        states, values, _ = sample.float()
-        attention = make(n, features, 0)
-        shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
-        call = partial(attention, states, states, values)
-        costs.operations.append(attention.cost(shape).operations)
-        costs.milliseconds.append(1e3 * seconds(call))
-        costs.bytes.append(peak_bytes(call))
-    return costs
+def measured(make: Maker, features: int, sample: Sample) -> tuple[int, float, int]:
+    """Return operations, milliseconds and bytes in float32."""
+    states, values, _ = sample.float()
+    n = states.shape[-2]
+    attention = make(n, features, 0)
+    shape = Shape(batch=1, heads=1, kv_heads=1, queries=n, keys=n, d=_D, e=_D)
+    call = partial(attention, states, states, values)
+    return attention.cost(shape).operations, 1e3 * seconds(call), peak_bytes(call)
 
 
 def exponents(mechanism: str, costs: Costs) -> Measurements:

@@ -61,8 +61,7 @@ def truncation(
 
     Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
     Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large
-    singular value. Maps of a trained model need far more, and differ. Maps of random queries and
-    keys need most.
+    singular value; those of a trained model need far more.
 
     Args:
         n: number of tokens of the map of known rank
@@ -171,10 +170,9 @@ def projection(
     Errors and multiplications are measured for a P of known rank, and with the same C and D inside
     the softmax. A Linformer learns to imitate softmax attention and is tested on other sequences.
 
-    Figure. Left: error without softmax against the number of rows of C and D. It falls slowly, and
-    to rounding at the rank of P. Line: norm of the omitted singular values. Dots: measured. Right:
-    error of a Linformer that learns to imitate softmax attention. It falls below that of the mean
-    of all values (dotted).
+    Figure. Left: error without softmax against the number of rows of C and D, down to rounding at
+    the rank of P. Line: norm of the omitted singular values. Dots: measured. Right: error of a
+    Linformer that learns to imitate softmax attention. Dotted: that of the mean of all values.
 
     Args:
         n: number of tokens

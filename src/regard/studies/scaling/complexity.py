@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Fourier, Polynomial
+from regard.attention.feature_maps import Fourier
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
 from regard.studies.finding import Measurement, Measurements, at_least, equal
@@ -50,14 +50,13 @@ def complexity(
 
     Queries, keys and values take 3nh² multiplications, and the attention 2n²h: equal at n = 1.5h.
     The sum is nearly quadratic in n only for texts much longer than that. Encoder, cross- and
-    decoder attention take O(M²h), O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features
-    O(N(E + D)R), softmax O(N² max(D, E)).
+    decoder attention take O(M²h), O(MNh) and O(N²h); random features O(N(E + D)R), softmax
+    O(N² max(D, E)).
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of several. Kernels have D² features, all products of two coordinates, or 2R, which take 2NDR
-    for the projections; their normalizer is one more value.
+    of several. R random directions give 2R features; the normalizer is one more value.
 
     Figure. Left: multiplications against the length n. Projections and attention cross at n = 1.5h
     (dotted), and their sum (dashes) changes from one to the other. Middle: measured times (dots).
@@ -68,7 +67,7 @@ def complexity(
         h: width of the layer, one head
         inputs: M, inputs of the encoder
         outputs: N, outputs of the decoder
-        d: D, width of the kernels' keys
+        d: D, width of the kernel's keys
         e: E, width of their values
         features: R, random directions
         start: smallest length of the fit of exponents, as a multiple of h
@@ -147,21 +146,16 @@ def families(m: int, n: int, h: int) -> tuple[Part, ...]:
     )
 
 
-def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
+def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, Part]:
     """Return softmax and kernel attention with keys and values of different widths.
 
     Kernel attention sums in chunks; 2 % are allowed for joining them.
     """
-    polynomial = KernelAttention(Polynomial(d=d**2, degree=1), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
-    query, key, value = _drawn_heads(n, n, d, e)
-    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
-    pairs = partial(polynomial.sums, of_query, of_key, value)
-    by_pairs, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
-    sums = partial(waves.sums, query, key, value)
+    sums = partial(waves.sums, *_drawn_heads(n, n, d, e))
+    by_waves = 2 * n * features * (d + 2 * e + 2)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part("polynomial: 2ND²(E + 1)", by_pairs, pairs, 0.02),
         Part("random features: 2NR(D + 2E + 2)", by_waves, sums, 0.02),
     )
 

@@ -72,10 +72,9 @@ def scale(
     Products are drawn at one width, and softmax over n keys at several. For a standard deviation s
     of the scores that is small compared to √(2 ln n), the entropy is about ln n − s²/2.
 
-    Figure. Against the width h: the variance of products grows in proportion, that of products
-    divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
-    falls from near ln n (dotted) to near 0, and its gradient with it; after the division by √h,
-    both are constant.
+    Figure. Against the width h: the variance of products grows in proportion (lines: formula; dots:
+    measured); the entropy of softmax falls from near ln n (dotted) to near 0, and its gradient with
+    it. After the division by √h, all three are constant.
 
     Args:
         h: width of queries and keys
