@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
@@ -257,10 +258,14 @@ def block_graph(
 
 def graph(n: int, side: int, random: int, global_blocks: int, seed: int) -> Graph:
     """Return the blocks attended by each block of BigBird."""
-    blocks, device = bigbird(n, 1, side, random, global_blocks, seed), torch.device("cpu")
-    mask = blocks.pattern(1, n, causal=False, device=device)
-    edges: Graph = mask.to_dense(n, n, device)[0, 0].numpy()
+    mask = bigbird_mask(n, 1, side, random, global_blocks, seed)
+    edges: Graph = mask.to_dense(n, n, torch.device("cpu"))[0, 0].numpy()
     return edges
+
+
+def bigbird_mask(n: int, *blocks: int) -> Mask:
+    """Return the mask of n tokens; `blocks` are the other arguments of `bigbird`."""
+    return bigbird(n, *blocks).pattern(1, n, causal=False, device=torch.device("cpu"))
 
 
 def longest_path(edges: Graph) -> int:
@@ -307,9 +312,11 @@ def furthest(
     """
     vectors = unit_vectors(n, d, draws, seed)
     best = (vectors @ vectors.mT).amin(-1)
-    layers, shares = range(1, LAYERS[-1] + 1), shares_by_layer(vectors, random, seed)
-    expected = [by_chance(n, random, layer) for layer in layers]
     full = found_share(best, least_products(vectors, Mask()))
+    masks = (bigbird_mask(n, BLOCK, SIDE, random, 1, seed + layer) for layer in range(LAYERS[-1]))
+    products = accumulate((least_products(vectors, mask) for mask in masks), torch.minimum)
+    layers, shares = range(1, LAYERS[-1] + 1), [found_share(best, each) for each in products]
+    expected = [by_chance(n, random, layer) for layer in layers]
     yield equal("share found by full attention in one layer", full, 1)
     yield at_most("share found by BigBird in one layer", shares[0], 0.5)
     for layer in LAYERS:
@@ -324,18 +331,6 @@ def furthest(
 def unit_vectors(n: int, d: int, draws: int, seed: int) -> Float[Tensor, "draws 1 n d"]:
     """Draw vectors uniformly on the sphere."""
     return F.normalize(normal(seed, draws, 1, n, d), dim=-1)
-
-
-def shares_by_layer(vectors: Float[Tensor, "draws 1 n d"], random: int, seed: int) -> list[float]:
-    """Return the share found by BigBird after each layer, each with its own random blocks."""
-    best, n = (vectors @ vectors.mT).amin(-1), vectors.shape[-2]
-    carried, shares = torch.full_like(best, math.inf), []
-    for layer in range(LAYERS[-1]):
-        blocks = bigbird(n, BLOCK, SIDE, random, 1, seed + layer)
-        mask = blocks.pattern(1, n, causal=False, device=vectors.device)
-        carried = torch.minimum(carried, least_products(vectors, mask))
-        shares.append(found_share(best, carried))
-    return shares
 
 
 def least_products(vectors: Float[Tensor, "draws 1 n d"], mask: Mask) -> Float[Tensor, "draws 1 n"]:

@@ -273,8 +273,9 @@ def imitate(
     train, test = slice(_TEXTS), slice(_TEXTS, None)
 
     def error(part: slice) -> Tensor:
-        found: Tensor = linformer(states[part], states[part], values[part])
-        return (found - exact[part]).norm() / exact[part].norm()
+        found = linformer(states[part], states[part], values[part])
+        relative: Tensor = (found - exact[part]).norm() / exact[part].norm()
+        return relative
 
     errors = {}
     for step in range(steps + 1):

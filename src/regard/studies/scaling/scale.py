@@ -13,7 +13,7 @@ from regard.attention import Softmax
 from regard.studies.figure import Chart, Line, chart, figure, formula_chart, series
 from regard.studies.finding import Measurements, at_most, equal, informational
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import normal
+from regard.studies.tensors import mean_error, normal
 
 Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -135,12 +135,9 @@ def _variances(draw: Draw) -> Chart:
 
 def moments(products: Float[Tensor, " draws"], mean: float, variance: float) -> Measurements:
     """Yield mean and variance, each with a tolerance of four standard errors."""
-    off = products - products.mean()
-    second, fourth = off.square().mean(), off.pow(4).mean()
-    errors = (second.sqrt(), (fourth - second.square()).sqrt())
-    mean_error, variance_error = (4 * float(x) / math.sqrt(len(products)) for x in errors)
-    yield equal("mean of q·k", products.mean(), mean, within=mean_error)
-    yield equal("variance of q·k", products.var(), variance, within=variance_error)
+    squares = (products - products.mean()).square()
+    yield equal("mean of q·k", products.mean(), mean, within=4 * mean_error(products))
+    yield equal("variance of q·k", products.var(), variance, within=4 * mean_error(squares))
 
 
 def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:
