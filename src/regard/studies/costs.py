@@ -65,22 +65,17 @@ class _Memory(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.given |= {
-            x.untyped_storage().data_ptr() for x in _tensors((args, kwargs))
-        } - self.held.keys()
+        self.given |= _storages((args, kwargs)).keys() - self.held.keys()
         made = func(*args, **(kwargs or {}))
-        for tensor in _tensors(made):
-            self._note(tensor.untyped_storage())
+        for place, storage in _storages(made).items():
+            if place not in self.held and place not in self.given:
+                self.held[place] = storage.nbytes()
+                weakref.finalize(storage, self.held.pop, place, None)
         self.peak = max(self.peak, sum(self.held.values()))
         return made
 
-    def _note(self, storage: torch.UntypedStorage) -> None:
-        place = storage.data_ptr()
-        if place in self.held or place in self.given:
-            return
-        self.held[place] = storage.nbytes()
-        weakref.finalize(storage, self.held.pop, place, None)
 
-
-def _tensors(tree: object) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+def _storages(tree: object) -> dict[int, torch.UntypedStorage]:
+    """Return the storages of tensors in nested containers, by address."""
+    found = [x.untyped_storage() for x in tree_leaves(tree) if isinstance(x, Tensor)]
+    return {storage.data_ptr(): storage for storage in found}

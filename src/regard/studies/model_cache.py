@@ -26,7 +26,7 @@ def cached_run(plan: Plan) -> Run:
     training is resumed. Training always uses float32, so that numbers are the same on every
     machine. A second process that needs the same run waits for the first.
     """
-    return Run.load(_trained_folder(plan, _key(plan), checkpoints=False))
+    return Run.load(_trained_folder(plan, checkpoints=False))
 
 
 def trained(recipe: Recipe) -> Run:
@@ -36,7 +36,7 @@ def trained(recipe: Recipe) -> Run:
 
 def cached_checkpoints(plan: Plan) -> dict[int, Run]:
     """Return the run after each checkpoint of one training, by step; cached as by `cached_run`."""
-    folder = _trained_folder(plan, f"{_key(plan)}-checkpoints", checkpoints=True)
+    folder = _trained_folder(plan, checkpoints=True)
     runs = {}
     for step, weights in checkpoint_weights(folder).items():
         runs[step] = Run.load(folder)
@@ -44,8 +44,12 @@ def cached_checkpoints(plan: Plan) -> dict[int, Run]:
     return runs
 
 
-def _trained_folder(plan: Plan, name: str, *, checkpoints: bool) -> Path:
-    folder = cache_folder("studies") / name
+def _trained_folder(plan: Plan, *, checkpoints: bool) -> Path:
+    """Return the folder of the run, named by recipe, data and version; train it if missing."""
+    run = plan.run
+    made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, run.origin]
+    name = f"{run.origin.get('stage', 'run')}-{fingerprint_of(msgspec.json.encode(made_by))}"
+    folder = cache_folder("studies") / (name + "-checkpoints" * checkpoints)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -65,11 +69,3 @@ def _train(plan: Plan, folder: Path, *, checkpoints: bool) -> None:
     for state in partial.glob("checkpoints/*/optimizer.safetensors"):
         state.unlink()
     partial.rename(folder)
-
-
-def _key(plan: Plan) -> str:
-    """Return a name that depends on recipe, data and version."""
-    run = plan.run
-    made_by = [to_toml(run.recipe), run.tokenizer.fingerprint, plan.title, run.origin]
-    digest = fingerprint_of(msgspec.json.encode(made_by))
-    return f"{run.origin.get('stage', 'run')}-{digest}"

@@ -1,4 +1,4 @@
-"""Tensors of studies: random draws and weights, matrices as parameters, derivatives, errors."""
+"""Tensors of studies: draws, weights, matrices as parameters, derivatives, fits and errors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,6 +15,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module)
 Rows = tuple[tuple[float, ...], ...]
 """A matrix as a parameter."""
+PENALTY = 1e-3
+"""Penalty as a share of the mean variance of the states."""
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -115,6 +117,25 @@ def central_differences(
         gradient[i] = (above - loss()) / (2 * step)
         weights[i] = value
     return gradient
+
+
+def fit_probe(
+    states: Float64[Tensor, "n d"],
+    targets: Float64[Tensor, "n k"],
+    weights: Float64[Tensor, " n"] | None = None,
+) -> Callable[[Tensor], Tensor]:
+    """Return the affine map from states to targets with the smallest squared error, or weighted.
+
+    It is found by ridge regression.
+    """
+    weights = torch.ones_like(states[:, 0]) if weights is None else weights
+    shares = weights[:, None] / weights.sum()
+    center, average = (shares * states).sum(0), (shares * targets).sum(0)
+    x, y = states - center, targets - average
+    covariance = x.mT @ (shares * x)
+    penalty = PENALTY * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
+    solution = torch.linalg.solve(covariance + penalty, x.mT @ (shares * y))
+    return lambda new: (new - center) @ solution + average
 
 
 def largest(x: Tensor) -> float:

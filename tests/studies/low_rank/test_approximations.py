@@ -11,9 +11,9 @@ from regard.studies.low_rank.approximations import (
     LENGTHS,
     MECHANISMS,
     Costs,
-    Sample,
     approximations,
     blocks,
+    draw_sample,
     error,
     error_ratio,
     exponents,
@@ -26,7 +26,7 @@ from regard.studies.low_rank.approximations import (
 def test_with_as_many_features_as_tokens_means_and_blocks_are_exact(
     seed: int, spread: float, reach: float
 ) -> None:
-    samples = [Sample.drawn(96, spread, reach, (seed, 0))]
+    samples = [draw_sample(96, spread, reach, (seed, 0))]
     assert error(pooled, 96, samples) < 1e-12
     assert error(blocks, 96 + 16, samples) < 1e-12
     for make in EXACT.values():
@@ -77,10 +77,10 @@ def test_the_verdict_with_queries_too_long_for_performer() -> None:
 
 
 def test_linformer_is_far_off_where_tokens_have_nothing_in_common() -> None:
-    errors = [error(pooled, 64, [Sample.drawn(256, 1.0, reach, (0, 0))]) for reach in (0.0, 32.0)]
+    errors = [error(pooled, 64, [draw_sample(256, 1.0, reach, (0, 0))]) for reach in (0.0, 32.0)]
     assert errors[0] > 0.8 > 0.2 > errors[1]
 
 
 def test_samples_are_exact() -> None:
-    x = Sample.drawn(32, 1.0, 8.0, (0, 0))
-    torch.testing.assert_close(x.exact, Softmax()(x.states, x.states, x.values))
+    states, values, exact = draw_sample(32, 1.0, 8.0, (0, 0))
+    torch.testing.assert_close(exact, Softmax()(states, states, values))

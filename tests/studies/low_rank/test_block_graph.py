@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.bigbird import block_graph, gap, graph, longest_path
+from regard.studies.low_rank.approximations import block_graph, gap, graph, longest_path
 
 
 @settings(max_examples=20)

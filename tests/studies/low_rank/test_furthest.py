@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.attention import BigBird, Mask
 from regard.studies.finding import Verdict
-from regard.studies.low_rank.bigbird import (
+from regard.studies.low_rank.approximations import (
     by_chance,
     found_share,
     furthest,

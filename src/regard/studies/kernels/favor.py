@@ -25,7 +25,7 @@ from regard.attention.feature_maps import (
 )
 from regard.studies.figure import Chart, Style, chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, informational
-from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, relative_errors
+from regard.studies.kernels.heads import Head, Outputs, compare, draw_heads, gather
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import mean_error
 
@@ -66,13 +66,11 @@ def favor(
     \mathrm{MSE}_{\mathrm{trig}} = \frac{e^a (1 - e^{-b})^2}{2m} \mathrm{SM}^{-2} $$
 
     The kernel SM = e^(x·y) of x and y of one length is estimated many times at three cosines, with
-    a = ‖x + y‖² and b = ‖x − y‖². In random heads, attention by features is compared with softmax
-    attention.
+    a = ‖x + y‖² and b = ‖x − y‖². Attention by features is compared with softmax in random heads.
 
     Figure. Relative error of the kernel. Waves have the largest error for opposite x and y,
-    exponentials for equal ones. Hyperbolic features have the smallest for negative cosines, waves
-    for positive ones. Lines: formula. Dots: independent directions. Squares: orthogonal directions,
-    below the dots.
+    exponentials for equal ones. Lines: formula. Dots: independent directions. Squares: orthogonal
+    directions, below the dots.
 
     Args:
         length: length of x = q/d^¼ and y = k/d^¼; tails are heavy above ½
@@ -221,39 +219,31 @@ def _formulas(errors: Errors, exact: float, d: int, count: int) -> Measurements:
 def _kernel_chart(length: float, m: int, found: Mapping[Style, Estimates]) -> Chart:
     """Return the relative error of each kind of features against the cosine of x and y."""
     cosines, curves = [i / 20 - 1 for i in range(41)], []
-    along = [Pair.of(length, cosine) for cosine in cosines]
+    along, pairs = ([Pair.of(length, cosine) for cosine in each] for each in (cosines, COSINES))
     for i, name in enumerate(KINDS):
         formula = [max(predicted(name, pair, m), 1e-9) ** 0.5 / pair.kernel for pair in along]
         curves.append(series(cosines, formula, name, color=i))
         for style, errors in found.items():
-            of_kind = {pair: one for (kind, pair), one in errors.items() if kind == name}
-            measured = [one.square**0.5 / pair.kernel for pair, one in of_kind.items()]
+            measured = [errors[name, pair].square ** 0.5 / pair.kernel for pair in pairs]
             curves.append(series(COSINES, measured, style=style, color=i))
     title, x = f"relative error of {m} directions", "cosine of $x$ and $y$"
     return chart(*curves, title=title, x=x, y_scale="log", y_limits=(1e-3, None))
 
 
-def by_features(kind: type[RandomFeatures], directions: int, heads: Sequence[Head]) -> Outputs:
-    """Return the errors of attention by features with orthogonal directions."""
-    return compare(lambda seed: kind(d=WIDTH, features=directions, seed=seed), heads)
-
-
-def plain_mean_error(heads: Sequence[Head]) -> float:
-    """Return the median error of equal weights for all keys, as a baseline."""
-    errors = [
-        relative_errors(head.value.mean(2, keepdim=True), Softmax()(*head[:3])) for head in heads
-    ]
-    return float(torch.cat(errors).median())
-
-
 def _attention_errors(heads: Sequence[Head]) -> Measurements:
     """Yield shares of sums of weights of 0 or less, and errors compared with equal weights."""
-    waves = by_features(FavorTrigonometric, WAVES, heads).nonpositive.mean()
-    outputs = {n: by_features(FavorPositive, n, heads) for n in DIRECTIONS}
-    positive = max(of.nonpositive.mean() for of in outputs.values())
+
+    def outputs(kind: type[RandomFeatures], directions: int) -> Outputs:
+        return compare(lambda seed: kind(d=WIDTH, features=directions, seed=seed), heads)
+
+    waves = outputs(FavorTrigonometric, WAVES).nonpositive.mean()
+    positive = {n: outputs(FavorPositive, n) for n in DIRECTIONS}
+    most = max(of.nonpositive.mean() for of in positive.values())
     name = "share of sums of weights ≤ 0"
     yield at_least(f"{name}, {WAVES} waves, d = 64", waves, 0.25)
-    yield at_most(f"{name}, positive features, largest", positive, 0)
-    name, mean = "error of FAVOR+ / error of the mean of the values", plain_mean_error(heads)
-    for n, of in outputs.items():
+    yield at_most(f"{name}, positive features, largest", most, 0)
+    equal_weights = [(head.value.mean(2, keepdim=True), torch.ones(1, 1, 1)) for head in heads]
+    mean = np.median(gather(heads, equal_weights).errors)
+    name = "error of FAVOR+ / error of the mean of the values"
+    for n, of in positive.items():
         yield at_least(f"{name}, d = 64, {n} directions", np.median(of.errors) / mean, 1)

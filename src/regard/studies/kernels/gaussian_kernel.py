@@ -1,12 +1,13 @@
 """The Gaussian kernel in softmax attention, and the error of its random Fourier features."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from msgspec import Meta
 from scipy.stats import beta, chi2, norm
@@ -24,7 +25,7 @@ from regard.studies.finding import (
     equal,
     informational,
 )
-from regard.studies.kernels.heads import Head, Outputs, Sums, compare, draw_heads, gather
+from regard.studies.kernels.heads import TOKENS, Head, Sums, compare, draw_heads, gather
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, largest, normal
 
@@ -79,13 +80,12 @@ def gaussian_identity(
         width: σ² as a multiple of √d
     """
     query, key = spread * normal(seed, 2, n, d)
-    level = spread * d**0.5 * key / key.norm(dim=1, keepdim=True)
+    level = spread * d**0.5 * F.normalize(key, dim=1)
     variance = width * d**0.5
     gauss, of_query, of_key = parts(query, key, variance)
     scores, both = query @ key.mT / d**0.5, of_query + gauss + of_key
-    exact, exact_of_level = (
-        Softmax().weights(query[None, None], x[None, None])[0, 0] for x in (key, level)
-    )
+    queries, keys = query.expand(1, 2, n, d), torch.stack([key, level])[None]
+    exact, exact_of_level = Softmax().weights(queries, keys)[0]
     within, bound = (rounding(query, x, variance) for x in (key, level))
     error = largest(scores - both)
     yield equal("largest difference of the logarithms of both sides", error, 0, within)
@@ -97,15 +97,11 @@ def gaussian_identity(
     yield at_least(f"{name}, K alone", largest(gauss.softmax(1) - exact), 1e-6)
     alone, together, score = (x[:DRAWN, :DRAWN].flatten() for x in (gauss, both, scores))
     ends = [score.min(), score.max()]
-    left, right = (
-        r"$-\lVert q - k \rVert^2 / 2\sigma^2$",
-        r"$(\lVert q \rVert^2 + \lVert k \rVert^2 - \lVert q - k \rVert^2) / 2\sigma^2$",
-    )
     dots, x = series(score, alone, style="dots", color=1), r"$q \cdot k / \sqrt{d}$"
     whole = series(score, together, style="dots", color=0), series(ends, ends, color=5)
     yield figure(
-        chart(dots, title="the Gaussian kernel alone", x=x, y=left),
-        chart(*whole, title="with both factors", x=x, y=right),
+        chart(dots, title="the Gaussian kernel alone", x=x, y="exponent"),
+        chart(*whole, title="with both factors", x=x, y="exponent"),
     )
 
 
@@ -144,17 +140,14 @@ def fourier_features(
     $$ \frac{\hat K - K}{K} \approx \sqrt{\frac{2}{m}} \, \sinh\left(\frac{\lVert q - k
     \rVert^2}{2\sigma^2}\right) Z, \quad Z \sim N(0, 1) $$
 
-    Kernels of pairs and outputs of heads are estimated at each width, with features of their own.
-    The expected errors of the output follow from the central limit theorem: the estimates of a row
-    are drawn from the normal distribution with their exact covariance, and normalized in the same
-    way. Bounds are four standard errors of the measured and the expected median, over heads.
+    Expected errors of the output follow from the central limit theorem: the estimates of a row are
+    drawn from the normal distribution with their exact covariance, and normalized in the same way.
+    Bounds are four standard errors of the measured and the expected median, over heads.
 
-    Figure. Left: error of the kernel. It falls with the root of the number of waves, and is larger
-    for wider queries and keys (lines: formula; dots: measured). At fixed norm it is smaller for
-    wider ones (dotted lines: formula; squares: measured). Right: error of attention (lines: central
-    limit theorem; dots: measured). It falls with the number of waves at small widths, and hardly at
-    large ones. At fixed norm it is smaller for larger widths (dotted lines: central limit theorem;
-    squares: measured).
+    Figure. Lines and dots: expected and measured errors. Dotted lines and squares: the same at
+    fixed norm. Left: the kernel, expected by the formula. Its error falls with the root of the
+    number of waves. Right: attention, expected by the central limit theorem. Its error falls with
+    the number of waves at small widths, and hardly at large ones.
 
     Args:
         widths: D, widths of queries and keys, increasing
@@ -168,52 +161,46 @@ def fourier_features(
             raise UserError(
                 f"fourier-features: {name}: {list(values)} doesn't increase; order the values"
             )
-    kernels, outputs, shares = Curves(), Curves(), list[Measurement]()
+    yield from expectation(variance, seed)
+    kernels, outputs = dict[int, Regimes](), dict[int, Regimes]()
     for d in widths:
         heads = list(draw_heads(draws, d, spread=spread, seed=seed))
         generator = torch.Generator().manual_seed(seed)
         u, of_norm = normal_exponents(d, spread), [with_fixed_norm(head) for head in heads]
-        unit = measure(heads, waves, variance, u, generator)
-        fixed = measure(of_norm, waves, variance, fixed_norm_exponents(d), generator)
-        kernels[d], outputs[d] = (unit.kernel, fixed.kernel), (unit.output, fixed.output)
-        shares += _shares(d, waves, unit.outputs)
-    yield from expectation(variance, seed)
+        kernel, output, shares = measure(heads, waves, variance, u, generator)
+        u = fixed_norm_exponents(d)
+        fixed_kernel, fixed_output, _ = measure(of_norm, waves, variance, u, generator)
+        kernels[d], outputs[d] = (kernel, fixed_kernel), (output, fixed_output)
+        for m, share in zip(waves, shares, strict=True):
+            name = f"share of normalizers ≤ 0, D = {d}, {m} waves"
+            # A share near 0 has no standard error: allow one row.
+            yield _expected(name, share, np.mean, 1 / (draws * TOKENS))
     yield from _numbers("kernel", "", kernels, waves)
     yield from _numbers("output", "output, ", outputs, waves)
-    yield from shares
     name = f"output, D = {widths[-1]}, {waves[-1]} waves, compared with zero"
-    yield at_least(name, np.median(outputs[widths[-1]][0].found[-1]), 1)
+    yield at_least(name, np.median(outputs[widths[-1]][0][-1].found), 1)
     scales: dict[str, Any] = {"x_scale": "log", "y_scale": "log"}
     axes = {"x": "waves $m$", "x_ticks": [*waves]} | scales
     title = r"attention: $\lVert c - \mathrm{exact} \rVert / \lVert \mathrm{exact} \rVert$"
     curves, zero = _curves(outputs, waves), Line(y=1, label="output of zero")
-    kernel = r"kernel: $|\hat K - K| / K$"
+    of_kernel = r"kernel: $|\hat K - K| / K$"
     yield figure(
-        chart(*_curves(kernels, waves), title=kernel, y="median over pairs", **axes),
+        chart(*_curves(kernels, waves), title=of_kernel, y="median over pairs", **axes),
         chart(*curves, zero, title=title, y="median over rows", **axes),
     )
 
 
-class Curve(NamedTuple):
-    """Errors by number of waves, measured and expected; the formula is one value without error."""
+class Compared(NamedTuple):
+    """Errors, or shares, by head: measured and expected. A formula is one value without error."""
 
-    found: list[Errors]
-    expected: list[Errors]
-
-
-Curves: TypeAlias = dict[int, tuple[Curve, Curve]]
-"""At unit variance and at fixed norm, by width."""
+    found: Errors
+    expected: Errors
 
 
-class Outcome(NamedTuple):
-    """Errors at one width."""
-
-    kernel: Curve
-    """|K̂ − K|/K of each pair, with the formula."""
-    output: Curve
-    """Errors of attention, with the central limit theorem."""
-    outputs: list[tuple[Outputs, Outputs]]
-    """Measured and expected ones."""
+Curve: TypeAlias = list[Compared]
+"""By number of waves."""
+Regimes: TypeAlias = tuple[Curve, Curve]
+"""At unit variance and at fixed norm."""
 
 
 def measure(
@@ -222,54 +209,55 @@ def measure(
     variance: Variance,
     exponents: Float[np.ndarray, " n"],
     generator: torch.Generator,
-) -> Outcome:
-    """Return all errors of heads of one width, whose ‖q − k‖²/2σ² has these quantiles."""
-    d, noises = heads[0].query.shape[-1], [KernelNoise.of(head) for head in heads]
-    makes = [partial(draw, FavorTrigonometric, d, m, variance) for m in waves]
-    found = [compare(make, heads) for make in makes]
-    expected = [gather(heads, [noise.sums(m, generator) for noise in noises]) for m in waves]
-    formula = [np.array([[predicted_error(exponents, m)]]) for m in waves]
-    return Outcome(
-        Curve([kernel_errors(heads, m, variance) for m in waves], formula),
-        Curve([one.errors for one in found], [one.errors for one in expected]),
-        list(zip(found, expected, strict=True)),
-    )
+) -> tuple[Curve, Curve, Curve]:
+    """Compare heads of one width, whose ‖q − k‖²/2σ² has these quantiles, with theory.
+
+    Returns errors of the kernel, with the formula; errors of attention and shares of normalizers of
+    zero or less, with the central limit theorem.
+    """
+    d, noises = heads[0].query.shape[-1], [kernel_noise(head) for head in heads]
+    kernels, outputs, shares = Curve(), Curve(), Curve()
+    for m in waves:
+        found = compare(partial(draw, FavorTrigonometric, d, m, variance), heads)
+        drawn = [sums(*each, m, generator) for each in zip(heads, noises, strict=True)]
+        expected, formula = gather(heads, drawn), np.array([[predicted_error(exponents, m)]])
+        kernels.append(Compared(kernel_errors(heads, m, variance), formula))
+        outputs.append(Compared(found.errors, expected.errors))
+        shares.append(Compared(found.nonpositive, expected.nonpositive))
+    return kernels, outputs, shares
 
 
-class KernelNoise(NamedTuple):
-    """Means and covariances of the estimates by one wave, for each query of a head."""
+Noise: TypeAlias = tuple[Float[Tensor, "n n"], Float[Tensor, "n n n"]]
+"""Means of the estimates by one wave, and Cholesky factors of their covariance for each query."""
 
-    head: Head
-    kernel: Float[Tensor, "n n"]
-    root: Float[Tensor, "n n n"]
-    """Cholesky factor of the covariance of the estimates of a query's keys."""
 
-    @classmethod
-    def of(cls, head: Head) -> "KernelNoise":
-        """Return the noise of a head.
+def kernel_noise(head: Head) -> Noise:
+    """Return the distribution of the estimates by one wave.
 
-        With a = w·(q − k_j) and b = w·(q − k_l), cos a cos b = ½(cos(a − b) + cos(a + b)).
-        """
-        query, key = head.query[0, 0], head.key[0, 0]
-        scale = 2 * query.shape[1] ** 0.5
-        differences = query[:, None] - key
-        products = differences @ differences.mT
-        squares = products.diagonal(dim1=1, dim2=2)
-        kernel = (-squares / scale).exp()
-        both = squares[:, :, None] + squares[:, None]
-        second = sum((-(both + sign * 2 * products) / scale).exp() for sign in (-1, 1)) / 2
-        covariance = second - kernel[:, :, None] * kernel[:, None]
-        jitter = 1e-10 * torch.eye(len(kernel), dtype=torch.float64)  # against rounding
-        return cls(head, kernel, torch.linalg.cholesky(covariance + jitter))
+    With a = w·(q − k_j) and b = w·(q − k_l), cos a cos b = ½(cos(a − b) + cos(a + b)).
+    """
+    query, key = head.query[0, 0], head.key[0, 0]
+    scale = 2 * query.shape[1] ** 0.5
+    differences = query[:, None] - key
+    products = differences @ differences.mT
+    squares = products.diagonal(dim1=1, dim2=2)
+    kernel = (-squares / scale).exp()
+    both = squares[:, :, None] + squares[:, None]
+    second = sum((-(both + sign * 2 * products) / scale).exp() for sign in (-1, 1)) / 2
+    covariance = second - kernel[:, :, None] * kernel[:, None]
+    jitter = 1e-10 * torch.eye(len(kernel), dtype=torch.float64)  # against rounding
+    return kernel, torch.linalg.cholesky(covariance + jitter)
 
-    def sums(self, m: int, generator: torch.Generator) -> Sums:
-        """Draw estimates by m waves as normal numbers; return numerators and normalizers."""
-        noise = draw_normal(generator, *self.kernel.shape, 1)
-        estimates = self.kernel + (self.root @ noise)[..., 0] / m**0.5
-        key = self.head.key[0, 0]
-        norms = key.square().sum(-1) / (2 * key.shape[-1] ** 0.5)
-        weights = (estimates * norms.exp())[None, None]
-        return weights @ self.head.value, weights.sum(-1)
+
+def sums(head: Head, noise: Noise, m: int, generator: torch.Generator) -> Sums:
+    """Draw estimates by m waves as normal numbers; return numerators and normalizers."""
+    kernel, root = noise
+    drawn = draw_normal(generator, *kernel.shape, 1)
+    estimates = kernel + (root @ drawn)[..., 0] / m**0.5
+    key = head.key[0, 0]
+    norms = key.square().sum(-1) / (2 * key.shape[-1] ** 0.5)
+    weights = (estimates * norms.exp())[None, None]
+    return weights @ head.value, weights.sum(-1)
 
 
 def expectation(variance: Variance, seed: int) -> Measurements:
@@ -319,7 +307,7 @@ def estimates(
 
 def with_fixed_norm(head: Head) -> Head:
     """Return a head with queries and keys rescaled to `NORM`."""
-    query, key = (NORM * x / x.norm(dim=-1, keepdim=True) for x in (head.query, head.key))
+    query, key = (NORM * F.normalize(x, dim=-1) for x in (head.query, head.key))
     return head._replace(query=query, key=key)
 
 
@@ -353,30 +341,34 @@ def standard_error(errors: Errors, of: Callable[[Errors], float] = np.median) ->
     return float(np.std([of(errors[pick]) for pick in picks]))
 
 
-def _numbers(name: str, prefix: str, curves: Curves, waves: Sequence[int]) -> Measurements:
+def _numbers(
+    name: str, prefix: str, curves: Mapping[int, Regimes], waves: Sequence[int]
+) -> Measurements:
     """Yield medians, and the exponents of the number of waves."""
-    for d, (unit, _) in curves.items():
-        for i, m in enumerate(waves):
-            yield _median(f"{name}, D = {d}, {m} waves", unit, i)
-        (power, error), (expected, uncertainty) = (exponent(each, waves) for each in unit)
+    for d, (unit, fixed) in curves.items():
+        for m, errors in zip(waves, unit, strict=True):
+            yield _expected(f"{name}, D = {d}, {m} waves", errors)
+        (power, error), (expected, uncertainty) = (
+            exponent(each, waves) for each in zip(*unit, strict=True)
+        )
         within = 4 * math.hypot(error, uncertainty)
         yield equal(f"{prefix}exponent of the number of waves, D = {d}", power, expected, within)
-    for d, (_, fixed) in curves.items():
-        yield _median(f"{name}, D = {d}, {waves[-1]} waves, norm {NORM:g}", fixed, -1)
+        yield _expected(f"{name}, D = {d}, {waves[-1]} waves, norm {NORM:g}", fixed[-1])
     name = f"{name}, D = {max(curves)} / D = {min(curves)}"
-    unit, fixed = (
-        np.median(wide.found[-1]) / np.median(narrow.found[-1])
+    unit_ratio, fixed_ratio = (
+        np.median(wide[-1].found) / np.median(narrow[-1].found)
         for narrow, wide in zip(curves[min(curves)], curves[max(curves)], strict=True)
     )
-    yield at_least(name, unit, 1)
-    yield at_most(f"{name}, norm {NORM:g}", fixed, 1)
+    yield at_least(name, unit_ratio, 1)
+    yield at_most(f"{name}, norm {NORM:g}", fixed_ratio, 1)
 
 
-def _median(name: str, curve: Curve, i: int) -> Measurement:
-    """Return a median that must equal the expected one within four standard errors."""
-    found, expected = curve.found[i], curve.expected[i]
-    within = 4 * math.hypot(standard_error(found), standard_error(expected))
-    return equal(name, np.median(found), np.median(expected), within)
+def _expected(
+    name: str, each: Compared, of: Callable[[Errors], float] = np.median, spare: float = 0.0
+) -> Measurement:
+    """Return a statistic that must equal the expected one within four standard errors."""
+    within = 4 * math.hypot(*(standard_error(one, of) for one in each)) + spare
+    return equal(name, of(each.found), of(each.expected), within)
 
 
 def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, float]:
@@ -388,26 +380,15 @@ def exponent(errors: Sequence[Errors], waves: Sequence[int]) -> tuple[float, flo
     return logs @ np.log(medians) / scale, float(np.linalg.norm(logs * relative)) / scale
 
 
-def _shares(
-    d: int, waves: Sequence[int], outputs: Sequence[tuple[Outputs, Outputs]]
-) -> Measurements:
-    """Yield the shares of normalizers of zero or less."""
-    for m, (found, expected) in zip(waves, outputs, strict=True):
-        errors = [standard_error(one.nonpositive, np.mean) for one in (found, expected)]
-        # A share near 0 has no standard error: allow one row.
-        within = 4 * math.hypot(*errors) + 1 / found.errors.size
-        share, predicted = found.nonpositive.mean(), expected.nonpositive.mean()
-        yield equal(f"share of normalizers ≤ 0, D = {d}, {m} waves", share, predicted, within)
-
-
-def _curves(curves: Curves, waves: Sequence[int]) -> list[Series]:
+def _curves(curves: Mapping[int, Regimes], waves: Sequence[int]) -> list[Series]:
     """Return expected and measured medians, by width."""
     drawn = []
-    for i, (d, (unit, fixed)) in enumerate(curves.items()):
+    for i, (d, regimes) in enumerate(curves.items()):
+        unit, fixed = ([map(np.median, each) for each in zip(*one, strict=True)] for one in regimes)
         drawn += [
-            series(waves, map(np.median, unit.expected), f"$D$ = {d}", color=i),
-            series(waves, map(np.median, unit.found), style="dots", color=i),
-            series(waves, map(np.median, fixed.expected), style="dotted", color=i),
-            series(waves[-1:], [np.median(fixed.found[-1])], style="squares", color=i),
+            series(waves, unit[1], f"$D$ = {d}", color=i),
+            series(waves, unit[0], style="dots", color=i),
+            series(waves, fixed[1], style="dotted", color=i),
+            series(waves[-1:], [*fixed[0]][-1:], style="squares", color=i),
         ]
     return drawn

@@ -56,14 +56,8 @@ def gather(heads: Sequence[Head], sums: Iterable[Sums]) -> Outputs:
     """Compare softmax with quotients of the sums of each head."""
     errors, nonpositive = [], []
     for head, (numerator, normalizer) in zip(heads, sums, strict=True):
-        errors.append(relative_errors(numerator / normalizer[..., None], Softmax()(*head[:3])))
+        exact = Softmax()(*head[:3])
+        difference = numerator / normalizer[..., None] - exact
+        errors.append((difference.norm(dim=-1) / exact.norm(dim=-1))[0])
         nonpositive.append((normalizer <= 0).double().mean())
     return Outputs(torch.cat(errors).numpy(), torch.stack(nonpositive).numpy())
-
-
-def relative_errors(
-    output: Float[Tensor, "1 1 n d"], exact: Float[Tensor, "1 1 n d"]
-) -> Float[Tensor, "1 n"]:
-    """Return ‖c − exact‖/‖exact‖ of each query."""
-    errors: Tensor = (output - exact).norm(dim=-1) / exact.norm(dim=-1)
-    return errors[0]

@@ -15,8 +15,8 @@ from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
-from regard.studies.figure import Drawing, Groups, Series, bar_chart, chart, figure, series
-from regard.studies.finding import Outside, at_least, at_most, named, table
+from regard.studies.figure import Drawing, Groups, bar_chart, chart, figure, series
+from regard.studies.finding import Measurement, Outside, at_least, at_most, named
 from regard.studies.model_cache import trained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.probes import ReverseConfig, as_tokens, draw_probe
@@ -28,17 +28,15 @@ NEAR = 0.1
 """Largest difference in accuracy of models that count as about as accurate."""
 
 
-class Performer(NamedTuple):
-    """Hyperparameters of a model with FAVOR+."""
+class Model(NamedTuple):
+    """Hyperparameters of a model."""
 
     heads: int
-    directions: int
-
-    def __str__(self) -> str:
-        return f"{self.heads} heads, {self.directions} directions"
+    directions: int | None = None
+    """Random directions of FAVOR+; None with softmax attention."""
 
 
-PERFORMERS = tuple(Performer(heads, directions) for heads in HEADS for directions in DIRECTIONS)
+PERFORMERS = tuple(Model(heads, directions) for heads in HEADS for directions in DIRECTIONS)
 
 
 class Result(NamedTuple):
@@ -50,10 +48,8 @@ class Result(NamedTuple):
     """Training loss by step."""
 
 
-Softmaxes: TypeAlias = Mapping[int, Result]
-"""Results by number of heads."""
-Performers: TypeAlias = Mapping[Performer, Result]
-Replaced: TypeAlias = Mapping[Performer, float]
+Results: TypeAlias = Mapping[Model, Result]
+Replaced: TypeAlias = Mapping[Model, float]
 """Accuracy of models with FAVOR+ instead of softmax after training."""
 
 
@@ -87,31 +83,25 @@ def performer(
         lr: highest learning rate
         seed: seed of weights, features and rows
     """
-    softmax = {heads: trained(recipe(steps, length, lr, seed, heads)) for heads in HEADS}
-    performers = {
-        of: trained(recipe(steps, length, lr, seed, of.heads, directions=of.directions))
-        for of in PERFORMERS
-    }
+    models = (*map(Model, HEADS), *PERFORMERS)
+    runs = {of: trained(recipe(of, steps, length, lr, seed)) for of in models}
     yield from evidence_from(
-        {heads: measured(run) for heads, run in softmax.items()},
-        {of: measured(run) for of, run in performers.items()},
-        {of: accuracy_with(softmax[of.heads], run.recipe) for of, run in performers.items()},
+        {of: measured(run) for of, run in runs.items()},
+        {of: accuracy_with(runs[Model(of.heads)], runs[of].recipe) for of in PERFORMERS},
     )
-    most = Performer(HEADS[0], DIRECTIONS[-1])
-    yield _explorer_view(softmax[most.heads], performers[most])
+    softmax, favor = Model(HEADS[0]), Model(HEADS[0], DIRECTIONS[-1])
+    yield _explorer_view(runs[softmax], runs[favor])
 
 
-def recipe(
-    steps: int, length: int, lr: float, seed: int, heads: int, directions: int | None = None
-) -> Recipe:
-    """Return the recipe of a model with softmax attention, or with FAVOR+ if `directions`."""
+def recipe(of: Model, steps: int, length: int, lr: float, seed: int) -> Recipe:
+    """Return the recipe of a model."""
     settings = [
-        *(f"seed={seed}", f"model.n_heads={heads}"),
+        *(f"seed={seed}", f"model.n_heads={of.heads}"),
         *("task.vocabulary=16", f"task.length={length}"),
         *(f"training.steps={steps}", f"training.lr={lr}", "training.batch=32"),
     ]
-    if directions is not None:
-        favor = ("kind=favor-positive", f"features={directions}")
+    if of.directions is not None:
+        favor = ("kind=favor-positive", f"features={of.directions}")
         settings += [f"model.attention.{setting}" for setting in favor]
     return override(RECIPES["reverse"], settings)
 
@@ -139,22 +129,19 @@ def accuracy_with(run: Run, other: Recipe) -> float:
         return 0.0
 
 
-def evidence_from(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> EvidenceParts:
-    """Yield measurements, table and figure."""
-    exact = {heads: result.accuracy.value for heads, result in softmax.items()}
+def evidence_from(results: Results, replaced: Replaced) -> EvidenceParts:
+    """Yield measurements and figure."""
+    exact = {heads: results[Model(heads)].accuracy.value for heads in HEADS}
     yield at_least("best accuracy of softmax", max(exact.values()), 0.9)
-    for of, result in performers.items():
-        below = exact[of.heads] - result.accuracy.value
-        yield at_most(f"accuracy below softmax with as many heads: FAVOR+, {of}", below, NEAR)
-    name = "accuracy lost by replacing softmax after training: FAVOR+"
-    lost = [at_most(f"{name}, {of}", exact[of.heads] - x, NEAR) for of, x in replaced.items()]
+    below, lost = "accuracy below softmax with as many heads", list[Measurement]()
+    for of in PERFORMERS:
+        name = f"FAVOR+, {of.heads} heads, {of.directions} directions"
+        best = exact[of.heads]
+        yield at_most(f"{below}: {name}", best - results[of].accuracy.value, NEAR)
+        after = f"accuracy lost by replacing softmax after training: {name}"
+        lost.append(at_most(after, best - replaced[of], NEAR))
     yield Outside("the model is trained with these features and not with softmax", lost)
-    rows = [
-        *((f"softmax, {heads} heads", one.accuracy, "") for heads, one in softmax.items()),
-        *((f"FAVOR+, {of}", one.accuracy, replaced[of]) for of, one in performers.items()),
-    ]
-    yield table(["attention", "accuracy", "accuracy if it replaces softmax after training"], rows)
-    yield _figure(softmax, performers, replaced)
+    yield _figure(results, replaced)
 
 
 def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
@@ -166,25 +153,22 @@ def _explorer_view(softmax: Run, favor: Run) -> dict[str, Any]:
     return look(named(softmax, "softmax"), text).beside(look(named(favor, "FAVOR+"), text)).data
 
 
-def _figure(softmax: Softmaxes, performers: Performers, replaced: Replaced) -> Drawing:
-    def losses(result: Result, label: str, color: int) -> Series:
-        return series(result.losses.keys(), result.losses.values(), label, color=color)
-
+def _figure(results: Results, replaced: Replaced) -> Drawing:
     curves = []
     for heads in HEADS:
-        several = [losses(softmax[heads], "softmax", 5)]
-        for i, n in enumerate(DIRECTIONS):
-            several.append(losses(performers[Performer(heads, n)], f"{n} directions", i))
+        several = []
+        for color, n in ((5, None), *enumerate(DIRECTIONS)):
+            losses, label = results[Model(heads, n)].losses, f"{n} directions" if n else "softmax"
+            several.append(series(losses.keys(), losses.values(), label, color=color))
         curves.append(chart(*several, title=f"loss, {heads} heads", x="step", y_limits=(0, None)))
     names = {of: f"{of.heads} × {of.directions}" for of in PERFORMERS}
     groups: Groups = {
-        "softmax": {name: softmax[of.heads].accuracy.value for of, name in names.items()},
-        "trained with FAVOR+": {name: performers[of].accuracy for of, name in names.items()},
+        "softmax": {name: results[Model(of.heads)].accuracy.value for of, name in names.items()},
+        "trained with FAVOR+": {name: results[of].accuracy for of, name in names.items()},
         "FAVOR+ replacing softmax": {name: replaced[of] for of, name in names.items()},
     }
-    axes: dict[str, Any] = {"x": "heads × directions", "y_limits": (0, 1.4)}
     # The caption states bounds, so they are rounded outward.
-    worst = math.floor(100 * min(performers[of].accuracy.value for of in PERFORMERS)) / 100
+    worst = math.floor(100 * min(results[of].accuracy.value for of in PERFORMERS)) / 100
     best = math.ceil(100 * max(replaced.values())) / 100
-    accuracies = bar_chart(groups, title="accuracy", **axes)
+    accuracies = bar_chart(groups, title="accuracy", x="heads × directions", y_limits=(0, 1.4))
     return figure(*curves, accuracies, worst=worst, best=best)

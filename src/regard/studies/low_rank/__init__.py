@@ -2,5 +2,4 @@
 
 # ruff: noqa: F401, I001 (the order is that of the book)
 from regard.studies.low_rank.factors import truncation, projection
-from regard.studies.low_rank.approximations import approximations
-from regard.studies.low_rank.bigbird import block_graph, furthest
+from regard.studies.low_rank.approximations import approximations, block_graph, furthest

@@ -14,7 +14,7 @@ from regard.explorer.intercept import capture_attention
 from regard.runs.run import Run
 from regard.studies.costs import Call, multiplications
 from regard.studies.figure import Chart, Line, chart, figure, series
-from regard.studies.finding import Measurements, at_most, equal, informational, table
+from regard.studies.finding import Measurements, at_most, equal, informational
 from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import draw_normal, normal, relative_error, seeded, slow_walks
@@ -61,8 +61,7 @@ def truncation(
 
     Figure. Relative error of truncated maps against the rank. Lines: means over heads and texts.
     Bands: smallest to largest. Dotted: a tenth. Untrained maps are nearly uniform, with one large
-    singular value. Maps of a trained model need far more, and differ. Maps of random queries and
-    keys need most.
+    singular value; those of a trained model need far more.
 
     Args:
         n: number of tokens of the map of known rank
@@ -72,17 +71,11 @@ def truncation(
         steps: training steps of the model
         seed: seed of all draws
     """
-    maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": random_maps(seed)}
+    query, key = normal(seed, 2, 1, 16, TOKENS, 32)  # as wide as the model's heads
+    maps = biography_maps(steps, seed) | {"q, k ~ N(0, 1)": Softmax().weights(query, key)[0]}
     yield from exactness(n, h, rank, kept, seed)
     yield from trained_ranks(maps["trained"])
-    values = {name: torch.linalg.svdvals(each) for name, each in maps.items()}
-    rows = [
-        (name, *(ranks(each, error).mean().item() for error in (0.0, 0.5, 0.1, 0.01)))
-        for name, each in values.items()
-    ]
-    ranks_of = [f"rank for an error of {error}" for error in ("½", "a tenth", "a hundredth")]
-    yield table(["maps", "rank", *ranks_of], rows)
-    errors = {name: truncation_errors(each) for name, each in values.items()}
+    errors = {name: truncation_errors(torch.linalg.svdvals(each)) for name, each in maps.items()}
     curves = [
         series(range(TOKENS), each.mean(0), name, low=each.amin(0), high=each.amax(0))
         for name, each in errors.items()
@@ -109,15 +102,12 @@ def exactness(n: int, h: int, rank: int, kept: int, seed: int) -> Measurements:
 def trained_ranks(maps: Maps) -> Measurements:
     """Yield the rank of trained maps, and that of accurate approximations."""
     values = torch.linalg.svdvals(maps)
-    n = values.shape[-1]
-    name = "rank / n for a relative error of a tenth, mean"
-    yield equal("rank / n of trained maps", ranks(values, 0.0).mean() / n, 1)
-    yield at_most(name, ranks(values, _NEAR).mean() / n, 0.5)
+    full, near = (ranks(values, error).mean() / values.shape[-1] for error in (0.0, _NEAR))
+    yield equal("rank / n of trained maps", full, 1)
+    yield at_most("rank / n for a relative error of a tenth, mean", near, 0.5)
 
 
-def map_of_rank(
-    n: int, h: int, rank: int, seed: int
-) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n h"]]:
+def map_of_rank(n: int, h: int, rank: int, seed: int) -> tuple[Float[Tensor, "n n"], Vectors]:
     """Return the softmax map of as many distinct queries as its rank, and values."""
     key, value, queries = normal(seed, 3, n, h)
     query = queries[torch.arange(n) % rank]
@@ -136,12 +126,6 @@ def truncation_errors(values: Float[Tensor, "maps n"]) -> Float[Tensor, "maps n"
     return (squares / squares[:, :1]).sqrt()
 
 
-def random_maps(seed: int) -> Maps:
-    """Return maps of queries and keys from N(0, 1), as wide as the model's heads."""
-    query, key = normal(seed, 2, 1, 16, TOKENS, 32)
-    return Softmax().weights(query, key)[0]
-
-
 def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
     """Return maps of all heads of a model on test texts, before and after training."""
     texts = make_world(WorldConfig(people=200, absent=1, seed=seed)).documents
@@ -149,11 +133,9 @@ def biography_maps(steps: int, seed: int) -> dict[str, Maps]:
     train = [text for text in texts if text not in test]
     corpus = [Document(text, f"biography {i}") for i, text in enumerate(train, 1)]
     settings = [
-        "tokenizer.kind=characters",
-        f"model.context_length={TOKENS}",
+        *("tokenizer.kind=characters", f"model.context_length={TOKENS}"),
         *("model.n_layers=2", "model.n_heads=2", "model.d_model=64"),
-        f"training.steps={steps}",
-        f"seed={seed}",
+        *(f"training.steps={steps}", f"seed={seed}"),
     ]
     plan = plan_training(DocumentSource(corpus), "masked", "unused", settings=settings)
     untrained = model_maps(plan.run, test)
@@ -188,10 +170,9 @@ def projection(
     Errors and multiplications are measured for a P of known rank, and with the same C and D inside
     the softmax. A Linformer learns to imitate softmax attention and is tested on other sequences.
 
-    Figure. Left: error without softmax against the number of rows of C and D. It falls slowly, and
-    to rounding at the rank of P. Line: norm of the omitted singular values. Dots: measured. Right:
-    error of a Linformer that learns to imitate softmax attention. It falls below that of the mean
-    of all values (dotted).
+    Figure. Left: error without softmax against the number of rows of C and D, down to rounding at
+    the rank of P. Line: norm of the omitted singular values. Dots: measured. Right: error of a
+    Linformer that learns to imitate softmax attention. Dotted: that of the mean of all values.
 
     Args:
         n: number of tokens
@@ -305,5 +286,4 @@ def imitate(
         error(train).backward()
         optimizer.step()
         schedule.step()
-    mean = values[test].mean(2, keepdim=True)
-    return errors, relative_error(mean, exact[test])
+    return errors, relative_error(values[test].mean(2, keepdim=True), exact[test])

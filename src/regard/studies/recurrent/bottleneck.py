@@ -16,9 +16,8 @@ from regard.studies.figure import Chart, Line, Style, chart, figure, heat_map, s
 from regard.studies.finding import Measurements, at_least, at_most, named, table
 from regard.studies.recurrent import casing
 from regard.studies.recurrent.casing import ATTENTION, NONE, TOKEN
-from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import largest
+from regard.studies.tensors import fit_probe, largest
 from regard.tasks.examples import Example
 
 NEAR = 1

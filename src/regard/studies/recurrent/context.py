@@ -23,8 +23,15 @@ from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Line, bar_chart, log_chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints, cached_run
-from regard.studies.moods import Weather, best, draw_weather, moods
-from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
+from regard.studies.number_rows import (
+    Weather,
+    accuracy,
+    best,
+    draw_weather,
+    moods,
+    plan_numbers,
+    tokens_of,
+)
 from regard.studies.recurrent.casing import Cell, CellKind
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.training.plan import Plan

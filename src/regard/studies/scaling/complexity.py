@@ -11,19 +11,19 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import KernelAttention, Mask, Softmax
-from regard.attention.feature_maps import Fourier, Polynomial
+from regard.attention.feature_maps import Fourier
 from regard.studies.costs import Call, exponent, multiplications, seconds
 from regard.studies.figure import Chart, Line, bar_chart, chart, figure, log_chart, series
 from regard.studies.finding import Measurement, Measurements, at_least, equal
 from regard.studies.study import EvidenceParts, study
 
 DOUBLED = {
-    "encoder, 2M": 2,
-    "cross-attention, 2M": 1,
-    "cross-attention, 2N": 1,
-    "decoder, 2N": 2,
+    "encoder, 2M": (2, 2),
+    "cross-attention, 2M": (1, 2),
+    "cross-attention, 2N": (2, 1),
+    "decoder, 2N": (2, 2),
 }
-"""Attentions of M inputs and N outputs with a doubled length, and the power of it in their cost."""
+"""Factors of queries and keys if the length of inputs, M, or of outputs, N, is doubled."""
 
 
 class Part(NamedTuple):
@@ -50,27 +50,24 @@ def complexity(
 
     Queries, keys and values take 3nh² multiplications, and the attention 2n²h: equal at n = 1.5h.
     The sum is nearly quadratic in n only for texts much longer than that. Encoder, cross- and
-    decoder attention take O(M²h), O(MNh) and O(N²h); a polynomial kernel O(ND²E), random features
-    O(N(E + D)R), softmax O(N² max(D, E)).
+    decoder attention take O(M²h), O(MNh) and O(N²h); random features O(N(E + D)R), softmax
+    O(N² max(D, E)).
 
     $$ 3 n h^2 + 2 n^2 h, \quad \frac{d \ln \mathrm{cost}}{d \ln n} = \frac{3h + 4n}{3h + 2n} $$
 
     The counts are the multiplications of the matrix products that are executed; times are the best
-    of several. The exponents are slopes of a line through the logarithms, at four lengths. With all
-    products of two of D coordinates, a polynomial kernel has D² features: 2ND²(E + 1)
-    multiplications, the 1 for the normalizer. R random directions give 2R features, with 2NDR for
-    the projections.
+    of several. R random directions give 2R features; the normalizer is one more value.
 
-    Figure. Left: multiplications against the length n. Those of the projections grow in proportion,
-    those of attention with the square; the lines cross at n = 1.5h (dotted), and their sum (dashes)
-    changes from one to the other. Middle: measured times (dots). Right: time of each attention with
-    a doubled length, relative to M = N = {base}. Dotted: 2 and 4.
+    Figure. Left: multiplications against the length n. Projections and attention cross at n = 1.5h
+    (dotted), and their sum (dashes) changes from one to the other. Middle: measured times (dots).
+    Right: time of each attention with a doubled length, relative to M = N = {base}. Dotted: 2 and
+    4.
 
     Args:
         h: width of the layer, one head
         inputs: M, inputs of the encoder
         outputs: N, outputs of the decoder
-        d: D, width of the kernels' keys
+        d: D, width of the kernel's keys
         e: E, width of their values
         features: R, random directions
         start: smallest length of the fit of exponents, as a multiple of h
@@ -80,13 +77,16 @@ def complexity(
     taken = [measured_time(n, h) for n in lengths]
     yield from map(counted, parts)
     yield from _balance(h)
-    yield from _growth(lengths, h, taken)
+    span = f"from n = {lengths[0]} to {lengths[-1]}"
+    counts, slope = [sum(predicted_counts(n, h)) for n in lengths], exponent(lengths, taken)
+    yield at_least(f"exponent of the count {span}", exponent(lengths, counts), 1.75)
+    yield Measurement(name=f"exponent of the time {span}", measured=slope, low=1.2, high=3.2)
     doubled = times_if_doubled(lengths[2], h)
-    for (name, power), ratio in zip(DOUBLED.items(), doubled, strict=True):
-        bounds = {"low": 2 ** (power - 0.75), "high": 2 ** (power + 0.75)}
+    for (name, factors), ratio in zip(DOUBLED.items(), doubled, strict=True):
+        bounds = {"low": math.prod(factors) / 2**0.75, "high": math.prod(factors) * 2**0.75}
         name = f"time at doubled length / time: {name}"
         yield Measurement(name=name, measured=ratio, **bounds)
-    times = {f"softmax, exponent {exponent(lengths, taken):.2f}": [1e3 * one for one in taken]}
+    times = {f"softmax, exponent {slope:.2f}": [1e3 * one for one in taken]}
     milliseconds = log_chart(lengths, times, title="milliseconds", x="$n$")
     yield figure(_predicted_counts(h), milliseconds, _ratios(doubled), base=lengths[2])
 
@@ -101,22 +101,13 @@ def _balance(h: int) -> Measurements:
     yield equal(name, halfway, 1.5, within=1e-12)
 
 
-def _growth(lengths: Sequence[int], h: int, taken: Sequence[float]) -> Measurements:
-    """Yield the exponents of the count and of the times that were taken, at large lengths."""
-    counts = [sum(predicted_counts(n, h)) for n in lengths]
-    past = f"from n = {lengths[0]} to {lengths[-1]}"
-    yield at_least(f"exponent of the count {past}", exponent(lengths, counts), 1.75)
-    slope = exponent(lengths, taken)
-    yield Measurement(name=f"exponent of the time {past}", measured=slope, low=1.2, high=3.2)
-
-
 def _predicted_counts(h: int) -> Chart:
     grid = np.geomspace(h / 8, 64 * h, 40)
-    projections, attention = zip(*(predicted_counts(n, h) for n in grid), strict=True)
+    projections, attention = np.array([predicted_counts(n, h) for n in grid]).T
     return chart(
         series(grid, projections, "projections, $3nh^2$"),
         series(grid, attention, "attention, $2n^2h$"),
-        series(grid, map(sum, zip(projections, attention, strict=True)), "sum", "dashes"),
+        series(grid, projections + attention, "sum", "dashes"),
         Line(x=1.5 * h, label="$n = 1.5h$"),
         title="multiplications",
         x="$n$",
@@ -127,8 +118,7 @@ def _predicted_counts(h: int) -> Chart:
 
 def _ratios(doubled: Sequence[float]) -> Chart:
     names = [name.replace("-attention", "").replace(", ", "\n") for name in DOUBLED]
-    bars = {"": dict(zip(names, doubled, strict=True))}
-    title = "time if a length is doubled"
+    bars, title = {"": dict(zip(names, doubled, strict=True))}, "time if a length is doubled"
     return bar_chart(bars, Line(y=2), Line(y=4), title=title, y_limits=(0, 5))
 
 
@@ -156,21 +146,16 @@ def families(m: int, n: int, h: int) -> tuple[Part, ...]:
     )
 
 
-def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, ...]:
+def kernels(n: int, d: int, e: int, features: int) -> tuple[Part, Part]:
     """Return softmax and kernel attention with keys and values of different widths.
 
     Kernel attention sums in chunks; 2 % are allowed for joining them.
     """
-    polynomial = KernelAttention(Polynomial(d=d**2, degree=1), chunk=1)
     waves = KernelAttention(Fourier(d=d, features=features), chunk=1)
-    query, key, value = _drawn_heads(n, n, d, e)
-    of_query, of_key = ((x[..., :, None] * x[..., None, :]).flatten(-2) for x in (query, key))
-    pairs = partial(polynomial.sums, of_query, of_key, value)
-    by_pairs, by_waves = 2 * n * d**2 * (e + 1), 2 * n * features * (d + 2 * e + 2)
-    sums = partial(waves.sums, query, key, value)
+    sums = partial(waves.sums, *_drawn_heads(n, n, d, e))
+    by_waves = 2 * n * features * (d + 2 * e + 2)
     return (
         Part("softmax: N²(D + E)", n**2 * (d + e), _softmax(n, n, d, e)),
-        Part("polynomial: 2ND²(E + 1)", by_pairs, pairs, 0.02),
         Part("random features: 2NR(D + 2E + 2)", by_waves, sums, 0.02),
     )
 
@@ -192,18 +177,16 @@ def times_if_doubled(n: int, h: int) -> list[float]:
 
     The best of six. The calls take turns, so that another load of the machine slows all of them.
     """
-    causal = Mask.causal()
-    inputs: list[tuple[int, int, Mask | None]] = [
-        *((n, n, None), (n, n, causal)),
-        *((2 * n, 2 * n, None), (n, 2 * n, None), (2 * n, n, None), (2 * n, 2 * n, causal)),
-    ]
-    calls = [
-        partial(Softmax(), *_drawn_heads(queries, keys, h, h), mask=mask)
-        for queries, keys, mask in inputs
-    ]
+    calls = []
+    for name, (queries, keys) in DOUBLED.items():
+        mask = Mask.causal() if name.startswith("decoder") else None
+        calls += [
+            partial(Softmax(), *_drawn_heads(*sizes, h, h), mask=mask)
+            for sizes in ((n, n), (queries * n, keys * n))
+        ]
     rounds = [[seconds(one, times=1) for one in calls] for _ in range(6)]
-    both, past, *doubled = (min(one) for one in zip(*rounds, strict=True))
-    return [one / base for one, base in zip(doubled, (both, both, both, past), strict=True)]
+    least = [min(one) for one in zip(*rounds, strict=True)]
+    return [doubled / one for one, doubled in zip(least[::2], least[1::2], strict=True)]
 
 
 def _softmax(queries: int, keys: int, d: int, e: int, mask: Mask | None = None) -> Call:

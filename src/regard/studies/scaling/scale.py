@@ -4,17 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
 from torch import Tensor
 
 from regard.attention import Softmax
-from regard.studies.figure import Chart, Line, chart, figure, series
+from regard.studies.figure import Chart, Line, chart, figure, formula_chart, series
 from regard.studies.finding import Measurements, at_most, equal, informational
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import normal
+from regard.studies.tensors import mean_error, normal
 
 Vectors: TypeAlias = Float[Tensor, "*shape h"]
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -37,7 +36,7 @@ class Draw(NamedTuple):
         second = self.correlation * first + math.sqrt(1 - self.correlation**2) * second
         return self.mean + self.sigma * first, self.mean + self.sigma * second
 
-    def variance(self, h: int) -> float:
+    def variance(self, h: float) -> float:
         """Return the variance of q·k by the formula for independent queries and keys."""
         return h * self.sigma**4 + 2 * self.sigma**2 * h * self.mean**2
 
@@ -73,10 +72,9 @@ def scale(
     Products are drawn at one width, and softmax over n keys at several. For a standard deviation s
     of the scores that is small compared to √(2 ln n), the entropy is about ln n − s²/2.
 
-    Figure. Against the width h: the variance of products grows in proportion, that of products
-    divided by √h is constant (lines: formula; dots: measured). The entropy of softmax over products
-    falls from near ln n (dotted) to near 0, and its gradient with it; after the division by √h,
-    both are constant.
+    Figure. Against the width h: the variance of products grows in proportion (lines: formula; dots:
+    measured); the entropy of softmax falls from near ln n (dotted) to near 0, and its gradient with
+    it. After the division by √h, all three are constant.
 
     Args:
         h: width of queries and keys
@@ -122,15 +120,13 @@ def _by_width(
 
 def _variances(draw: Draw) -> Chart:
     """Return the variance of products by width, with and without the division by √h."""
-    widths = np.array(WIDTHS)
-    predicted = np.array([draw.variance(h) for h in WIDTHS])
-    pairs = (draw.pairs(h, 1000) for h in WIDTHS)
-    measured = np.array([float((query * key).sum(-1).var()) for query, key in pairs])
-    return chart(
-        series(WIDTHS, predicted, r"$q \cdot k$", color=1),
-        series(WIDTHS, measured, style="dots", color=1),
-        series(WIDTHS, predicted / widths, r"$q \cdot k / \sqrt{h}$", color=0),
-        series(WIDTHS, measured / widths, style="dots", color=0),
+    pairs = {h: draw.pairs(h, 1000) for h in WIDTHS}
+    measured = {h: float((query * key).sum(-1).var()) for h, (query, key) in pairs.items()}
+    scaled, plain = r"$q \cdot k / \sqrt{h}$", r"$q \cdot k$"
+    return formula_chart(
+        WIDTHS,
+        {scaled: lambda h: draw.variance(h) / h, plain: draw.variance},
+        {scaled: {h: variance / h for h, variance in measured.items()}, plain: measured},
         title="variance",
         y_scale="log",
         **_WIDTH_AXIS,
@@ -139,12 +135,9 @@ def _variances(draw: Draw) -> Chart:
 
 def moments(products: Float[Tensor, " draws"], mean: float, variance: float) -> Measurements:
     """Yield mean and variance, each with a tolerance of four standard errors."""
-    off = products - products.mean()
-    second, fourth = off.square().mean(), off.pow(4).mean()
-    errors = (second.sqrt(), (fourth - second.square()).sqrt())
-    mean_error, variance_error = (4 * float(x) / math.sqrt(len(products)) for x in errors)
-    yield equal("mean of q·k", products.mean(), mean, within=mean_error)
-    yield equal("variance of q·k", products.var(), variance, within=variance_error)
+    squares = (products - products.mean()).square()
+    yield equal("mean of q·k", products.mean(), mean, within=4 * mean_error(products))
+    yield equal("variance of q·k", products.var(), variance, within=4 * mean_error(squares))
 
 
 def spread(draw: Draw, h: int, n: int, attention: Softmax) -> Spread:

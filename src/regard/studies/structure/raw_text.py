@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.data import IGNORE
-from regard.data.batch import Batch, RowFormat, sequential_batches
+from regard.data.batch import RowFormat, sequential_batches
 from regard.data.causal import Documents
 from regard.data.masked import mask_all, mask_tokens
 from regard.errors import UserError
@@ -157,9 +157,8 @@ def free_labels(
     $$ \text{next token: } (x_1 \ldots x_i) \to x_{i+1}, \quad \text{masked token: } \tilde{x} \to
     x_i $$
 
-    Of the masked tokens, four fifths are hidden, a tenth becomes a random token, and a tenth stays
-    (Devlin et al., 2019). A model counts which character follows which in three quarters of the
-    text, and predicts the last quarter.
+    A model counts which character follows which in three quarters of the text, and predicts the
+    last quarter.
 
     Figure. Loss on the last quarter of the text, which is held out, of predictions by the frequency
     of single characters and by the frequency of pairs. Dotted: all characters are equally likely.
@@ -171,7 +170,8 @@ def free_labels(
     special = SpecialTokensConfig(bos="", eos="", sep="", mask="<mask>")
     tokenizer = train_tokenizer(CharactersConfig(special_tokens=special), [text])
     document, regular = tokenizer.encode(text), tokenizer.regular_ids
-    examples, rng = next_tokens(document), np.random.default_rng(seed)
+    row = Documents([document], RowFormat(len(document) - 1, 0))  # the text in one row
+    examples, rng = next(sequential_batches(row, 1)), np.random.default_rng(seed)
     masked, labels = mask_tokens(document, rng, mask=MASK, regular_ids=regular, share=masking)
     chosen = np.array(labels) != IGNORE
     shifted = np.mean(examples.labels[0].numpy() == document[1:])
@@ -190,12 +190,6 @@ def free_labels(
     ]
     yield table(["objective", "input", "labels"], rows)
     yield bar_chart({"": losses}, Line(y=losses["guess"]), y="loss per character, nats")
-
-
-def next_tokens(document: list[int]) -> Batch:
-    """Return the next-token labels of a document in one row."""
-    whole = Documents([document], RowFormat(len(document) - 1, 0))
-    return next(sequential_batches(whole, 1))
 
 
 def held_out_losses(document: list[int], vocabulary: int) -> dict[str, float]:

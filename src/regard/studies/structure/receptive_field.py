@@ -53,18 +53,15 @@ def receptive_field(
     bound = (heads + 1) ** layers
     draw = torch.Generator().manual_seed(seed)
     planted = paths(planted_pointers(heads, layers, inputs), attention)
-    random = [
-        field(paths(torch.randint(inputs, (layers, heads, inputs), generator=draw), attention))
-        for _ in range(TRIALS)
-    ]
+    pointers = torch.randint(inputs, (TRIALS, layers, heads, inputs), generator=draw)
+    random = torch.stack([field(paths(each, attention)) for each in pointers])
     mean, deviation = random_sizes(heads, layers, inputs)[-1]
     yield equal("paths that end in a node", planted.sum(-1).max(), bound, within=1e-9 * bound)
     yield equal("inputs of a node, planted pointers", field(planted).max(), bound)
-    yield at_most("most inputs of a node, random pointers", max(x.max() for x in random), bound)
-    measured = np.mean([x.mean() for x in random])
+    yield at_most("most inputs of a node, random pointers", random.max(), bound)
     # The mean over nodes, which share pointers, varies less than a single node.
     within = 4 * deviation / math.sqrt(TRIALS)
-    yield equal("mean inputs of a node, random pointers", measured, mean, within)
+    yield equal("mean inputs of a node, random pointers", random.mean(), mean, within)
     yield equal("inputs whose key can change a pointer", winning_keys(inputs), inputs)
     yield _by_depth(layers, inputs)
 
@@ -131,12 +128,10 @@ def random_sizes(heads: int, layers: int, n: int) -> list[tuple[float, float]]:
 @cache
 def _growth(heads: int, n: int) -> Float[np.ndarray, "before after"]:
     """Return the probability of each size after m of n nodes draw m·heads nodes at random."""
-    chances = np.eye(n + 1)
-    new = 1 - np.arange(n + 1) / n
-    for drawn in range(n * heads):
-        still = np.arange(n + 1) * heads > drawn
-        drawing_on = chances[still]
-        stepped = drawing_on * (1 - new)
-        stepped[:, 1:] += (drawing_on * new)[:, :-1]
-        chances[still] = stepped
-    return chances
+    seen = np.arange(n + 1) / n
+    draws = np.linalg.matrix_power(np.diag(seen) + np.diag(1 - seen[:-1], 1), heads)
+    chances, power = [], np.eye(n + 1)
+    for size in range(n + 1):
+        chances.append(power[size])
+        power = power @ draws
+    return np.array(chances)

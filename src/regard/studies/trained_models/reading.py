@@ -18,8 +18,8 @@ from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, heat_map
 from regard.studies.finding import Measurements, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
-from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
+from regard.studies.tensors import fit_probe
 from regard.studies.trained_models.sentences import (
     RELATIONS,
     Labeled,
