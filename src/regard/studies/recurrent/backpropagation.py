@@ -234,14 +234,13 @@ def vanishing_and_exploding(
 
     In the long run, the spectral radius of W_hh decides, not its largest singular value: below 1
     the gradient vanishes, above 1 it explodes. Exploding gradients lead to NaN, vanishing ones
-    don't. Clipping helps as long as the squared norm of the gradient is finite.
+    don't.
 
     $$ \frac{\partial h_T}{\partial h_0} = W_{hh}^T, \quad \rho^T \le \left\| W_{hh}^T \right\| \le
     \sigma^T, \quad \left\| W_{hh}^T \right\|^{1/T} \to \rho $$
 
-    The largest singular value bounds the growth in one step (Pascanu et al., 2013, §2.1). Squares
-    of numbers above 1.8·10¹⁹ are infinite in float32, and clipping then sets the gradient to 0. For
-    an infinite gradient, clipping itself produces NaN; Regard stops with an error.
+    The largest singular value bounds the growth in one step (Pascanu et al., 2013, §2.1). For an
+    infinite gradient, clipping itself produces NaN; Regard stops with an error.
 
     Figure. Norm of the gradient against steps. Lines: formula; dots: measured; dotted: 1. With σ =
     {high:g} all gradients grow at first; for spectral radii below 1 they fall from some step on,
@@ -253,21 +252,15 @@ def vanishing_and_exploding(
         steps: number of steps, T
     """
     measured = {
-        radius: {one: gradient_norm(transition(radius, one), steps) for one in stretches}
+        radius: [gradient_norm(transition(radius, one), steps) for one in stretches]
         for radius in radii
     }
-    errors = [
-        abs(norm - predicted(radius, one, steps)) / (predicted(radius, one, steps) or 1.0)
-        for radius, norms in measured.items()
-        for one, norm in norms.items()
-    ]
     name = f"‖∂h_T/∂h₀‖, T = {steps}"
-    yield at_most(f"{name}: largest relative error of the formula", max(errors), 1e-9)
     for radius, norms in measured.items():
         if radius < 1:
-            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(norms.values()), 1e-3)
+            yield at_most(f"{name}, ρ = {radius:g}: largest over σ", max(norms), 1e-3)
         elif radius > 1:
-            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(norms.values()), 1e3)
+            yield at_least(f"{name}, ρ = {radius:g}: smallest over σ", min(norms), 1e3)
     yield from overflow()
     yield figure(_over_steps(radii, max(stretches), steps), high=max(stretches))
 
@@ -318,18 +311,8 @@ def _drawn(radius: float, stretch: float, steps: int) -> float:
 def overflow() -> Measurements:
     """Yield measurements of h_t = w·h_(t−1) + b from h₁ = 1, with b = 0 and J = h_T = w^(T−1).
 
-    In float32. ∂J/∂w = (T−1)·w^(T−2), so with w = 2 its square is infinite at T = 100, and it is
-    infinite at T = 124, before J is.
+    In float32. ∂J/∂w = (T−1)·w^(T−2), which is infinite at w = 2 and T = 124, before J is.
     """
-    network, loss = backward(2.0, 50)
-    clip_gradients(network, 1.0, loss, 1)
-    name = "w = 2, T = 50: norm of the gradient, clipped to 1"
-    yield equal(name, gradient(network).norm(), 1, within=1e-5)
-    network, _ = backward(2.0, 100)
-    case = "w = 2, T = 100"
-    yield equal(f"{case}: gradients that aren't finite", (~gradient(network).isfinite()).sum(), 0)
-    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-    yield equal(f"{case}: norm of the gradient, clipped by torch", gradient(network).norm(), 0)
     network, loss = backward(2.0, INFINITE)
     case = f"w = 2, T = {INFINITE}"
     yield equal(f"{case}: log₂ of the loss", log2(loss), INFINITE - 1)
@@ -341,9 +324,7 @@ def overflow() -> Measurements:
     torch.optim.SGD(network.parameters(), lr=1e-6).step()
     yield equal(f"{case}: the output is NaN after a step", last_state(network, 3).isnan(), 1)
     network, _ = backward(0.5, 160)
-    case = "w = ½, T = 160"
-    yield equal(f"{case}: ∂J/∂w", gradient(network)[0], 0)
-    yield equal(f"{case}: gradients that aren't finite", (~gradient(network).isfinite()).sum(), 0)
+    yield equal("w = ½, T = 160: ∂J/∂w", gradient(network)[0], 0)
 
 
 def backward(w: float, steps: int) -> tuple[nn.ParameterDict, float]:
@@ -365,4 +346,4 @@ def last_state(network: nn.ParameterDict, steps: int) -> Float32[Tensor, ""]:
 def gradient(network: nn.ParameterDict) -> Float32[Tensor, "2"]:
     """Return the derivatives by w and b."""
     gradients = (network[name].grad for name in ("w", "b"))
-    return torch.stack([one for one in gradients if one is not None]).clone()
+    return torch.stack([one for one in gradients if one is not None])
