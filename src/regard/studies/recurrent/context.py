@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import log
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from regard.studies.figure import Line, bar_chart, log_chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints, cached_run
 from regard.studies.moods import Weather, best, draw_weather, moods
-from regard.studies.number_rows import accuracy, plan_numbers, tokens_of
+from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.training.plan import Plan
@@ -141,17 +141,12 @@ def judged(trained: Trained, window: int, symbols: int) -> Measurements:
         yield at_least(name, gains[far] - gains[near], 0.25 * guess)
 
 
-class Rows(NamedTuple):
-    """Rows of alternating symbols and markers."""
+def draw_rows(rows: int, symbols: int, *seed: int) -> tuple[Numbers, Numbers]:
+    """Return the ids of rows of alternating symbols and markers, V + the index of a distance.
 
-    ids: Int[np.ndarray, "rows length"]
-    """A symbol, or V + the index of a distance."""
-    labels: Int[np.ndarray, "rows length"]
-    """The symbol that each marker asks for; IGNORE if it would be before the start of the row."""
-
-
-def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
-    """Return random rows. Labels aren't part of the input, so that each needs its own lookup."""
+    The labels are the symbols that markers ask for, IGNORE before the start of a row. They aren't
+    part of the input, so that each needs its own lookup.
+    """
     draw = np.random.default_rng(seed)
     ids = draw.integers(symbols, size=(rows, LENGTH))
     chosen = draw.integers(len(DISTANCES), size=(rows, LENGTH // 2))
@@ -160,7 +155,7 @@ def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
     asked = np.take_along_axis(ids, np.maximum(place, 0), axis=1)
     labels = np.full_like(ids, IGNORE)
     labels[:, 1::2] = np.where(place < 0, IGNORE, asked)
-    return Rows(ids, labels)
+    return ids, labels
 
 
 def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Plan:
@@ -176,20 +171,17 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
     recipe = override(Recipe(model=model), settings)
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
     rows = draw_rows(TRAINING, symbols, seed, 0)
-    return plan_numbers(recipe, origin, symbols + len(DISTANCES), rows.ids, rows.labels)
+    return plan_numbers(recipe, origin, symbols + len(DISTANCES), *rows)
 
 
 @torch.inference_mode()
 def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     """Return the mean loss on new rows, by distance."""
     rows = draw_rows(TEST, symbols, seed, 1)
-    ids, labels = (torch.from_numpy(tokens_of(run, x)) for x in (rows.ids, rows.labels))
-    logits = run.language_model(ids)
-    loss = F.cross_entropy(logits.mT, labels, reduction="none", ignore_index=IGNORE)
-    asked = torch.from_numpy(rows.ids - symbols)
-    return {
-        d: float(loss[(asked == i) & (labels != IGNORE)].mean()) for i, d in enumerate(DISTANCES)
-    }
+    ids, labels = (torch.from_numpy(tokens_of(run, x)) for x in rows)
+    loss = F.cross_entropy(run.language_model(ids).mT, labels, reduction="none")
+    asked = torch.from_numpy(np.where(rows[1] == IGNORE, IGNORE, rows[0] - symbols))
+    return {d: float(loss[asked == i].mean()) for i, d in enumerate(DISTANCES)}
 
 
 @study(trains=True)
