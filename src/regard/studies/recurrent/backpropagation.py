@@ -66,8 +66,7 @@ def backpropagation_through_time(
     \le t), \quad \frac{\partial J}{\partial W_{hh}} = \sum_t \sum_{i \le t} \frac{\partial
     J_t}{\partial h_i} h_{i-1}^\top $$
 
-    The last measurements are errors of the formulas for labels that don't sum to 1, and for another
-    h₀.
+    The last measurements are errors for labels that don't sum to 1, and for another h₀.
 
     Figure. The computation graph. In each step, arrows lead from x to z, to h, to o, to ŷ and to
     the loss of that step. A colored arrow leads from h to the z of the next step, with W_hh. The

@@ -23,7 +23,7 @@ from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Line, bar_chart, log_chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints, cached_run
-from regard.studies.moods import Weather, best, draw_weather, moods
+from regard.studies.moods import best, draw_weather, moods
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
 from regard.studies.study import EvidenceParts, Seed, study
@@ -44,6 +44,8 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 MOOD_TRAINING, MOOD_TEST = 4000, 400
 """Numbers of rows of days."""
 WAYS = ("one way", "both ways")
+Days: TypeAlias = Int[Tensor, "rows days"]
+"""Ids of the weather of each day."""
 Right: TypeAlias = Mapping[tuple[str, str], float]
 """Accuracy by task, "past" or "future", and by directions."""
 
@@ -220,11 +222,12 @@ def one_way_or_both(
         for ways in WAYS
     }
     sunny = draw_weather(MOOD_TEST, days, seed, 1)
+    ids = torch.from_numpy(tokens_of(runs["past", "one way"], sunny.astype(np.int64)))
     right = {
-        (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
+        (task, ways): accuracy(scores(run, ids), torch.from_numpy(moods(sunny, shifts[task])))
         for (task, ways), run in runs.items()
     }
-    online = online_difference(runs["past", "one way"], sunny)
+    online = online_difference(runs["past", "one way"], ids)
     yield from judged_moods(right, online, ahead)
     bars = {ways: {task: right[task, ways] for task in shifts} for ways in WAYS}
     limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
@@ -260,25 +263,20 @@ def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int
 
 
 @torch.inference_mode()
-def online_difference(run: Run, sunny: Weather) -> float:
+def online_difference(run: Run, ids: Days) -> float:
     """Return the largest difference of the scores if the network reads one day at a time."""
-    ids, model = _ids(run, sunny), run.model
+    model = run.model
     assert isinstance(model, TokenClassifier)
     assert isinstance(model.body, RecurrentDecoder)
     state, outputs = model.body.init_state(*ids.shape), []
     for day in ids.unbind(1):
         hidden, state = model.body.extend(day[:, None], state)
         outputs.append(model.head(hidden[:, 0]))
-    return float((torch.stack(outputs, 1) - scores(run, sunny)).abs().max())
+    return float((torch.stack(outputs, 1) - scores(run, ids)).abs().max())
 
 
 @torch.inference_mode()
-def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
+def scores(run: Run, ids: Days) -> Float[Tensor, "rows days 2"]:
     """Return the logits of a bad and of a good mood."""
-    ids = _ids(run, sunny)
     found: Tensor = run.model(ids, torch.full((len(ids),), ids.shape[1]))
     return found
-
-
-def _ids(run: Run, sunny: Weather) -> Int[Tensor, "rows days"]:
-    return torch.from_numpy(tokens_of(run, sunny.astype(np.int64)))

@@ -53,8 +53,7 @@ def encoder_gradient(
     c_t}{\partial h_j} + \frac{\partial J}{\partial h_n} \prod_{k=j+1}^{n} \frac{\partial
     h_k}{\partial h_{k-1}} $$
 
-    The network is untrained. Its weights are compared before and after it answers, its states and
-    outputs for two texts.
+    The network is untrained. Its states and outputs are compared for two texts.
 
     Figure. Norm of the gradient at each character in an untrained network. Lines: all paths;
     dashes: without the path through the last state. Without attention it falls to almost nothing

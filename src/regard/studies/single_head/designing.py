@@ -88,11 +88,13 @@ def designing(
         head = design(inputs, desired, seed)
     except UserError as impossible:
         raise UserError(f"designing: targets: {impossible}") from None
-    course = beta * torch.tensor(_INPUTS, dtype=torch.float64)
-    yield from _without_matrices(course, beta)
-    c1, c2, _ = course_head(beta)(course)
-    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
-    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
+    course = torch.tensor(_INPUTS, dtype=torch.float64)
+    plain, designed = (head(beta * course) / beta for head in (_PLAIN, course_head(beta)))
+    yield at_most("‖c₂ − u_a‖/β, without matrices", (plain[1] - _A).norm(), _ROUNDING)
+    yield from _distances_from_u_b(course, beta)
+    yield at_most("‖c₂ − u_b‖/β, with matrices", (designed[1] - _B).norm(), _ROUNDING)
+    distance = (designed[0] - _B + _C).norm()
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", distance, _ROUNDING)
     size = max(float(target.norm()) for target in desired.values()) or 1.0
     name = "custom targets: largest error, relative to the largest target"
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
@@ -102,22 +104,20 @@ def designing(
         for i, row in enumerate(matrix, 1)
     ]
     yield table(["matrix", "row", "entries"], entries)
-    yield _outputs(_PLAIN(course) / beta, course_head(beta)(course) / beta, head(inputs))
+    yield _outputs(plain, designed, head(inputs))
 
 
-def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Measurements:
-    """Yield distances of outputs from u_a and u_b with x as queries, keys and values."""
-    distance = _distance(_PLAIN(course)[1], _A, beta)
-    yield at_most("‖c₂ − u_a‖/β, without matrices", distance, _ROUNDING)
+def _distances_from_u_b(course: Float[Tensor, "3 4"], beta: float) -> Measurements:
+    """Yield distances of averages and outputs with x as queries, keys and values."""
     name = "distance of the nearest average from u_b, relative to β"
-    nearest = _distance(nearest_average(course, beta * _B), _B, beta)
+    nearest = (nearest_average(course, _B) - _B).norm()
     yield equal(name, nearest, math.sqrt(0.4), within=1e-9)
     for component, u in {"u_d": _D, "u_c": _C}.items():
         changed = course.clone()
-        changed[1] += beta * u
-        nearest = _distance(nearest_average(changed, beta * _B), _B, beta)
+        changed[1] += u
+        nearest = (nearest_average(changed, _B) - _B).norm()
         yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
-        distance = _distance(_PLAIN(changed)[1], _B, beta)
+        distance = (_PLAIN(beta * changed)[1] / beta - _B).norm()
         yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
 
 
@@ -141,11 +141,6 @@ def course_head(beta: float) -> Head:
     a, b, c, d = beta * _EYE
     query, value = torch.outer(d, a) + torch.outer(c, d), torch.outer(b, b) - torch.outer(c, c)
     return Head(query / beta**2, _EYE, value / beta**2)
-
-
-def _distance(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) -> float:
-    """Return the distance of an output from β times the target, divided by β."""
-    return float((c / beta - target).norm())
 
 
 def _validated(x: Rows, targets: Rows) -> tuple[Inputs, dict[int, Float[Tensor, " e"]]]:
