@@ -11,15 +11,13 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.attention.config import supporting
-from regard.attention.registry import Mechanism, find
 from regard.models.config import TransformerConfig
 from regard.models.transformer import Decoder, Encoder, Transformer
 from regard.positions.config import PositionsConfig, T5BiasConfig
 from regard.studies.figure import Line, bar_chart, chart, figure, series
-from regard.studies.finding import at_least, at_most, informational, table
+from regard.studies.finding import at_least, at_most, informational
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import largest, seeded, untrained
+from regard.studies.tensors import untrained
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
@@ -57,7 +55,7 @@ def permutation(
 
     $$ f(P X) = P f(X) \quad \text{for every permutation matrix } P $$
 
-    The table lists which mechanisms depend on the order.
+    The models are random. Changes are largest absolute differences.
 
     Figure. Dots: change of the state of each token under a permutation. It is about {bag:.1g}
     {named}, up to {placed:.1g} with positions, and of similar size with a causal mask.
@@ -76,9 +74,6 @@ def permutation(
     yield at_most(f"largest change of a state, {named}", bag.max(), ROUNDING)
     yield at_least("largest change of a state, with positions", placed.max(), VISIBLE)
     yield at_least("largest change of a state, causal, without positions", causal.max(), VISIBLE)
-    errors = {kind: mechanism_error(find(kind), seed) for kind in compared()}
-    rows = [(name, error, "no" if error < ROUNDING else "yes") for name, error in errors.items()]
-    yield table(["mechanism", "largest change of an output", "depends on the order"], rows)
     changes = {named: bag, "with positions": placed, "causal mask alone": causal}
     places, limits = range(1, n + 1), (1e-18, 1e3)
     dots = [series(places, one.clamp(min=1e-17), name, "dots") for name, one in changes.items()]
@@ -86,27 +81,11 @@ def permutation(
     yield figure(by_place, bag=bag.max(), named=named, placed=placed.max())
 
 
-def compared() -> list[str]:
-    """Return the mechanisms that attend to all tokens, and have no inputs but queries and keys."""
-    return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
-
-
 def order_error(model: Transformer, order: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """Return the largest change of each token's state when the tokens 0, 1, … are permuted."""
     ids = torch.arange(len(order))[None]
     moved: Tensor = model(ids[:, order]) - model(ids)[:, order]
     return moved[0].abs().amax(-1)
-
-
-def mechanism_error(mechanism: Mechanism, seed: int) -> float:
-    """Return the largest change of an output when 12 queries, keys and values are permuted."""
-    draw = torch.Generator().manual_seed(seed)
-    low, high = mechanism.inputs
-    inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
-    order = torch.randperm(12, generator=draw)
-    attend = seeded(lambda: mechanism.example().double().eval(), seed)
-    with torch.no_grad():
-        return largest(attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :])
 
 
 def stack(
