@@ -142,16 +142,12 @@ def by_autograd(network: Network, x: Inputs, y: Labels) -> Gradients:
     """Return the gradients by automatic differentiation."""
     w_hh = network.w_hh.clone().requires_grad_()
     states = replace(network, w_hh=w_hh).states(x)[1:]
-    outputs = [network.w_yh @ state for state in states]
-    losses = [F.cross_entropy(*pair) for pair in zip(outputs, y, strict=True)]
-    found = [
-        torch.autograd.grad(
-            loss, [output, *states, w_hh], retain_graph=True, materialize_grads=True
-        )
-        for loss, output in zip(losses, outputs, strict=True)
-    ]
-    by_output, *by_states, uses = map(torch.stack, zip(*found, strict=True))
-    states_by_step = torch.stack(by_states, 1)
+    outputs = torch.stack(states) @ network.w_yh.T
+    losses, places = F.cross_entropy(outputs, y, reduction="none"), [outputs, *states, w_hh]
+    each = torch.eye(len(x), dtype=x.dtype)  # a row for the loss of each step
+    found = torch.autograd.grad(losses, places, each, is_grads_batched=True)
+    by_output, states_by_step = found[0].sum(1), torch.stack(found[1:-1], 1)
+    uses = found[-1]
     return {_OUTPUTS: by_output, _STATES: states_by_step, _USES: uses, _WHOLE: uses.sum(0)}
 
 

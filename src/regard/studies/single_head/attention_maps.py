@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -187,9 +187,10 @@ def masking(
     query, key = size * normal(seed, 2, 1, HEADS, max(sources), D)
     yield from ways_to_mask(query, key, hidden - 1)
     panels, masks = [], four_masks(sources, targets, row)
-    for name, pairs in masks.items():
-        attended, rows = pairs.weights() > 0, "texts" if "padding" in name else "queries"
-        yield equal(f"pairs with any weight: {name}", attended.sum(), pairs.allowed)
+    for name, (mask, queries, keys, allowed) in masks.items():
+        attended = weights_for_equal_scores(mask, queries, keys) > 0
+        rows = "texts" if "padding" in name else "queries"
+        yield equal(f"pairs with any weight: {name}", attended.sum(), allowed)
         axes = {"title": name, "x": "keys", "y": rows, "unit": "1 = attended"}
         panels.append(heat_map(attended.double(), **axes))
     yield figure(*panels, columns=2)
@@ -197,7 +198,7 @@ def masking(
         Softmax(),
         *(size * normal(seed, 2, 1, HEADS, max(targets), D)),
         torch.eye(max(targets), dtype=torch.float64).expand(1, HEADS, -1, -1),
-        mask=masks["decoder self-attention"].mask,
+        mask=masks["decoder self-attention"][0],
         title=f"self-attention of the decoder, text {row} with its padding",
     )
 
@@ -218,33 +219,29 @@ def ways_to_mask(query: Vectors, key: Vectors, hidden: int) -> Measurements:
     yield informational("smallest sum over keys, not renormalized", zeroed.sum(-1).min())
 
 
-class MaskedPairs(NamedTuple):
-    """A mask for a number of queries and keys."""
-
-    mask: Mask
-    queries: int
-    keys: int
-    allowed: int
-    """Allowed pairs in all texts, counted by real tokens."""
-
-    def weights(self) -> Float[Tensor, "rows keys"]:
-        """Return the weights for equal scores; for several texts with one query each, in rows."""
-        texts = 1 if self.mask.key_lengths is None else len(self.mask.key_lengths)
-        query, key = (torch.zeros(texts, 1, count, 1) for count in (self.queries, self.keys))
-        return Softmax().weights(query, key, mask=self.mask).flatten(0, 2)
+def weights_for_equal_scores(mask: Mask, queries: int, keys: int) -> Float[Tensor, "rows keys"]:
+    """Return the weights; for several texts with one query each, in rows."""
+    texts = 1 if mask.key_lengths is None else len(mask.key_lengths)
+    query, key = (torch.zeros(texts, 1, count, 1) for count in (queries, keys))
+    return Softmax().weights(query, key, mask=mask).flatten(0, 2)
 
 
-def four_masks(sources: Lengths, targets: Lengths, row: int) -> dict[str, MaskedPairs]:
-    """Return the masks by name: two for all texts, and two for one of them."""
+def four_masks(
+    sources: Lengths, targets: Lengths, row: int
+) -> dict[str, tuple[Mask, int, int, int]]:
+    """Return the masks by name: two for all texts, and two for one of them.
+
+    With each are the numbers of queries, of keys, and of allowed pairs by real tokens.
+    """
     n, m, real = max(sources), max(targets), targets[row - 1]
     source, target = (Mask.lengths(torch.tensor(lengths)) for lengths in (sources, targets))
     one = slice(row - 1, row)
     causal, lower = Mask.causal() & target.rows(one), real * (real + 1) // 2 + (m - real) * real
     return {
-        "encoder padding": MaskedPairs(source, 1, n, sum(sources)),
-        "decoder padding": MaskedPairs(target, 1, m, sum(targets)),
-        "cross-attention": MaskedPairs(source.rows(one), m, n, m * sources[row - 1]),
-        "decoder self-attention": MaskedPairs(causal, m, m, lower),
+        "encoder padding": (source, 1, n, sum(sources)),
+        "decoder padding": (target, 1, m, sum(targets)),
+        "cross-attention": (source.rows(one), m, n, m * sources[row - 1]),
+        "decoder self-attention": (causal, m, m, lower),
     }
 
 

@@ -84,10 +84,7 @@ def designing(
         seed: seed of the search
     """
     inputs, desired = _validated(x, targets)
-    try:
-        head = design(inputs, desired, seed)
-    except UserError as impossible:
-        raise UserError(f"designing: targets: {impossible}") from None
+    head = design(inputs, desired, seed)
     course = torch.tensor(_INPUTS, dtype=torch.float64)
     plain, designed = (head(beta * course) / beta for head in (_PLAIN, course_head(beta)))
     yield at_most("‖c₂ − u_a‖/β, without matrices", (plain[1] - _A).norm(), _ROUNDING)
@@ -197,15 +194,16 @@ def _refuse_impossible(inputs: Inputs, targets: Targets) -> None:
     for i, j in combinations(sorted(targets), 2):
         if inputs[i].equal(inputs[j]) and not targets[i].equal(targets[j]):
             raise UserError(
-                f"inputs {i + 1} and {j + 1} are equal and so have equal outputs, but their "
-                "targets differ; give equal targets or different inputs"
+                f"designing: targets: inputs {i + 1} and {j + 1} are equal and so have equal "
+                "outputs, but their targets differ; give equal targets or different inputs"
             )
     desired = torch.stack(list(targets.values()))
     given, required = (int(torch.linalg.matrix_rank(x)) for x in (inputs, desired))
     if required > given:
         raise UserError(
-            f"the targets span {required} dimensions and the inputs {given}, which bounds the "
-            "dimensions of the outputs; use inputs that span more or targets that span fewer"
+            f"designing: targets: the targets span {required} dimensions and the inputs {given}, "
+            "which bounds the dimensions of the outputs; use inputs that span more or targets that "
+            "span fewer"
         )
 
 
