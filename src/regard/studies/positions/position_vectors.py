@@ -30,7 +30,6 @@ MATRICES = 16
 ROUNDING = 1e-10
 BASE = 10_000.0
 TURN = 2 * math.pi
-"""A full turn."""
 Pairs: TypeAlias = Float[Tensor, "4 pairs d"]
 """Words and positions of queries, then of keys: x₁, p₁, x₂, p₂."""
 Words: TypeAlias = Float[Tensor, "3 1 heads n d"]
@@ -55,8 +54,7 @@ def adding(
     $$ (x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 + p_1^\top p_2,
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
-    Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Scores are recovered from attention weights.
+    Words are drawn as x ~ N(0, σ²I); positions p are sinusoids of length √(d/2).
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines

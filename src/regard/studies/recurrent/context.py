@@ -202,9 +202,7 @@ def one_way_or_both(
     $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
     \mathrm{ahead} $$
 
-    A crab is in a good mood if at least two of three days are sunny; each day's weather is a coin
-    flip. If tomorrow is one of them, a unidirectional network has seen two of three and is right 3
-    times in 4.
+    A mood is good if at least two of three days are sunny; each day's weather is a coin flip.
 
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the

@@ -54,8 +54,7 @@ def random_heads(
     $$ E[\alpha_{ii}] \approx \sigma\left(\frac{m}{\sqrt{1 + \frac{\pi}{4} \left(1 - \frac{1}{2
     \sqrt{h}}\right)^2}}\right), \quad m = \sqrt{h} - \tfrac{1}{2} - \ln(n - 1) $$
 
-    Weights are measured for many random heads and compared with the formula. Its error is at most
-    0.011 for the compared sizes, h = 8 to 256 and n = 20 to 512.
+    The error of the formula is at most 0.011 for h = 8 to 256 and n = 20 to 512.
 
     Figure. Maps of weights, at most the first {most} tokens. With independent queries and keys the
     weight is spread over all keys. With Q = K it is mostly on the diagonal for {within}, and less
@@ -256,10 +255,7 @@ def _require(sources: Lengths, targets: Lengths, row: int, hidden: int) -> None:
         (texts == len(targets), f"targets: {len(targets)} for {texts} sources; give equally many"),
         (row <= texts, f"row = {row}, but there are {texts} texts; use at most {texts}"),
         (longest > 1, "sources: all have one token; use at least two in one of them"),
-        (
-            hidden <= longest,
-            f"hidden = {hidden}, but the longest source has {longest} tokens; use at most that",
-        ),
+        (hidden <= longest, f"hidden = {hidden}, but the longest source has {longest}; use less"),
     ):
         if not fits:
             raise UserError(f"masking: {wrong}")

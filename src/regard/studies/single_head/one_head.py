@@ -49,8 +49,7 @@ def copying(
     $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
     $$
 
-    With random keys and values, the error is the distance of the output from v_j, relative to the
-    farthest other value.
+    The error is the distance of the output from v_j, relative to the farthest other value.
 
     Figure. Error of the copy against the margin. It falls exponentially; more keys need a larger
     margin. Lines: bound of the formula. Dots, all below their line: largest error in {draws} draws
