@@ -31,11 +31,11 @@ def test_the_maps_are_what_their_names_say(
         "decoder self-attention": [[j <= i and j < target for j in m] for i in m],
     }
     masks = four_masks(sources, targets, row)
-    maps = {name: weights_for_equal_scores(*sizes) > 0 for name, (*sizes, _) in masks.items()}
-    assert {name: attended.tolist() for name, attended in maps.items()} == expected
-    assert [int(attended.sum()) for attended in maps.values()] == [
-        one[-1] for one in masks.values()
-    ]
+    assert masks.keys() == expected.keys()
+    for name, (mask, queries, keys, allowed) in masks.items():
+        attended = weights_for_equal_scores(mask, queries, keys) > 0
+        assert attended.tolist() == expected[name]
+        assert int(attended.sum()) == allowed
 
 
 @pytest.mark.parametrize("seed", [f"seed={seed}" for seed in range(3)])

@@ -113,7 +113,6 @@ def word_order(
     $$ f(\text{the man chased the dog}) = f(\text{the dog chased the man}) $$
 
     The test sentences have pairs of nouns and verbs that are absent from training, in both orders.
-    With ALiBi, the layer memorizes its sentences.
 
     Figure. Accuracy after training: {shown}. Dotted: half.
 

@@ -156,8 +156,7 @@ def roles_of_sequences(
     $$ J = -\sum_t \log P(y_t \mid y_{<t}, x) $$
 
     The loss is measured with the source of another text, and with another target read. Accuracy is
-    that of the next character after the right prefix (teacher forcing; Williams & Zipser, 1989),
-    and in greedy decoding.
+    that under teacher forcing (Williams & Zipser, 1989), and in greedy decoding.
 
     Figure. Accuracy by position in the answer. Lines: the decoder reads the target; dashes: it
     reads its own output. With attention both are near 1. Without attention they begin together, and
