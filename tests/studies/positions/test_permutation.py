@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.registry import find
+from regard.attention.config import supporting
+from regard.attention.registry import Mechanism, find
 from regard.models.transformer import Encoder
 from regard.positions.config import NoPositionsConfig
 from regard.studies.finding import Verdict
@@ -14,12 +15,11 @@ from regard.studies.positions.permutation import (
     ROUNDING,
     VISIBLE,
     Kind,
-    compared,
-    mechanism_error,
     order_error,
     permutation,
     stack,
 )
+from regard.studies.tensors import largest, seeded
 
 
 def test_the_verdict() -> None:
@@ -38,6 +38,22 @@ def test_any_order_gives_the_same_states(order: list[int], layers: int, seed: in
 def test_any_positions_break_the_symmetry(positions: Kind) -> None:
     model = stack(Encoder, 10, 2, KINDS[positions], seed=0)
     assert order_error(model, torch.arange(10).roll(3)).max() > VISIBLE
+
+
+def compared() -> list[str]:
+    """The mechanisms that attend to all tokens, and have no inputs but queries and keys."""
+    return [kind for kind in supporting("bidirectional") if not find(kind).type.gates]
+
+
+def mechanism_error(mechanism: Mechanism, seed: int) -> float:
+    """The largest change of an output when 12 queries, keys and values are permuted."""
+    draw = torch.Generator().manual_seed(seed)
+    low, high = mechanism.inputs
+    inputs = torch.rand(3, 1, 2, 12, 4, dtype=torch.float64, generator=draw) * (high - low) + low
+    order = torch.randperm(12, generator=draw)
+    attend = seeded(lambda: mechanism.example().double().eval(), seed)
+    with torch.no_grad():
+        return largest(attend(*inputs[..., order, :]) - attend(*inputs)[..., order, :])
 
 
 @pytest.mark.parametrize("name", compared())

@@ -10,27 +10,27 @@ from regard.attention import Softmax
 from regard.positions import Sinusoidal
 from regard.studies.finding import Verdict
 from regard.studies.positions.position_vectors import (
-    Heads,
-    as_printed,
     concatenated,
     pair_bias,
     relative_bias,
     sinusoidal_bias,
 )
+from regard.studies.tensors import normal
 
 
 @settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 20))
 def test_a_bias_does_what_vectors_side_by_side_do(length: int, heads: int, half: int) -> None:
-    given = _drawn(heads, length, 2 * half)
-    free = pair_bias(given)
-    weights = Softmax(scaled=False).weights(given.query, given.key, bias=free)
-    torch.testing.assert_close(weights, Softmax(scaled=False).weights(*concatenated(given)))
+    words, positions = _drawn(heads, length, 2 * half)
+    weights = Softmax(scaled=False).weights(words[0], words[1], bias=pair_bias(positions))
+    beside = Softmax(scaled=False).weights(*concatenated(words, positions))
+    torch.testing.assert_close(weights, beside)
 
 
-def _drawn(heads: int, length: int, d: int) -> Heads:
-    draw = torch.Generator().manual_seed(0)
-    return Heads(*torch.randn(5, 1, heads, length, d, dtype=torch.float64, generator=draw))
+def _drawn(heads: int, length: int, d: int) -> tuple[Tensor, Tensor]:
+    """Words and positions."""
+    drawn = normal(0, 5, 1, heads, length, d)
+    return drawn[:3], drawn[3:]
 
 
 def test_the_verdict() -> None:
@@ -50,15 +50,15 @@ def test_no_bias_equals_concatenation_if_scores_are_divided_by_the_root_of_the_d
 ):
     """Weights of two heads with the same positions: the same bias would have to serve both."""
     assert relative_bias(scaled=True).verdict is Verdict.FAILS
-    given, d = _drawn(1, 6, 8), 8
-    words = (given, given._replace(query=given.query.flip(2)))
+    (words, positions), d = _drawn(1, 6, 8), 8
+    turned = torch.cat([words[:1].flip(3), words[1:]])
 
     def bias_up_to_a_constant(root: float) -> list[Tensor]:
         found = []
-        for heads in words:
-            query, key = concatenated(heads)
+        for each in (words, turned):
+            query, key = concatenated(each, positions)
             weights = Softmax(scaled=False).weights(query / root, key)
-            bias = weights.log() - heads.query @ heads.key.mT / d**0.5
+            bias = weights.log() - each[0] @ each[1].mT / d**0.5
             found.append(bias - bias[..., :1])
         return found
 
@@ -75,10 +75,12 @@ def test_sinusoids_multiply_to_a_number_for_each_distance() -> None:
 
 
 def test_the_sum_as_printed_is_a_multiple_of_the_own_value() -> None:
-    given = _drawn(2, 6, 4)
-    free = pair_bias(given)
-    multiple = as_printed(given, free) / given.value
+    words, positions = _drawn(2, 6, 4)
+    free = pair_bias(positions)
+    query, key, value = words
+    as_printed = (query @ key.mT + free.table).exp().sum(-1, keepdim=True) * value
+    multiple = as_printed / value
     torch.testing.assert_close(multiple, multiple[..., :1].expand_as(multiple))
-    right = Softmax(scaled=False)(given.query, given.key, given.value, bias=free)
+    right = Softmax(scaled=False)(*words, bias=free)
     with pytest.raises(AssertionError):
-        torch.testing.assert_close(as_printed(given, free), right)
+        torch.testing.assert_close(as_printed, right)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.positions import Sinusoidal
 from regard.studies.finding import Verdict
 from regard.studies.positions.position_vectors import (
-    position_vectors,
     shift_error,
     shifting,
     wavelengths,
@@ -27,7 +27,7 @@ def test_the_spans_are_those_of_the_formula(half: int) -> None:
 @settings(max_examples=20)
 @given(st.integers(2, 64), st.integers(1, 1000), st.integers(2, 1000))
 def test_one_matrix_moves_every_position(half: int, steps: int, length: int) -> None:
-    vectors = position_vectors("sinusoidal", length + steps, 2 * half, 0)
+    vectors = Sinusoidal(length=length + steps, d=2 * half).vectors
     # What float64 rounds off an angle of up to length + steps.
     assert shift_error(vectors, steps) <= 4 * 2**-52 * (length + steps)
 

@@ -40,10 +40,10 @@ def test_only_alibi_fails_with_the_stored_training() -> None:
 
 
 def test_pairs_stand_together_and_were_never_seen() -> None:
-    train_on, test_on = sentences(400, seed=5)
-    turned = test_on.ids[:, [0, 4, 2, 3, 1]]
-    assert turned[0::2].equal(test_on.ids[1::2])
-    assert not train_on.subjects.equal(test_on.subjects[: len(train_on.subjects)])
-    seen = {tuple(row) for row in train_on.ids.tolist()}
+    (known, known_subjects), (new, new_subjects) = sentences(400, seed=5)
+    turned = new[:, [0, 4, 2, 3, 1]]
+    assert turned[0::2].equal(new[1::2])
+    assert not known_subjects.equal(new_subjects[: len(known_subjects)])
+    seen = {tuple(row) for row in known.tolist()}
     assert len(seen) == 400
-    assert not seen & {tuple(row) for row in test_on.ids.tolist()}
+    assert not seen & {tuple(row) for row in new.tolist()}

@@ -1,5 +1,6 @@
 """The bottleneck."""
 
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_the_claim_needs_every_measurement() -> None:
         (ATTENTION, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
         (ATTENTION, ALL._replace(near=0.2)),
         (ATTENTION_LAST, ALL._replace(right=[[0.9, 0.9], [1.0, 0.5]])),
-        (NONE, ALL._replace(near=None)),
+        (NONE, ALL._replace(near=nan)),
         (NONE, SOME._replace(right=[[0.9, 0.1], [0.9, 0.1]])),
         (NONE, SOME._replace(case=[1.0, 0.5])),
         (LAST, SOME._replace(case=[1.0, 0.5])),

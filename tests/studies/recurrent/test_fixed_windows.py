@@ -29,16 +29,16 @@ WELL = {WINDOW: {2: BLIND}, RNN: {5: NEAR, 10: FADING}, ATTENTION: {2: FLAT}}
 
 def test_each_sign_asks_for_the_symbol_at_its_distance() -> None:
     rows = draw_rows(50, 8, 3)
-    for ids, labels in zip(rows.ids, rows.labels, strict=True):
+    for ids, labels in zip(*rows, strict=True):
         assert (labels[::2] == IGNORE).all()
         for place in range(1, LENGTH, 2):
             source = place + 1 - DISTANCES[ids[place] - 8]
             assert labels[place] == (ids[source] if source >= 0 else IGNORE)
-    assert ((rows.labels < 8) & (rows.ids[:, ::2].max() < 8)).all()
+    assert ((rows[1] < 8) & (rows[0][:, ::2].max() < 8)).all()
 
 
 def test_all_distances_are_asked_equally_often() -> None:
-    asked = draw_rows(2000, 8, 3).ids[:, 1::2] - 8
+    asked = draw_rows(2000, 8, 3)[0][:, 1::2] - 8
     counts = np.bincount(asked.ravel(), minlength=len(DISTANCES))
     expected = asked.size / len(DISTANCES)
     assert np.abs(counts - expected).max() < 5 * expected**0.5

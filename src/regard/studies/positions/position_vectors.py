@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -30,10 +30,12 @@ MATRICES = 16
 ROUNDING = 1e-10
 BASE = 10_000.0
 TURN = 2 * math.pi
-"""A full turn."""
-Encoding = Literal["sinusoidal", "random"]
 Pairs: TypeAlias = Float[Tensor, "4 pairs d"]
 """Words and positions of queries, then of keys: x₁, p₁, x₂, p₂."""
+Words: TypeAlias = Float[Tensor, "3 1 heads n d"]
+"""Queries, keys and values of heads."""
+Positions: TypeAlias = Float[Tensor, "2 1 heads n d"]
+"""Position vectors of queries and of keys."""
 
 
 @study()
@@ -52,8 +54,7 @@ def adding(
     $$ (x_1 + p_1)^\top (x_2 + p_2) = x_1^\top x_2 + x_1^\top p_2 + p_1^\top x_2 + p_1^\top p_2,
     \quad [x_1, p_1]^\top [x_2, p_2] = x_1^\top x_2 + p_1^\top p_2 $$
 
-    Words are drawn as x ~ N(0, σ²I), like embeddings before training, and positions p are sinusoids
-    of length √(d/2). Scores are recovered from attention weights.
+    Words are drawn as x ~ N(0, σ²I); positions p are sinusoids of length √(d/2).
 
     Figure. Size of the terms against the width. The product of a word with itself and that of close
     positions grow as d. The cross terms grow as √d, like the product of two different words. Lines
@@ -65,11 +66,10 @@ def adding(
         steps: distance of the two positions
     """
     draw = torch.Generator().manual_seed(seed)
-    few = draw_pairs(8, d, sigma, steps, draw)
-    pairs = draw_pairs(PAIRS, d, sigma, steps, draw)
+    few, pairs = (draw_pairs(count, d, sigma, steps, draw) for count in (8, PAIRS))
     drawn = {width: draw_pairs(PAIRS, width, sigma, steps, draw) for width in WIDTHS}
     sizes = {width: float(cross_terms(each).std()) for width, each in drawn.items()}
-    general, error = general_ratio(pairs, draw)
+    general = general_ratios(pairs, draw)
     added, concatenated = score_errors(few)
     yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
     yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
@@ -80,7 +80,7 @@ def adding(
     within = 4 / math.sqrt(2 * PAIRS * len(WIDTHS) * np.log(WIDTHS).var())
     yield equal("exponent of d in cross terms / x·x", slope, -0.5, within)
     name = "cross terms / terms of words, random W_q and W_k"
-    yield equal(name, general, 1 / sigma, within=4 * error)
+    yield equal(name, general.mean(), 1 / sigma, within=4 * mean_error(general))
     ratio = cross / float(vecdot(x1, x2).std())
     within = 4 / sigma * math.sqrt((1 + 1.5 / d) / PAIRS)
     yield equal("cross terms / x₁·x₂ of two different words", ratio, 1 / sigma, within)
@@ -140,19 +140,17 @@ def _score_error(
     return largest(found - (scores - scores[:, :1]))
 
 
-def general_ratio(pairs: Pairs, draw: torch.Generator) -> tuple[float, float]:
-    """Return the ratio of cross terms to terms of words for random W_q and W_k of [x, p].
+def general_ratios(pairs: Pairs, draw: torch.Generator) -> Float[Tensor, " draws"]:
+    """Return ratios of cross terms to terms of words for random W_q and W_k of [x, p].
 
-    Both are root mean squares; each draw of the matrices has its own pairs. The second number is
-    the standard error.
+    Both are root mean squares; each draw of the matrices has its own pairs.
     """
     d, ratios = pairs.shape[-1], []
     for part in pairs.chunk(MATRICES, dim=1):
         projected = torch.stack([x @ draw_normal(draw, d, d) / math.sqrt(2 * d) for x in part])
         words = vecdot(projected[0], projected[2])
         ratios.append((cross_terms(projected).square().mean() / words.square().mean()).sqrt())
-    found = torch.stack(ratios)
-    return float(found.mean()), mean_error(found)
+    return torch.stack(ratios)
 
 
 @study()
@@ -172,8 +170,7 @@ def relative_bias(
     $$ a_i = \frac{\sum_j e^{q_i^\top k_j + \pi_{ij}} v_j}{\sum_j e^{q_i^\top k_j + \pi_{ij}}},
     \quad \pi_{ij} = q_i^{pos} \cdot k_j^{pos} $$
 
-    Outputs and weights with a bias are compared with those of concatenated vectors; they are equal
-    for unscaled scores.
+    The outputs and weights are equal for unscaled scores.
 
     Figure. The bias of sinusoids by query and key. Each diagonal, a distance, has one value.
 
@@ -184,16 +181,15 @@ def relative_bias(
         d: width of a head
         scaled: whether scores are divided by the root of the width
     """
-    given = Heads(*draw_normal(torch.Generator().manual_seed(seed), 5, 1, heads, length, d))
-    attend, free = Softmax(scaled=scaled), pair_bias(given)
-    biased = attend(given.query, given.key, given.value, bias=free)
-    error = largest(biased - attend(*concatenated(given), given.value))
+    words, positions = normal(seed, 5, 1, heads, length, d).tensor_split([3])
+    attend, free = Softmax(scaled=scaled), pair_bias(positions)
+    biased = attend(*words, bias=free)
+    error = largest(biased - attend(*concatenated(words, positions), words[2]))
     yield at_most("difference between a bias and concatenation, outputs", error, ROUNDING)
-    sinusoids = Sinusoidal(length=length, d=d).vectors.expand_as(given.query)
-    placed = given._replace(query_position=sinusoids, key_position=sinusoids)
+    sinusoids = Sinusoidal(length=length, d=d).vectors.expand_as(positions)
     by_distance = sinusoidal_bias(length, heads, d)
-    weights = attend.weights(given.query, given.key, bias=by_distance)
-    error = largest(weights - attend.weights(*concatenated(placed)))
+    weights = attend.weights(*words[:2], bias=by_distance)
+    error = largest(weights - attend.weights(*concatenated(words, sinusoids)))
     name = "difference between a bias by distance and concatenated sinusoids, weights"
     yield at_most(name, error, ROUNDING)
     each, clipped = RelativeBias(heads=heads, length=length), RelativeBias(heads=heads, clip=clip)
@@ -201,33 +197,21 @@ def relative_bias(
     yield equal("parameters, clipped, (2k + 1)m", count(clipped), (2 * clip + 1) * heads)
     shaw = count(ShawVectors(d=d, clip=clip))
     yield equal("parameters of Shaw's vectors, 2(2k + 1)d", shaw, 2 * (2 * clip + 1) * d)
-    name = "difference from the formula as printed in the course"
-    yield informational(name, largest(biased - as_printed(given, free)))
-    yield informational(f"{name}, normalized: v_i", largest(biased - given.value))
+    name = "difference from the formula as printed in the course, normalized: v_i"
+    yield informational(name, largest(biased - words[2]))
     places = torch.arange(length)
     numbers = by_distance.dense(places, places)[0]
     yield heat_map(numbers, most=largest(numbers), x="key", y="query", unit=r"$\pi$")
 
 
-class Heads(NamedTuple):
-    """Queries, keys and values, and position vectors for queries and keys."""
-
-    query: Float[Tensor, "1 heads n d"]
-    key: Float[Tensor, "1 heads n d"]
-    value: Float[Tensor, "1 heads n d"]
-    query_position: Float[Tensor, "1 heads n d"]
-    key_position: Float[Tensor, "1 heads n d"]
-
-
-def pair_bias(given: Heads) -> TableBias:
+def pair_bias(positions: Positions) -> TableBias:
     """Return a bias for each pair: the product of the position vectors."""
-    return TableBias((given.query_position @ given.key_position.mT)[0])
+    return TableBias((positions[0] @ positions[1].mT)[0])
 
 
-def concatenated(given: Heads) -> list[Float[Tensor, "1 heads n e"]]:
+def concatenated(words: Words, positions: Positions) -> Float[Tensor, "2 1 heads n e"]:
     """Return queries and keys, each concatenated with its position vectors."""
-    pairs = (given.query, given.query_position), (given.key, given.key_position)
-    return [torch.cat(pair, -1) for pair in pairs]
+    return torch.cat([words[:2], positions], -1)
 
 
 def sinusoidal_bias(length: int, heads: int, d: int) -> RelativeBias:
@@ -242,11 +226,6 @@ def sinusoid_products(distances: Int[Tensor, "*distances"], d: int) -> Float[Ten
     return (distances.double()[..., None] * frequencies(d, BASE)).cos().sum(-1)
 
 
-def as_printed(given: Heads, bias: TableBias) -> Float[Tensor, "1 heads n d"]:
-    """Return the sum as printed in the course: Σ_j e^(q_i·k_j + π_ij) v_i."""
-    return (given.query @ given.key.mT + bias.table).exp().sum(-1, keepdim=True) * given.value
-
-
 def count(module: nn.Module) -> int:
     """Return the number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
@@ -257,7 +236,7 @@ def shifting(
     d: Annotated[int, Meta(ge=4, le=512, multiple_of=2)] = 64,
     steps: Annotated[int, Meta(ge=1, le=1000)] = 3,
     length: Annotated[int, Meta(ge=2, le=4096)] = 512,
-    encoding: Encoding = "sinusoidal",
+    encoding: Literal["sinusoidal", "random"] = "sinusoidal",
     seed: Seed = 0,
 ) -> EvidenceParts:
     r"""Which matrix shifts a sinusoidal position, and which wavelengths does it have?
@@ -282,10 +261,12 @@ def shifting(
         encoding: position vectors; random ones stand for learned ones
         seed: seed of random vectors
     """
-    vectors = position_vectors(encoding, length + steps, d, seed)
-    matrix, rounding = shift_matrix(d), 4 * torch.finfo(torch.float64).eps * (length + steps)
+    n, power = length + steps, shift_matrix(d, steps)
+    sinusoids = Sinusoidal(length=n, d=d).vectors
+    vectors = sinusoids if encoding == "sinusoidal" else normal(seed, n, d)
+    rounding = 4 * torch.finfo(torch.float64).eps * n
     yield at_most("largest entry of p(t + s) − Mˢ p(t)", shift_error(vectors, steps), rounding)
-    error = largest(torch.linalg.matrix_power(matrix, steps) - shift_matrix(d, steps))
+    error = largest(torch.linalg.matrix_power(shift_matrix(d), steps) - power)
     yield at_most("largest entry of Mˢ − M···M (s factors)", error, rounding)
     found, ratio = {first: wavelengths(first, d) for first in (0, 1)}, BASE ** (2 / d)
     for first, shortest, longest in ((0, 1, 1 / ratio), (1, ratio, 1)):
@@ -295,7 +276,7 @@ def shifting(
         yield equal(name, found[first][-1] / TURN / BASE, longest, within=1e-9)
     shown, pair = min(d, 32), np.unique(np.linspace(0, d // 2 - 1, 40).astype(int))
     axes = {"x": f"entries 0 to {shown - 1} of $p(t)$", "y": f"of $p(t + {steps})$"}
-    power, title = shift_matrix(d, steps)[:shown, :shown], f"$M$ to the power {steps}"
+    title = f"$M$ to the power {steps}"
     by_pair = chart(
         series(pair + 1, found[0][pair], "$k$ from 0", "dots"),
         series(pair + 1, found[1][pair], "$k$ from 1", "crosses"),
@@ -306,14 +287,8 @@ def shifting(
         y="wavelength",
         y_scale="log",
     )
-    yield figure(heat_map(power, title=title, unit="entry", **axes), by_pair)
-
-
-def position_vectors(encoding: Encoding, n: int, d: int, seed: int) -> Float[Tensor, "n d"]:
-    """Return vectors of the positions 0 to n − 1."""
-    if encoding == "sinusoidal":
-        return Sinusoidal(length=n, d=d).vectors
-    return normal(seed, n, d)
+    shifts = heat_map(power[:shown, :shown], title=title, unit="entry", **axes)
+    yield figure(shifts, by_pair)
 
 
 def shift_error(vectors: Float[Tensor, "n d"], steps: int) -> float:

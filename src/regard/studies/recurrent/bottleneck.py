@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ NEAR = 1
 ATTENTION_LAST, LAST = f"{ATTENTION}, token last", f"{NONE}, token last"
 HALF, UNTRAINED = f"{NONE}, half as wide", "untrained"
 ENCODER, DECODER = "encoder", "decoder"
+TARGETS = ("position", "task", "character")
 COUNT = 600
 """Number of texts; probes are fitted to two thirds of them, and tested on the others."""
 
@@ -106,8 +108,8 @@ class Measured(NamedTuple):
     """Share of texts that are right in every character, for each length."""
     case: list[float]
     """Share of letters in the right case, in the longest texts."""
-    near: float | None = None
-    """Weight near the diagonal after the last step, if there is attention."""
+    near: float = nan
+    """Weight near the diagonal after the last step; NaN without attention."""
 
     @property
     def means(self) -> list[float]:
@@ -124,7 +126,7 @@ def measure(setup: casing.Setup) -> Measured:
         steps=list(runs),
         right=[list(map(casing.right_texts, one, asked)) for one in given],
         case=[casing.right_case(one[-1], asked[-1]) for one in given],
-        near=None if last is None else near_diagonal(last, setup),
+        near=nan if last is None else near_diagonal(last, setup),
     )
 
 
@@ -166,8 +168,7 @@ def judged(measured: Mapping[str, Measured], cell: casing.CellKind) -> Measureme
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]
         yield at_least(f"{name}: right texts, worst length", min(one.right[-1]), 0.9)
-        if one.near is not None:
-            yield at_least(f"{name}: weight near the diagonal", one.near, 0.7)
+        yield at_least(f"{name}: weight near the diagonal", one.near, 0.7)
     none = measured[NONE]
     fall = none.right[-1][0] - none.right[-1][-1]
     yield at_least(f"{NONE}: right texts, shortest minus longest", fall, 0.1)
@@ -217,12 +218,7 @@ def probing(
     probed = {name: probe(run, casing.Rows.of(run, texts)) for name, run in runs.items()}
     yield from judged_probes(probed)
     rows = [
-        (
-            name,
-            side,
-            *(one.read[side, what] for what in ("position", "task", "character")),
-            one.guess,
-        )
+        (name, side, *(one.read[side, what] for what in TARGETS), one.guess)
         for name, one in probed.items()
         for side in (ENCODER, DECODER)
     ]
@@ -256,7 +252,8 @@ def probe(run: Run, rows: casing.Rows) -> Probed:
     """
     encoder, decoder = states_of(run, rows)
     task = rows.source[:, 1:2]  # the letter of <U> or <L>
-    characters = _folded(run, rows.source[:, TOKEN:])
+    texts = [run.tokenizer.decode(row).lower() for row in rows.source[:, TOKEN:].tolist()]
+    characters = torch.tensor([run.tokenizer.encode(text) for text in texts])
     encoder, decoder = encoder[:, TOKEN:], decoder[:, : characters.shape[1]]
     position = torch.arange(characters.shape[1]).expand_as(characters)
     read = {}
@@ -298,13 +295,6 @@ def _probed(states: Float[Tensor, "b n d"], targets: Targets) -> tuple[Targets, 
         each.double().tensor_split([2 * len(states) // 3]) for each in (states, targets)
     )
     return fit_probe(x.flatten(0, 1), y.flatten(0, 1))(new), expected
-
-
-def _folded(run: Run, ids: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """Return the classes of the characters in lower case."""
-    texts = [run.tokenizer.decode(row).lower() for row in ids.tolist()]
-    known = sorted(set().union(*texts))
-    return torch.tensor([[known.index(character) for character in text] for text in texts])
 
 
 def judged_probes(probed: Mapping[str, Probed]) -> Measurements:

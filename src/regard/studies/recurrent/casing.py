@@ -13,7 +13,6 @@ from msgspec import Meta
 from torch import Tensor
 
 from regard.config import override
-from regard.data.batch import lengths_of, pad_rows
 from regard.environment import ExecutionEnvironment
 from regard.evaluation.tasks import predict
 from regard.models.builders import SequenceToSequence
@@ -118,16 +117,12 @@ class Rows:
 
     @staticmethod
     def of(run: Run, questions: Sequence[Example]) -> "Rows":
-        sources = [run.tokenizer.encode(question.text) for question in questions]
-        answers = [run.tokenizer.encode(question.answer or "") for question in questions]
-        special = run.tokenizer.special
-        start = special.require("decoder_start_id")
-        return Rows(
-            pad_rows(sources, special.padding),
-            lengths_of(sources),
-            pad_rows([[start, *answer] for answer in answers], special.padding),
-            pad_rows([run.template.target.around(a) for a in answers], special.padding),
-        )
+        encode, start = run.tokenizer.encode, run.tokenizer.special.require("decoder_start_id")
+        sources = torch.tensor([encode(question.text) for question in questions])
+        answers = [encode(question.answer or "") for question in questions]
+        targets = torch.tensor([[start, *run.template.target.around(x)] for x in answers])
+        lengths = torch.full((len(sources),), sources.shape[1])
+        return Rows(sources, lengths, targets[:, :-1], targets[:, 1:])
 
 
 def body_of(run: Run) -> RecurrentEncoderDecoder:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import log
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from regard.studies.figure import Line, bar_chart, log_chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints, cached_run
 from regard.studies.number_rows import (
-    Weather,
+    Numbers,
     accuracy,
     best,
     draw_weather,
@@ -51,6 +51,8 @@ Trained: TypeAlias = Mapping[str, Mapping[int, Losses]]
 MOOD_TRAINING, MOOD_TEST = 4000, 400
 """Numbers of rows of days."""
 WAYS = ("one way", "both ways")
+Days: TypeAlias = Int[Tensor, "rows days"]
+"""Ids of the weather of each day."""
 Right: TypeAlias = Mapping[tuple[str, str], float]
 """Accuracy by task, "past" or "future", and by directions."""
 
@@ -148,17 +150,12 @@ def judged(trained: Trained, window: int, symbols: int) -> Measurements:
         yield at_least(name, gains[far] - gains[near], 0.25 * guess)
 
 
-class Rows(NamedTuple):
-    """Rows of alternating symbols and markers."""
+def draw_rows(rows: int, symbols: int, *seed: int) -> tuple[Numbers, Numbers]:
+    """Return the ids of rows of alternating symbols and markers, V + the index of a distance.
 
-    ids: Int[np.ndarray, "rows length"]
-    """A symbol, or V + the index of a distance."""
-    labels: Int[np.ndarray, "rows length"]
-    """The symbol that each marker asks for; IGNORE if it would be before the start of the row."""
-
-
-def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
-    """Return random rows. Labels aren't part of the input, so that each needs its own lookup."""
+    The labels are the symbols that markers ask for, IGNORE before the start of a row. They aren't
+    part of the input, so that each needs its own lookup.
+    """
     draw = np.random.default_rng(seed)
     ids = draw.integers(symbols, size=(rows, LENGTH))
     chosen = draw.integers(len(DISTANCES), size=(rows, LENGTH // 2))
@@ -167,7 +164,7 @@ def draw_rows(rows: int, symbols: int, *seed: int) -> Rows:
     asked = np.take_along_axis(ids, np.maximum(place, 0), axis=1)
     labels = np.full_like(ids, IGNORE)
     labels[:, 1::2] = np.where(place < 0, IGNORE, asked)
-    return Rows(ids, labels)
+    return ids, labels
 
 
 def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Plan:
@@ -183,20 +180,17 @@ def plan_recall(model: CausalConfig, symbols: int, steps: int, seed: int) -> Pla
     recipe = override(Recipe(model=model), settings)
     origin = describe_origin("distances", (), ()) | {"symbols": symbols, "rows": TRAINING}
     rows = draw_rows(TRAINING, symbols, seed, 0)
-    return plan_numbers(recipe, origin, symbols + len(DISTANCES), rows.ids, rows.labels)
+    return plan_numbers(recipe, origin, symbols + len(DISTANCES), *rows)
 
 
 @torch.inference_mode()
 def losses_of(run: Run, symbols: int, seed: int) -> dict[int, float]:
     """Return the mean loss on new rows, by distance."""
     rows = draw_rows(TEST, symbols, seed, 1)
-    ids, labels = (torch.from_numpy(tokens_of(run, x)) for x in (rows.ids, rows.labels))
-    logits = run.language_model(ids)
-    loss = F.cross_entropy(logits.mT, labels, reduction="none", ignore_index=IGNORE)
-    asked = torch.from_numpy(rows.ids - symbols)
-    return {
-        d: float(loss[(asked == i) & (labels != IGNORE)].mean()) for i, d in enumerate(DISTANCES)
-    }
+    ids, labels = (torch.from_numpy(tokens_of(run, x)) for x in rows)
+    loss = F.cross_entropy(run.language_model(ids).mT, labels, reduction="none")
+    asked = torch.from_numpy(np.where(rows[1] == IGNORE, IGNORE, rows[0] - symbols))
+    return {d: float(loss[asked == i].mean()) for i, d in enumerate(DISTANCES)}
 
 
 @study(trains=True)
@@ -215,9 +209,7 @@ def one_way_or_both(
     $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
     \mathrm{ahead} $$
 
-    A crab is in a good mood if at least two of three days are sunny; each day's weather is a coin
-    flip. If tomorrow is one of them, a unidirectional network has seen two of three and is right 3
-    times in 4.
+    A mood is good if at least two of three days are sunny; each day's weather is a coin flip.
 
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the
@@ -235,11 +227,12 @@ def one_way_or_both(
         for ways in WAYS
     }
     sunny = draw_weather(MOOD_TEST, days, seed, 1)
+    ids = torch.from_numpy(tokens_of(runs["past", "one way"], sunny.astype(np.int64)))
     right = {
-        (task, ways): accuracy(scores(run, sunny), torch.from_numpy(moods(sunny, shifts[task])))
+        (task, ways): accuracy(scores(run, ids), torch.from_numpy(moods(sunny, shifts[task])))
         for (task, ways), run in runs.items()
     }
-    online = online_difference(runs["past", "one way"], sunny)
+    online = online_difference(runs["past", "one way"], ids)
     yield from judged_moods(right, online, ahead)
     bars = {ways: {task: right[task, ways] for task in shifts} for ways in WAYS}
     limits = series([0, 1], [best(0), best(ahead)], "best without the future", "crosses")
@@ -275,25 +268,20 @@ def plan_moods(ahead: int, bidirectional: bool, days: int, steps: int, seed: int
 
 
 @torch.inference_mode()
-def online_difference(run: Run, sunny: Weather) -> float:
+def online_difference(run: Run, ids: Days) -> float:
     """Return the largest difference of the scores if the network reads one day at a time."""
-    ids, model = _ids(run, sunny), run.model
+    model = run.model
     assert isinstance(model, TokenClassifier)
     assert isinstance(model.body, RecurrentDecoder)
     state, outputs = model.body.init_state(*ids.shape), []
     for day in ids.unbind(1):
         hidden, state = model.body.extend(day[:, None], state)
         outputs.append(model.head(hidden[:, 0]))
-    return float((torch.stack(outputs, 1) - scores(run, sunny)).abs().max())
+    return float((torch.stack(outputs, 1) - scores(run, ids)).abs().max())
 
 
 @torch.inference_mode()
-def scores(run: Run, sunny: Weather) -> Float[Tensor, "rows days 2"]:
+def scores(run: Run, ids: Days) -> Float[Tensor, "rows days 2"]:
     """Return the logits of a bad and of a good mood."""
-    ids = _ids(run, sunny)
     found: Tensor = run.model(ids, torch.full((len(ids),), ids.shape[1]))
     return found
-
-
-def _ids(run: Run, sunny: Weather) -> Int[Tensor, "rows days"]:
-    return torch.from_numpy(tokens_of(run, sunny.astype(np.int64)))

@@ -50,10 +50,6 @@ class Head(NamedTuple):
         return outputs[0, 0]
 
 
-_PLAIN = Head(_EYE, _EYE, _EYE)
-"""Head with x as queries, keys and values."""
-
-
 @study()
 def designing(
     beta: Annotated[float, Meta(gt=0, le=100)] = 10.0,
@@ -69,9 +65,8 @@ def designing(
     $$ V = \frac{u_b u_b^\top - u_c u_c^\top}{\beta^2}, \quad K = I, \quad Q = \frac{u_d u_a^\top +
     u_c u_d^\top}{\beta^2} $$
 
-    The last measurement is about custom inputs and targets. For linearly independent inputs a head
-    is constructed; otherwise an optimizer searches for one, and a failed search is no proof that
-    none exists.
+    The last measurement is about custom inputs and targets. For linearly dependent inputs, an
+    optimizer searches for a head; a failed search is no proof that none exists.
 
     Figure. Outputs, one per row, by component; blue is positive, orange negative. With x as
     queries, keys and values, c₂ is u_a. With the course's matrices, c₁ is u_b − u_c and c₂ is u_b.
@@ -84,15 +79,15 @@ def designing(
         seed: seed of the search
     """
     inputs, desired = _validated(x, targets)
-    try:
-        head = design(inputs, desired, seed)
-    except UserError as impossible:
-        raise UserError(f"designing: targets: {impossible}") from None
-    course = beta * torch.tensor(_INPUTS, dtype=torch.float64)
-    yield from _without_matrices(course, beta)
-    c1, c2, _ = course_head(beta)(course)
-    yield at_most("‖c₂ − u_b‖/β, with matrices", _distance(c2, _B, beta), _ROUNDING)
-    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", _distance(c1, _B - _C, beta), _ROUNDING)
+    head = design(inputs, desired, seed)
+    course = torch.tensor(_INPUTS, dtype=torch.float64)
+    plain_head = Head(_EYE, _EYE, _EYE)  # x as queries, keys and values
+    plain, designed = (one(beta * course) / beta for one in (plain_head, course_head(beta)))
+    yield at_most("‖c₂ − u_a‖/β, without matrices", (plain[1] - _A).norm(), _ROUNDING)
+    yield from _distances_from_u_b(plain_head, course, beta)
+    yield at_most("‖c₂ − u_b‖/β, with matrices", (designed[1] - _B).norm(), _ROUNDING)
+    distance = (designed[0] - _B + _C).norm()
+    yield at_most("‖c₁ − (u_b − u_c)‖/β, with matrices", distance, _ROUNDING)
     size = max(float(target.norm()) for target in desired.values()) or 1.0
     name = "custom targets: largest error, relative to the largest target"
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
@@ -102,22 +97,20 @@ def designing(
         for i, row in enumerate(matrix, 1)
     ]
     yield table(["matrix", "row", "entries"], entries)
-    yield _outputs(_PLAIN(course) / beta, course_head(beta)(course) / beta, head(inputs))
+    yield _outputs(plain, designed, head(inputs))
 
 
-def _without_matrices(course: Float[Tensor, "3 4"], beta: float) -> Measurements:
-    """Yield distances of outputs from u_a and u_b with x as queries, keys and values."""
-    distance = _distance(_PLAIN(course)[1], _A, beta)
-    yield at_most("‖c₂ − u_a‖/β, without matrices", distance, _ROUNDING)
+def _distances_from_u_b(head: Head, course: Float[Tensor, "3 4"], beta: float) -> Measurements:
+    """Yield distances of averages of the inputs and of a head's second output from u_b."""
     name = "distance of the nearest average from u_b, relative to β"
-    nearest = _distance(nearest_average(course, beta * _B), _B, beta)
+    nearest = (nearest_average(course, _B) - _B).norm()
     yield equal(name, nearest, math.sqrt(0.4), within=1e-9)
     for component, u in {"u_d": _D, "u_c": _C}.items():
         changed = course.clone()
-        changed[1] += beta * u
-        nearest = _distance(nearest_average(changed, beta * _B), _B, beta)
+        changed[1] += u
+        nearest = (nearest_average(changed, _B) - _B).norm()
         yield equal(f"{name}, {component} added to x₂", nearest, math.sqrt(0.5), within=1e-9)
-        distance = _distance(_PLAIN(changed)[1], _B, beta)
+        distance = (head(beta * changed)[1] / beta - _B).norm()
         yield informational(f"‖c₂ − u_b‖/β, without matrices, {component} added to x₂", distance)
 
 
@@ -141,11 +134,6 @@ def course_head(beta: float) -> Head:
     a, b, c, d = beta * _EYE
     query, value = torch.outer(d, a) + torch.outer(c, d), torch.outer(b, b) - torch.outer(c, c)
     return Head(query / beta**2, _EYE, value / beta**2)
-
-
-def _distance(c: Float[Tensor, "4"], target: Float[Tensor, "4"], beta: float) -> float:
-    """Return the distance of an output from β times the target, divided by β."""
-    return float((c / beta - target).norm())
 
 
 def _validated(x: Rows, targets: Rows) -> tuple[Inputs, dict[int, Float[Tensor, " e"]]]:
@@ -202,15 +190,16 @@ def _refuse_impossible(inputs: Inputs, targets: Targets) -> None:
     for i, j in combinations(sorted(targets), 2):
         if inputs[i].equal(inputs[j]) and not targets[i].equal(targets[j]):
             raise UserError(
-                f"inputs {i + 1} and {j + 1} are equal and so have equal outputs, but their "
-                "targets differ; give equal targets or different inputs"
+                f"designing: targets: inputs {i + 1} and {j + 1} are equal and so have equal "
+                "outputs, but their targets differ; give equal targets or different inputs"
             )
     desired = torch.stack(list(targets.values()))
     given, required = (int(torch.linalg.matrix_rank(x)) for x in (inputs, desired))
     if required > given:
         raise UserError(
-            f"the targets span {required} dimensions and the inputs {given}, which bounds the "
-            "dimensions of the outputs; use inputs that span more or targets that span fewer"
+            f"designing: targets: the targets span {required} dimensions and the inputs {given}, "
+            "which bounds the dimensions of the outputs; use inputs that span more or targets that "
+            "span fewer"
         )
 
 
@@ -230,26 +219,23 @@ def _by_outer_products(distinct: Inputs, places: Int[Tensor, " n"], targets: Tar
 
 def _by_search(inputs: Inputs, targets: Targets, seed: int) -> Head:
     """Return the best of several optimized heads, on inputs and targets scaled to size 1."""
-    size, desired = largest(inputs) or 1.0, torch.stack(list(targets.values()))
-    height, generator = largest(desired) or 1.0, torch.Generator().manual_seed(seed)
-    heads = []
-    for _ in range(STARTS):
-        small = _optimized(inputs / size, list(targets), desired / height, generator)
-        heads.append(Head(small.query / size, small.key / size, small.value * height / size))
-    return min(heads, key=lambda head: error(head, inputs, targets))
+    size, height = largest(inputs) or 1.0, max(map(largest, targets.values())) or 1.0
+    small, low = inputs / size, {i: target / height for i, target in targets.items()}
+    generator = torch.Generator().manual_seed(seed)
+    heads = (_optimized(small, low, generator) for _ in range(STARTS))
+    best = min(heads, key=lambda head: error(head, small, low))
+    return Head(best.query / size, best.key / size, best.value * height / size)
 
 
-def _optimized(
-    inputs: Inputs, places: list[int], desired: Float[Tensor, "m e"], generator: torch.Generator
-) -> Head:
-    d = inputs.shape[1]
+def _optimized(inputs: Inputs, targets: Targets, generator: torch.Generator) -> Head:
+    d, desired = inputs.shape[1], torch.stack(list(targets.values()))
     shapes = ((d, d), (d, d), (desired.shape[1], d))
     matrices = [draw_normal(generator, *shape).requires_grad_() for shape in shapes]
     optimizer = torch.optim.LBFGS(matrices, max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        squares = (Head(*matrices)(inputs)[places] - desired).square().sum()
+        squares = (Head(*matrices)(inputs)[list(targets)] - desired).square().sum()
         squares.backward()
         return squares
 

@@ -119,8 +119,7 @@ def noisy_keys_two_heads(
     $$ P(\alpha_a > \tfrac{1}{2}) = \Phi\left(\sqrt{2} \left(1 - \frac{\ln(n - 1)}{t}\right)\right)
     $$
 
-    The same draws are given to one head and to two. If γ < 0, in Φ(−√2) or 8 % of the draws, a
-    longer query increases the error of the first head.
+    The same draws are given to one head and to two.
 
     Figure. Histograms of the weight outside the average. With one head most draws are near ½, with
     two heads most are near 0.
@@ -136,9 +135,9 @@ def noisy_keys_two_heads(
     near = (weight_outside(two) < 0.25).double().mean()
     name = "share of draws with less than a quarter of the weight outside, two heads"
     yield at_least(name, near, 0.8)
+    gamma = gamma_quantiles(stretch)
     first, second, both = (
-        without_noise(gamma_quantiles(stretch), query_along(n, t, *keys))
-        for keys in ((A,), (B,), (A, B))
+        without_noise(gamma, query_along(n, t, *keys)) for keys in ((A,), (B,), (A, B))
     )
     yield variance("variance of c, one head", one, both)
     yield variance("variance of c, two heads", two, (first + second) / 2)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, SupportsFloat, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from msgspec import Meta
@@ -48,8 +49,7 @@ def copying(
     $$ \alpha_j \ge \frac{1}{1 + (n - 1) e^{-m}}, \quad m = k_j^\top q - \max_{i \ne j} k_i^\top q
     $$
 
-    With random keys and values, the error is the distance of the output from v_j, relative to the
-    farthest other value.
+    The error is the distance of the output from v_j, relative to the farthest other value.
 
     Figure. Error of the copy against the margin. It falls exponentially; more keys need a larger
     margin. Lines: bound of the formula. Dots, all below their line: largest error in {draws} draws
@@ -191,7 +191,7 @@ def products(
     $$ h'_2 = \sum_j \alpha_j W_v h_j, \quad \alpha = \mathrm{softmax}_j \left((W_q h_2)^\top W_k
     h_j\right) $$
 
-    Scores and output are compared with products computed without tensors.
+    Scores and output are compared with products in another order.
 
     Figure. Left: the scores {shown}. Right: the weights, softmax of these scores.
 
@@ -206,11 +206,10 @@ def products(
     heads = [x[None, None] for x in (queries, keys, values)]
     scores, weights = keys @ queries[i - 1], ATTEND.weights(*heads[:2])[0, 0, i - 1]
     hard = Argmax(scaled=False)(*heads)[0, 0, i - 1]
-    expected = _times(tuple(_times(w_k, x) for x in h), _times(w_q, h[i - 1]))
-    best = max(range(len(h)), key=expected.__getitem__)
-    for j in range(len(h)):
-        yield equal(f"score of state {j + 1}", scores[j], expected[j])
-    for e, entry in enumerate(_times(w_v, h[best])):
+    expected = np.array(h) @ np.transpose(w_k) @ w_q @ h[i - 1]
+    for j, score in enumerate(expected):
+        yield equal(f"score of state {j + 1}", scores[j], score)
+    for e, entry in enumerate(np.array(w_v) @ h[expected.argmax()]):
         yield equal(f"output, entry {e + 1}, by argmax", hard[e], entry)
     yield at_least("largest weight by softmax", weights.max(), 1 - 1e-9)
     rows: list[tuple[Any, ...]] = []
@@ -244,8 +243,3 @@ def _projected(h: Rows, w_q: Rows, w_k: Rows, w_v: Rows, i: int) -> tuple[Tensor
     named = {"w_q": (w_q, height), "w_k": (w_k, height), "w_v": (w_v, None)}
     maps = (matrix(f"products: {name}", *sized, width) for name, sized in named.items())
     return states, *(states @ each.T for each in maps)
-
-
-def _times(matrix: Rows, vector: tuple[float, ...]) -> tuple[float, ...]:
-    """Return matrix times vector, computed without tensors."""
-    return tuple(sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix)
