@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from msgspec import Meta
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from regard.data import IGNORE
@@ -61,7 +62,6 @@ ENCODER = EncoderConfig(**_STACK)
 DECODER = DecoderConfig(**_STACK)
 PAIR = EncoderDecoderConfig(encoder=TransformerConfig(**_STACK), decoder=TargetConfig(**_STACK))
 RNN = RecurrentConfig(cell="vanilla", n_layers=1, **_SIZES)
-LINEAR_RNN = RecurrentConfig(cell="vanilla", activation="identity", n_layers=1, **_SIZES)
 BOTH_WAYS = RecurrentConfig(cell="vanilla", n_layers=1, bidirectional=True, **_SIZES)
 WINDOW = FixedWindowConfig(size=4, d_hidden=WIDTH, **_SIZES)
 
@@ -222,9 +222,12 @@ def influence_curves(draw: Draw) -> dict[str, Tensor]:
 
 
 @torch.enable_grad()
-def nan_after_a_step(w: float, ids: Tensor) -> int:
+def nan_after_a_step(
+    w: float, ids: Tensor, activation: Literal["identity", "tanh"] = "identity"
+) -> int:
     """Return the number of NaN weights after one step of gradient descent with W = wI."""
-    body = seeded(lambda: RecurrentDecoder(LINEAR_RNN, int(ids.max()) + 1), seed=0)
+    config = replace(RNN, activation=activation)
+    body = seeded(lambda: RecurrentDecoder(config, int(ids.max()) + 1), seed=0)
     (recurrent,) = (p for name, p in body.named_parameters() if "weight_hh" in name)
     nn.init.eye_(recurrent).data.mul_(w)
     body(ids)[:, -1].square().mean().backward()
