@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import override
 from regard.environment import ExecutionEnvironment
-from regard.evaluation.answers import answer
+from regard.evaluation.answers import Answer, answer
 from regard.experiments.stages import text_only
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
@@ -127,10 +127,14 @@ def qa_train(world: World) -> list[Example]:
     return world.questions("qa_train", QUESTIONS)
 
 
+def answers(run: Run, questions: Sequence[Example], wordings: Sequence[str] = ()) -> list[Answer]:
+    """Return a model's answers; the signal of agreement is that of answers to other wordings."""
+    return answer(run, questions, CPU, signals=quick_signals(wordings))
+
+
 def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
     """Return the share of questions that a model answers correctly."""
-    given = answer(run, questions, CPU, signals=quick_signals())
-    return accuracy([one.correct for one in given])
+    return accuracy([one.correct for one in answers(run, questions)])
 
 
 def mentioned(world: World) -> list[Person]:
