@@ -172,11 +172,8 @@ def untrained(
     before, after = (measure(model, read) for model in (new.model, run.model))
     text = texts[0].text
     yield from judged(before, after, std)
-    measured = (before.entropy, after.entropy, before.norm, after.norm)
-    rows = [
-        (f"{i // reading.HEADS}.{i % reading.HEADS}", *(float(values[i]) for values in measured))
-        for i in range(reading.LAYERS * reading.HEADS)
-    ]
+    columns = torch.stack([before.entropy, after.entropy, before.norm, after.norm], 1).tolist()
+    rows = [(f"{i // reading.HEADS}.{i % reading.HEADS}", *row) for i, row in enumerate(columns)]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
     shown = torch.tensor([read[-1].ids])
     yield figure(
@@ -233,34 +230,32 @@ def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     found = [row_gradients(exact, partial(masked_loss, exact, row)) for row in rows]
-    each = list(zip(found, rows, strict=True))
-    weights = [one.weights for one in found]
-    sizes = [one.gradient[:, row.place].abs() for one, row in each]
+    weights, gradients, expected = zip(*found, strict=True)
+    sizes = [each[:, row.place].abs() for each, row in zip(gradients, rows, strict=True)]
     sizes = [size / size.mean(-1, keepdim=True).clamp(min=1e-300) for size in sizes]
-    equals = [one.weights[:, same_token(torch.tensor(row.ids))] * len(row.ids) for one, row in each]
+    equals = [
+        (each[:, same_token(torch.tensor(row.ids))] * len(row.ids)).flatten()
+        for each, row in zip(weights, rows, strict=True)
+    ]
     return Measured(
         entropy=torch.stack([entropy(one, causal=False) for one in weights]).mean(0),
         spread=fmean(float(one[: reading.HEADS].log().std(-1).mean()) for one in weights),
-        norm=torch.stack([one.gradient.flatten(1).norm(dim=1) for one in found]).mean(0),
+        norm=torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).mean(0),
         at_the_word=at_words(sizes, [row.other for row in rows]),
         sizes=sizes,
-        attended=[one.weights[:, row.place].argmax(-1) for one, row in each],
-        at_equal=float(torch.cat([one.flatten() for one in equals]).mean()),
-        error=max(largest(one.error) for one in found),
+        attended=[x[:, row.place].argmax(-1) for x, row in zip(weights, rows, strict=True)],
+        at_equal=float(torch.cat(equals).mean()),
+        error=max(largest(one - two) for one, two in zip(gradients, expected, strict=True)),
     )
 
 
-class Gradients(NamedTuple):
-    """Weights of all heads on a row, and the gradient of a loss with respect to them."""
+def row_gradients(
+    model: nn.Module, loss: Callable[[], Float[Tensor, ""]]
+) -> list[Float[Tensor, "heads n n"]]:
+    """Return the weights of all heads on a row, and their gradients by autograd and by formula.
 
-    weights: Float[Tensor, "heads n n"]
-    gradient: Float[Tensor, "heads n n"]
-    error: Float[Tensor, "heads n n"]
-    """Difference between the gradient and (∂L/∂o_i)·v_j."""
-
-
-def row_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> Gradients:
-    """Return the weights of all layers on a row and their gradients, by autograd and by formula."""
+    The formula is (∂L/∂o_i)·v_j.
+    """
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def handle(record: AttentionRecord) -> Tensor:
@@ -274,5 +269,4 @@ def row_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> Gr
     gradients = torch.autograd.grad(value, [*weights, *outs])
     by_weights, by_outs = gradients[: len(kept)], gradients[len(kept) :]
     by_formula = [by_out @ v.detach().mT for by_out, v in zip(by_outs, values, strict=True)]
-    used, found, expected = (torch.cat(x, 1)[0] for x in (weights, by_weights, by_formula))
-    return Gradients(used.detach(), found, found - expected)
+    return [torch.cat(x, 1)[0].detach() for x in (weights, by_weights, by_formula)]

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, NamedTuple
+from statistics import fmean
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -254,19 +255,9 @@ GREEDY, BEAMS = "greedy", "beam search"
 LOW, HIGH, TOP_K, TOP_P = "sampling, low temperature", "sampling", "top-k", "top-p"
 LONGEST = 20
 """Maximum number of tokens of a summary."""
-
-
-class Score(NamedTuple):
-    """Scores of the summaries by one method."""
-
-    rouge: float
-    """Mean ROUGE-L of all summaries."""
-    best: float
-    """Share of articles with at least one summary equal to the reference."""
-    different: float
-    """Mean number of distinct summaries per article."""
-    alike: float
-    """Mean ROUGE-L of two summaries of the same article."""
+QUALITY, RIGHT, DIFFERENT, ALIKE = "mean ROUGE-L", "right", "different", "ROUGE-L of two"
+"""Scores of several summaries per article: the mean of all; share of articles with at least one
+equal to the reference; mean number of distinct ones; mean over two of the same article."""
 
 
 @study(trains=True)
@@ -321,19 +312,18 @@ def several_summaries(
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     yield from judged_methods(scores, n)
     bars = {
-        "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
-        f"one of {n} is right": {name: score.best for name, score in scores.items()},
-        f"different, of {n}": {name: s.different / n for name, s in scores.items()},
-        "ROUGE-L of two": {name: score.alike for name, score in scores.items()},
+        QUALITY: {name: one[QUALITY] for name, one in scores.items()},
+        f"one of {n} is right": {name: one[RIGHT] for name, one in scores.items()},
+        f"different, of {n}": {name: one[DIFFERENT] / n for name, one in scores.items()},
+        ALIKE: {name: one[ALIKE] for name, one in scores.items()},
     }
     yield bar_chart(bars, y="share", y_limits=(0, 1.08))
 
 
-def judged_methods(scores: Mapping[str, Score], n: int) -> Measurements:
+def judged_methods(scores: Mapping[str, Mapping[str, float]], n: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     quality, different, alike = (
-        {name: getattr(score, field) for name, score in scores.items()}
-        for field in ("rouge", "different", "alike")
+        {name: one[score] for name, one in scores.items()} for score in (QUALITY, DIFFERENT, ALIKE)
     )
     yield equal("different summaries, beam search", different[BEAMS], n)
     yield equal("different summaries, greedy", different[GREEDY], 1)
@@ -369,18 +359,15 @@ def samples(
     return [drawn[start : start + n] for start in range(0, len(drawn), n)]
 
 
-def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> Score:
+def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> dict[str, float]:
     """Return the scores of several summaries per question."""
     right = [question.answer or "" for question in questions]
     given = list(zip(summaries, right, strict=True))
     pairs = [(one, answer) for several, answer in given for one in several]
-    predicted, references = zip(*pairs, strict=True)
     couples = [two for several in summaries for two in combinations(several, 2)]
-    one, other = zip(*couples, strict=True)
-    hits = [any(exact_match(one, answer) for one in several) for several, answer in given]
-    return Score(
-        rouge=rouge(predicted, references)["ROUGE-L"].value,
-        best=sum(hits) / len(hits),
-        different=sum(len({*several}) for several in summaries) / len(summaries),
-        alike=rouge(one, other)["ROUGE-L"].value,
-    )
+    return {
+        QUALITY: rouge(*zip(*pairs, strict=True))["ROUGE-L"].value,
+        RIGHT: fmean(any(exact_match(x, answer) for x in several) for several, answer in given),
+        DIFFERENT: fmean(len({*several}) for several in summaries),
+        ALIKE: rouge(*zip(*couples, strict=True))["ROUGE-L"].value,
+    }
