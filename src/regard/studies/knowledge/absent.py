@@ -49,8 +49,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 
     The model answers questions about people whom the text mentions, and about absent people, whose
     first and last names occur in the text, but not together. Familiarity is the log-probability of
-    the name at the start of a text. The curves show the share of wrong answers if only the most
-    confident ones are given.
+    the name at the start of a text.
 
     Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
@@ -220,10 +219,8 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
 
 
 IN_DATA, PROBABILITY, ANSWERED = "in the data", "probability", "best answers"
-"""Share of the most frequent place in QA training, mean probability, and share of answers."""
 ORPHAN, CHILD = "home, without parent", "home, with parent"
-"""Mean probability of the name's home, by a model trained on questions without this bias, and by
-one finetuned on them."""
+"""Shares and probabilities, as in the figure of `bias`."""
 
 
 @study(trains=True)

@@ -6,7 +6,6 @@ the text states it. Trained models are cached, so that studies with the same set
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -50,7 +49,6 @@ _SMALLER = (
 """Settings for a smaller model than that of the demo."""
 
 CPU = ExecutionEnvironment.choose("cpu")
-_UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 
 def small_world(people: int, correlation: float, seed: int, **text: Any) -> World:
@@ -72,7 +70,7 @@ def small_recipe(steps: int, seed: int) -> Recipe:
 def trained(source: Source, recipe: Recipe, vocabulary: Sequence[str]) -> Run:
     """Return a model trained on a source; its tokenizer is trained on the texts `vocabulary`."""
     tokenizer = train_tokenizer(recipe.tokenizer, vocabulary)
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+    return cached_run(plan_training(source, recipe, "unused", tokenizer=tokenizer))
 
 
 def pretrained(world: World, recipe: Recipe, documents: Sequence[str] = ()) -> Run:
@@ -119,7 +117,7 @@ def _texts(world: World) -> list[str]:
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
     """Return a model finetuned on questions."""
     source, settings = QuestionSource(questions, "finetuning"), ["training.epochs=8"]
-    return cached_run(plan_training(source, None, _UNUSED, parent, settings=settings))
+    return cached_run(plan_training(source, None, "unused", parent, settings=settings))
 
 
 def qa_train(world: World) -> list[Example]:

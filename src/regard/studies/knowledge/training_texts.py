@@ -82,8 +82,6 @@ DOSES = (0, 1, 2, 3, 5)
 """Number of changed biographies of each changed person; everybody has five."""
 NEW, OLD = "changed people: the new place", "changed people: the old place"
 OTHERS = "other people: right"
-Answers = Mapping[str, float]
-"""Shares of the answers of a model trained on a changed text."""
 
 
 @study(trains=True)
@@ -132,8 +130,8 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     )
 
 
-def judged_changes(found: Mapping[int, Answers]) -> Measurements:
-    """Yield the measurements that the claim depends on."""
+def judged_changes(found: Mapping[int, Mapping[str, float]]) -> Measurements:
+    """Yield the measurements of answers after each number of changed biographies."""
     none, one, *_, every = found.values()
     yield at_least("nothing changed: the old place", none[OLD], 0.5)
     yield at_least("all changed: the new place", every[NEW], 0.5)
@@ -159,9 +157,6 @@ def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:
         documents.append(document)
     return documents
 
-
-Pair = tuple[str, str]
-"""A person's name and birthplace; each place belongs to one person."""
 
 NAME_FIRST = ("{name} was born in {place}.", "{name} comes from {place}.")
 PLACE_FIRST = ("{place} is the birthplace of {name}.", "{place} is where {name} was born.")
@@ -225,13 +220,13 @@ def judged_directions(forward: Scores, backward: Scores) -> Measurements:
     yield at_least("both: accuracy, backward", backward["both"].value, 0.7)
 
 
-def one_place_each(seed: int) -> list[Pair]:
+def one_place_each(seed: int) -> list[tuple[str, str]]:
     """Return people with distinct birthplaces, one for each place."""
     people = make_world(WorldConfig(people=len(names.PLACES), absent=0, seed=seed)).people
     return [(person.name, place) for person, place in zip(people, names.PLACES, strict=True)]
 
 
-def _questions(wording: str, pairs: Sequence[Pair]) -> list[Example]:
+def _questions(wording: str, pairs: Sequence[tuple[str, str]]) -> list[Example]:
     """Return questions whose answer is the part of each pair that the wording doesn't name."""
     return [
         Example(

@@ -51,9 +51,8 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
 
     Both models are small and our own, trained on generated texts. On new texts, each head is scored
-    by the share of its weight on the previous token, the next token, the token itself, the first
-    token, punctuation, and other occurrences of the same token. Entropy is relative to that of
-    uniform weights over the keys that a query sees; distance is in tokens.
+    by the share of its weight on each pattern. Entropy is relative to that of uniform weights over
+    the keys that a query sees; distance is in tokens.
 
     Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.

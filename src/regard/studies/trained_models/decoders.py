@@ -67,10 +67,6 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     the old dogs near the house bark with Ada . perhaps she looked …". A head is chosen on one half
     of new texts and measured on the other, by its weight from one word to another.
 
-    In the short sentence the query is the verb and the key its subject; whether a head attends to
-    it varies with the seed. In the second sentence the query is the noun before the verb, in the
-    third the word before the pronoun.
-
     Figure. Weight of the best head on the right word, in new texts: at the verb of a short sentence
     to its subject; before the verb, across another noun, to the subject; before a pronoun to the
     name that it refers to.

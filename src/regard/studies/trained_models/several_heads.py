@@ -17,7 +17,6 @@ from regard.data import IGNORE
 from regard.explorer.look import look
 from regard.positions import RelativeBias
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, Outside, at_least, at_most, equal, named
 from regard.studies.model_cache import cached_run
@@ -62,8 +61,10 @@ def two_heads(
         for heads in (1, 2)
     }
     rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
-    shares = {which: _right(run, rows) for which, run in runs.items()}
-    text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
+    ids, labels = (torch.from_numpy(tokens_of(shown, numbers)) for numbers in rows)
+    with torch.inference_mode():
+        shares = {which: accuracy(run.language_model(ids), labels) for which, run in runs.items()}
+    text = shown.tokenizer.decode(ids[0].tolist())
     asked = TEST * (LENGTH - 2)
     yield from judged("argmax", shares, k, asked)
     yield Outside("attention takes one value: argmax", judged("softmax", shares, k, asked))
@@ -111,13 +112,6 @@ def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     ]
     recipe = override(RECIPES["default"], settings)
     return plan_numbers(recipe, {"stage": "two-heads", "k": k}, k * k, *rows_of(k, TRAINING, seed))
-
-
-@torch.inference_mode()
-def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
-    """Return the accuracy on rows."""
-    ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
-    return accuracy(run.language_model(ids), labels)
 
 
 Taps = Float[Tensor, "k out d"]

@@ -282,8 +282,7 @@ def several_summaries(
     \text{the most probable tokens only} $$
 
     An encoder–decoder trained to summarize generates n summaries of each new article by each
-    method. Quality is the mean ROUGE-L of all n, and whether one of them is right; diversity is
-    their number of distinct ones, and the mean ROUGE-L of two of them.
+    method.
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
     one of the {n} equal to the reference; share of distinct summaries; mean ROUGE-L of two
