@@ -142,10 +142,8 @@ def _risk(answers: Sequence[Answer]) -> Panel:
 
 
 HOME, CHANCE = "home of the name", "by chance"
-"""Share of answers that are the home of the last name, the most frequent birthplace of mentioned
-people of this name; and the same if the answers are permuted at random among the people."""
+"""Share of answers that are the home of the last name, and of answers permuted at random."""
 COMMON, RIGHT = "most frequent place", "right"
-SHARES = (HOME, CHANCE, COMMON, RIGHT)
 CONFIDENCE = "mean probability"
 Guesses = dict[str, float]
 """Shares of the answers about absent people, and their mean probability under the model."""
@@ -172,7 +170,7 @@ def fallback(
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged_guesses(found[0.0], found[correlation])
     shares = {
-        f"correlation {c:g}": {name: guesses[name] for name in SHARES}
+        f"correlation {c:g}": {name: guesses[name] for name in (HOME, CHANCE, COMMON, RIGHT)}
         for c, guesses in found.items()
     }
     yield bar_chart(shares, y="share of answers", y_limits=(0, 1))

@@ -34,8 +34,6 @@ from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
-FRAMES, TRANSCRIPT = 20, 7
-"""Length of a recording, in quantized frames, and of its transcript, in characters."""
 ERRORS = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 """Errors that wrong inputs raise."""
 ENTRIES = 12
@@ -79,12 +77,12 @@ def weights_alone(draw: Draw) -> Measurements:
 
 
 def transcript(draw: Draw) -> Measurements:
-    """Count the outputs for a recording."""
-    frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
+    """Count the outputs for a recording of 20 frames with a transcript of 7 characters."""
+    frames, lengths = draw.ids(1, 20), torch.tensor([20])
     labels = draw.model(RNN, OF_TEXTS)(frames, lengths)[..., 0].numel()
-    characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
+    characters = draw.model(PAIR)(frames, lengths, draw.ids(1, 7))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
-    yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
+    yield equal("5: characters of a transcript, 20 frames", characters, 7)
 
 
 def order_of_parts(draw: Draw) -> Measurements:

@@ -125,8 +125,6 @@ class Measured(NamedTuple):
     """Standard deviation of the scores of one query in the first layer."""
     norm: Float[Tensor, " heads"]
     """Norm of ∂L/∂A, averaged over rows."""
-    at_the_word: float
-    """|∂L/∂A_ij| at the word j that determines the masked i, divided by the mean over all j."""
     sizes: list[Float[Tensor, "heads n"]]
     """|∂L/∂A_ij| of the masked i divided by the mean over all j, row by row."""
     attended: list[Int[Tensor, " heads"]]
@@ -170,7 +168,7 @@ def untrained(
     read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
     before, after = (measure(model, read) for model in (new.model, run.model))
     text = texts[0].text
-    yield from judged(before, after, std)
+    yield from judged(before, after, [row.other for row in read], std)
     columns = torch.stack([before.entropy, after.entropy, before.norm, after.norm], 1).tolist()
     rows = [(f"{i // reading.HEADS}.{i % reading.HEADS}", *row) for i, row in enumerate(columns)]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
@@ -187,16 +185,17 @@ def untrained(
     yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, std: float) -> Measurements:
-    """Yield the measurements that the claim depends on."""
+def judged(before: Measured, after: Measured, words: Sequence[int], std: float) -> Measurements:
+    """Yield the measurements of the claim; `words` determine the masked ones, row by row."""
     predicted = reading.WIDTH * std**2
     name, tolerance = "before: standard deviation of scores", 0.15 * predicted
     yield equal(name, before.spread, predicted, within=tolerance)
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
     yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
     yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.error, after.error), 1e-9)
-    yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
-    gain = after.at_the_word - before.at_the_word
+    at_first = at_words(before.sizes, words)
+    yield equal("before: |∂L/∂A| at the right word / mean", at_first, 1, within=0.2)
+    gain = at_words(after.sizes, words) - at_first
     yield at_least("|∂L/∂A| at the right word / mean: after minus before", gain, 0.1)
     name = "|∂L/∂A| at the word with the largest trained weight / mean"
     yield equal(f"before: {name}", at_words(before.sizes, after.attended), 1, within=0.2)
@@ -240,7 +239,6 @@ def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
         entropy=torch.stack([entropy(one, causal=False) for one in weights]).mean(0),
         spread=fmean(float(one[: reading.HEADS].log().std(-1).mean()) for one in weights),
         norm=torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).mean(0),
-        at_the_word=at_words(sizes, [row.other for row in rows]),
         sizes=sizes,
         attended=[x[:, row.place].argmax(-1) for x, row in zip(weights, rows, strict=True)],
         at_equal=float(torch.cat(equals).mean()),

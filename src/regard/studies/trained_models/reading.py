@@ -109,7 +109,6 @@ def hits(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
 BEST, BEFORE, DISTANCE = "best head", "best head before training", "most frequent distance"
 """Labeled-relation accuracies: shares of texts in which the right word has the largest weight of
 the head, or is at this distance; on texts other than those by which it was chosen."""
-Structure = Mapping[str, float]
 
 
 @study(trains=True)
@@ -174,7 +173,7 @@ def structures(
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
-def judged_structures(measured: Mapping[str, Structure], wanted: float) -> Measurements:
+def judged_structures(measured: Mapping[str, Mapping[str, float]], wanted: float) -> Measurements:
     """Yield the measurements that decide a claim on these relations."""
     for name, one in measured.items():
         yield at_least(f"{name}: best head", one[BEST], wanted)
