@@ -26,8 +26,6 @@ from regard.tasks.world import QUESTIONS, Person, World
 
 SIGNALS = {"probability": "confidence", "familiarity": "familiarity", "agreement": "agreement"}
 """Names here, and in an answer: the confidence of an uncalibrated run is the probability."""
-SHOWN = 4
-"""Number of answers of each kind in the table."""
 
 Aurocs = Mapping[str, Interval]
 """AUROC by signal."""
@@ -86,7 +84,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 def _examples(kinds: Kinds) -> Table:
     rows = []
     for kind, answers in kinds.items():
-        for one in answers[:SHOWN]:
+        for one in answers[:4]:
             who = one.question.removeprefix("Where was ").removesuffix(" born?")
             scores = [one.scores[name] for name in SIGNALS.values()]
             rows.append((kind, who, shorten(one.answered, 24), one.expected or "?", *scores))

@@ -153,8 +153,7 @@ def untrained(
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
 
     Scores, weights and gradients of the encoder of study `structures` are measured before and
-    after training, in texts with one masked word. A layer norm gives each token a vector of length
-    √d.
+    after training, in texts with one masked word.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.

@@ -47,9 +47,8 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="training steps")]
 
 def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
     """Return the plan to train the encoder."""
-    masks = ("template.prompt={question}", "objective.masking=0.25")
-    sizes = (f"model.n_heads={heads}", f"training.steps={steps}")
-    return plan_texts("masked", seed, [*masks, *sizes])
+    settings = ["template.prompt={question}", "objective.masking=0.25", f"model.n_heads={heads}"]
+    return plan_texts("masked", seed, [*settings, f"training.steps={steps}"])
 
 
 def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:

@@ -44,9 +44,8 @@ def two_heads(
 
     At each place of a row of random tokens, one layer has to name the two tokens before it, in
     order: k² possible answers. One head of argmax attention gives the layers above a place and the
-    token there, at most 2k cases, and in each case they have to choose one of k answers. (One might
-    expect 1/k. But a head that attends to, say, the larger of two tokens also gives information
-    about the other one.) Two heads have half the width, with the same number of weights in all.
+    token there, at most 2k cases, and in each case they have to choose one of k answers. Two heads
+    have half the width, with the same number of weights in all.
 
     Figure. Accuracy by mechanism and number of heads. Dotted: the bound 2/k on one head of argmax
     attention.
@@ -82,13 +81,9 @@ def two_heads(
 
 def judged(kind: str, shares: Mapping[tuple[str, int], float], k: int, n: int) -> Measurements:
     """Yield the measurements of n answers by a mechanism; shares are by mechanism and heads."""
-    yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most_of_one(k, n))
+    most = 2 / k + 3 * share_error(2 / k, n)
+    yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most)
     yield at_least(f"accuracy, {kind}, two heads", shares[kind, 2], 0.9)
-
-
-def most_of_one(k: int, n: int) -> float:
-    """Return 2/k plus three standard errors of n answers."""
-    return 2 / k + 3 * share_error(2 / k, n)
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
