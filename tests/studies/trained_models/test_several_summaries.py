@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from plans import plan_task
+from regard.evaluation.tasks import scored_examples
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.task_models import (
     ALIKE,
@@ -20,7 +21,6 @@ from regard.studies.trained_models.task_models import (
     TOP_P,
     beams,
     judged_methods,
-    new_articles,
     recipe_for,
     samples,
     scored,
@@ -65,7 +65,7 @@ def test_scores_are_means_over_all_summaries() -> None:
 def test_each_article_has_its_own_summaries() -> None:
     run = plan_task(Path("unused"), recipe_for("summaries", PAIR, 1, 16, 0)).run
     run.model.eval()
-    texts = [article.text for article in new_articles(run)[:2]]
+    texts = [article.text for article in scored_examples(run, None)[:2]]
     assert [len(several) for several in samples(run, texts, 3, 0, temperature=1.0)] == [3, 3]
     found = beams(run, texts, 4)
     assert [len({*several}) for several in found] == [4, 4]

@@ -167,12 +167,12 @@ def dimensions(draw: Draw) -> Measurements:
 def heads(draw: Draw) -> Measurements:
     """One body with four heads."""
     ids, lengths = draw.ids(2, 7), torch.tensor([7, 7])
-    shapes, bodies = set(), set()
-    for head in HEADS:
-        model = draw.model(DECODER, head)
-        bodies.add(tuple((name, p.shape) for name, p in model.body.named_parameters()))
-        given = (ids,) if isinstance(head, LMHeadConfig) else (ids, lengths)
-        shapes.add(tuple(model(*given).shape))
+    language, *others = (draw.model(DECODER, head) for head in HEADS)
+    shapes = {language(ids).shape, *(model(ids, lengths).shape for model in others)}
+    bodies = {
+        tuple((name, p.shape) for name, p in model.body.named_parameters())
+        for model in (language, *others)
+    }
     yield equal("14: different bodies", len(bodies), 1)
     yield equal("14: outputs of different shape", len(shapes), len(HEADS))
 

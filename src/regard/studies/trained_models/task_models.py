@@ -14,7 +14,7 @@ from regard import api
 from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
-from regard.evaluation.tasks import score_task
+from regard.evaluation.tasks import score_task, scored_examples
 from regard.metrics import Z95, Interval, exact_match, rouge
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.recipe import Recipe
@@ -34,7 +34,6 @@ from regard.studies.model_cache import trained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.split import Scores as TaskScores
-from regard.tasks.summaries import SummariesConfig
 from regard.training.plan import plan_training
 from regard.training.sources.choose import own_source
 
@@ -296,7 +295,7 @@ def several_summaries(
         articles: number of new articles
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
-    questions = new_articles(run)[:articles]
+    questions = scored_examples(run, None)[:articles]
     texts = [question.text for question in questions]
     samplings: dict[str, dict[str, float]] = {
         GREEDY: {"temperature": 0.0},
@@ -335,12 +334,6 @@ def judged_methods(scores: Mapping[str, Mapping[str, float]], n: int) -> Measure
         yield informational(f"ROUGE-L of two summaries, {name}", alike[name])
     name = f"ROUGE-L of two summaries: {BEAMS} minus {HIGH}"
     yield at_least(name, alike[BEAMS] - alike[HIGH], 0)
-
-
-def new_articles(run: Run) -> list[Example]:
-    """Return the task's test articles with reference summaries."""
-    assert isinstance(run.recipe.task, SummariesConfig)
-    return list(run.recipe.task.make(run.recipe.seed).test)
 
 
 def beams(run: Run, texts: Sequence[str], n: int) -> list[list[str]]:
