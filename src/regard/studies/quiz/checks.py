@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from msgspec import Meta
 from msgspec.structs import replace
@@ -114,7 +115,6 @@ def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
 
 FAR, NEAR = 48, 6
 """Distances at which the first token's influence is compared."""
-MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 MASKED_LM = MaskedLMHeadConfig()
 OF_TEXTS = ClassificationHeadConfig(labels=("good", "bad"))
 OF_TOKENS = TokenClassificationHeadConfig(labels=("good", "bad"))
@@ -217,8 +217,8 @@ def long_inputs(draw: Draw) -> Measurements:
 
 def influence_curves(draw: Draw) -> dict[str, Tensor]:
     """Return the influence of the first token on all states, by architecture."""
-    ids = draw.ids(FAR + 1)
-    return {name: influence(draw.model(config).body, ids)[:, 0] for name, config in MODELS.items()}
+    ids, configs = draw.ids(FAR + 1), {"attention": DECODER, "RNN": RNN, "window": WINDOW}
+    return {name: influence(draw.model(each).body, ids)[:, 0] for name, each in configs.items()}
 
 
 @torch.enable_grad()
@@ -237,8 +237,6 @@ def nan_after_a_step(
 
 COMMON = 0.8
 """Share of the more frequent answer in biased data."""
-START = 1
-"""The token at the start of each text."""
 
 
 def sources_of_bias(_: Draw) -> Measurements:
@@ -287,8 +285,8 @@ def conditional(draw: Draw) -> Measurements:
 
 
 def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:
-    """Return the texts with the start token prepended."""
-    return torch.cat([rows.new_full((len(rows), 1), START), rows], 1)
+    """Return the texts with the start token, 1, prepended."""
+    return F.pad(rows, (1, 0), value=1)
 
 
 def _chosen(logits: Float[Tensor, "b n v"], ids: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:

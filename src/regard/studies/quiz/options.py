@@ -38,8 +38,6 @@ ERRORS = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 """Errors that wrong inputs raise."""
 ENTRIES = 12
 """Number of weights whose gradient is compared with finite differences."""
-OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
-"""Texts for a vocabulary with the words of `TEXTS` at other ids."""
 
 
 @study()
@@ -190,7 +188,7 @@ def batches(draw: Draw) -> Measurements:
 def padded_ids(_: Draw) -> Measurements:
     """Decode the ids of one vocabulary by another, with and without padding and truncation."""
     own = train_tokenizer(WordsConfig(), TEXTS)
-    other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
+    other = train_tokenizer(WordsConfig(), ["Dry stones", "and a sun that shines", *TEXTS])
     ids = other.encode(TEXTS[0])
     padded = pad_rows([ids[:8], [0] * BLOCK], 0)[0].tolist()  # of 11 tokens
 

@@ -59,8 +59,7 @@ def order_of_products(
     for name, way in ways.items():
         yield equal(f"operations, {name}", multiplications(way), operations[name](length))
     yield informational("L with equal operations", equal_at)
-    shapes = {"$Q'$": f"$L$ × {m}", r"$K'^\top$": f"{m} × $L$", "$V$": f"$L$ × {d}"}
-    factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
+    factors = [f"$Q'$\n$L$ × {m}", f"$K'^\\top$\n{m} × $L$", f"$V$\n$L$ × {d}"]
     yield figure(
         _order(factors, (0, 1), "$L$ × $L$", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),

@@ -34,10 +34,7 @@ from regard.studies.trained_models import reading
 from regard.studies.trained_models.heads import by_layer
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
-MEASURED = 60
-"""Number of new texts on which heads are scored."""
 PATTERNS = ("previous", "next", "self", "first", "punctuation", "same token")
-BY_LAYER = ("first", "entropy", "distance")
 
 
 @study(trains=True)
@@ -57,7 +54,7 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.
     """
-    texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
+    texts = [text.text for text in labeled_texts(seed, "test", 60)]
     after = {
         "decoder": score(cached_run(reading.plan_decoder(max(steps // 4, 1), seed)), texts),
         "encoder": score(cached_run(reading.plan_reader(steps, seed)), texts),
@@ -105,7 +102,9 @@ def _judged(
         yield at_least(f"{name}: mean entropy, before minus after training", fall, 0.05)
     best = by_layer(after["encoder"], "next").max()
     yield at_least("encoder: next token, best head", best, 0.3)
-    means = {name: by_layer(after["decoder"], name).mean(1) for name in BY_LAYER}
+    means = {
+        name: by_layer(after["decoder"], name).mean(1) for name in ("first", "entropy", "distance")
+    }
     for layer in range(reading.LAYERS):
         for name, of_layer in means.items():
             yield informational(f"decoder, layer {layer}: {name}", of_layer[layer])

@@ -20,11 +20,9 @@ from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.heads import by_layer, value_norms, weights_of
 from regard.studies.trained_models.pretrained import Decoder, load_decoder
-from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
+from regard.studies.trained_models.reading import HEADS, TESTED, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
-TEXTS = 150
-"""Number of new texts, on which heads are chosen and measured."""
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
 WORDS = {
     SHORT: "verb → subject",
@@ -74,7 +72,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     run = cached_run(plan_decoder(steps, seed))
     new = plan_decoder(1, seed).run
     new.model.eval()
-    texts = labeled_texts(seed, "test", TEXTS)
+    texts = labeled_texts(seed, "test", TESTED)
     places = places_of(texts)
     after, before = (
         {name: best(weights_on(one, found), found) for name, found in places.items()}

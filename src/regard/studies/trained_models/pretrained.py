@@ -130,9 +130,8 @@ def pretrained_heads(
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
     The model was trained by others on real English. It reads pairs of related sentences, and each
-    head is scored by the share of its weight on a pattern. For the same token, it reads random
-    tokens that occur twice. The head from a verb to its object is chosen on half of the pairs, and
-    measured on the others in each order.
+    head is scored by the share of its weight on a pattern. The head from a verb to its object is
+    chosen on half of the pairs, and measured on the others in each order.
 
     Figure. Share of each head's weight by pattern, averaged over pairs of sentences; for the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose
