@@ -102,12 +102,10 @@ def _judged(
         yield at_least(f"{name}: mean entropy, before minus after training", fall, 0.05)
     best = by_layer(after["encoder"], "next").max()
     yield at_least("encoder: next token, best head", best, 0.3)
-    means = {
-        name: by_layer(after["decoder"], name).mean(1) for name in ("first", "entropy", "distance")
-    }
     for layer in range(reading.LAYERS):
-        for name, of_layer in means.items():
-            yield informational(f"decoder, layer {layer}: {name}", of_layer[layer])
+        for name in ("first", "entropy", "distance"):
+            mean = by_layer(after["decoder"], name)[layer].mean()
+            yield informational(f"decoder, layer {layer}: {name}", mean)
 
 
 TEXTS = 15
