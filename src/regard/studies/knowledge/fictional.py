@@ -169,6 +169,5 @@ def place_probabilities(run: Run, world: World) -> Float[Tensor, "people places"
         for question in world.questions("absent")
     ]
     columns = [run.tokenizer.encode(place)[0] for place in mentioned_places(world)]  # single tokens
-    logits = run.language_model(torch.tensor(rows))[:, -1]
-    given: Tensor = logits[:, columns].double().softmax(-1)
-    return given
+    logits: Tensor = run.language_model(torch.tensor(rows))[:, -1, columns]
+    return logits.double().softmax(-1)

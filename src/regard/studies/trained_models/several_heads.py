@@ -22,7 +22,7 @@ from regard.studies.finding import Measurements, Outside, at_least, at_most, equ
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import draw_normal, share_error
+from regard.studies.tensors import draw_normal, largest, share_error
 from regard.training.plan import Plan
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
@@ -215,8 +215,7 @@ def bank_error(weights: Taps, x: Input, sharp: float) -> float:
     k = len(weights)
     padded = F.conv1d(x.mT[None], weights.permute(1, 2, 0))[0].mT
     start = k - k // 2  # the first place of the bank that is compared
-    wanted = padded[start : start + len(x) - 2 * k]
-    return float((bank(x, weights, sharp) - wanted).abs().max())
+    return largest(bank(x, weights, sharp) - padded[start : start + len(x) - 2 * k])
 
 
 def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
@@ -234,8 +233,7 @@ def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
     half = DRAWS // 2
     fitted, tested = windows[:half].flatten(0, 1), windows[half:].flatten(0, 1)
     taps = torch.linalg.lstsq(fitted, wanted[:half].flatten(0, 1)).solution
-    rest = wanted[half:].flatten(0, 1)
-    return _explained(copied, wanted), _explained(tested @ taps, rest)
+    return _explained(copied, wanted), _explained(tested @ taps, wanted[half:].flatten(0, 1))
 
 
 def _explained(guess: Tensor, wanted: Tensor) -> float:

@@ -209,8 +209,7 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     scores = {widths: one.scores["ROUGE-L"] for widths, one in found.items()}
     baseline = found[width, width].baselines["lead-2"]["ROUGE-L"].value
     changed = changed_shapes(runs[width, width], runs[narrow, width])
-    accepted = accepts(runs[width, narrow], narrow)
-    yield from judged_widths(scores, baseline, changed, not accepted)
+    yield from judged_widths(scores, baseline, changed, not accepts(runs[width, narrow], narrow))
     yield bar_chart(
         {"": {f"encoder {s}, decoder {t}": one for (s, t), one in scores.items()}},
         Line(y=baseline, label="baseline lead-2"),
