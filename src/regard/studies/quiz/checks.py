@@ -217,7 +217,8 @@ def long_inputs(draw: Draw) -> Measurements:
 
 def influence_curves(draw: Draw) -> dict[str, Tensor]:
     """Return the influence of the first token on all states, by architecture."""
-    ids, configs = draw.ids(FAR + 1), {"attention": DECODER, "RNN": RNN, "window": WINDOW}
+    ids = draw.ids(FAR + 1)
+    configs: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
     return {name: influence(draw.model(each).body, ids)[:, 0] for name, each in configs.items()}
 
 
