@@ -167,7 +167,8 @@ def seen_once(epochs: Annotated[int, Meta(ge=1, le=100)] = 10, seed: Seed = 0) -
     that isn't among the 5,600 is false.
 
     Here the bound is below 0 (seed 0). More epochs (`epochs=30`) reduce false documents at the cost
-    of calibration, as do ten repetitions of 5 % of the text (Miao and Kearns, arXiv:2502.08666).
+    of calibration. Repeating 5 % of the text ten times, in the same number of steps, has part of
+    this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.
