@@ -32,7 +32,7 @@ from regard.metrics import Interval
 from regard.runs.recipes import RECIPES
 from regard.runs.run import Run
 from regard.runs.start import with_start
-from regard.studies.trained_models.pretrained import packaged_bert
+from regard.studies.trained_models.pretrained import PACKAGE, packaged
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, World, WorldConfig, make_world
 from regard.text.corpus import Document
@@ -125,7 +125,7 @@ def masked(task: str) -> Callable[[int, Path], Run]:
 
 def minilm(_seed: int, _out: Path) -> Run:
     """The packaged MiniLM."""
-    return load_start(f"hf:{packaged_bert()}")
+    return load_start(f"hf:{packaged(PACKAGE)}")
 
 
 def caser(seed: int, out: Path) -> Run:

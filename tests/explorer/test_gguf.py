@@ -9,7 +9,7 @@ import torch
 from regard.errors import UserError
 from regard.explorer.huggingface import loading
 from regard.explorer.huggingface.adapter import HuggingFaceModel
-from regard.studies.trained_models.pretrained import DECODER_PACKAGE, packaged_decoder
+from regard.studies.trained_models.pretrained import DECODER_PACKAGE, packaged
 
 needs_package = pytest.mark.skipif(
     not all(map(find_spec, (DECODER_PACKAGE, "gguf", "accelerate"))),
@@ -20,7 +20,7 @@ needs_package = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_package
 def test_a_packaged_decoder_knows_a_capital(capfd: pytest.CaptureFixture[str]) -> None:
-    model = HuggingFaceModel.load(packaged_decoder())
+    model = HuggingFaceModel.load(packaged(DECODER_PACKAGE))
     assert capfd.readouterr().err == ""
     assert model.name == "SmolLM2-135M-Instruct.Q4_1"
     assert {x.dtype for x in model.model.parameters()} == {torch.float32}

@@ -24,9 +24,8 @@ def test_shares_are_counted() -> None:
         ["Rome", "Oslo", "Oslo", "Rome"],
         ["Bern", "Rome", "Rome", "Oslo"],
         "Rome",
-        0.5,
     )
-    assert guesses == {HOME: 0.5, CHANCE: 6 / 16, COMMON: 0.5, RIGHT: 0.25, CONFIDENCE: 0.5}
+    assert guesses == {HOME: 0.5, CHANCE: 6 / 16, COMMON: 0.5, RIGHT: 0.25}
 
 
 def test_the_claim_needs_every_measurement() -> None:

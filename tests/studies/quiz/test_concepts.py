@@ -13,13 +13,13 @@ from regard.studies.quiz.checks import (
     RNN,
     WINDOW,
     Draw,
-    all_texts,
     influence,
+    long_inputs,
     next_tokens,
     sigmoid,
     trained,
 )
-from regard.studies.quiz.concepts import all_checks, checked, concepts
+from regard.studies.quiz.concepts import concepts
 
 
 def test_the_verdict_and_the_sixteen_answers() -> None:
@@ -39,16 +39,17 @@ def test_models_of_zeros_can_show_nothing() -> None:
 
 
 def test_an_rnn_of_large_weights_does_not_forget() -> None:
-    long_inputs = all_checks(Draw(0, 0.5), 2, 2)[12]
     name = "13: RNN, share of the influence at a long distance"
-    assert [n.name for n in long_inputs.numbers if not n.holds] == [name]
+    assert [n.name for n in long_inputs(Draw(0, 0.5)) if not n.holds] == [name]
 
 
 @settings(max_examples=8)
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 1000))
 def test_the_probabilities_of_all_texts_add_up_to_1(tokens: int, length: int, seed: int) -> None:
-    assert len(all_texts(tokens, length).unique(dim=0)) == tokens**length
-    (total,) = checked(next_tokens, Draw(seed, 0.5), tokens, length).numbers
+    draw = Draw(seed, 0.5, tokens, length)
+    assert len(draw.texts.unique(dim=0)) == tokens**length
+    with torch.no_grad():
+        (total,) = next_tokens(draw)
     assert total.measured == pytest.approx(1, abs=1e-12)
 
 

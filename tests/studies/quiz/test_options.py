@@ -7,7 +7,6 @@ from regard.courses import all_parts
 from regard.studies.finding import Verdict
 from regard.studies.quiz.checks import Draw
 from regard.studies.quiz.options import (
-    CHOICES,
     REFUTATIONS,
     gradients,
     next_probabilities,
@@ -34,9 +33,10 @@ def test_each_question_is_one_that_a_part_shows() -> None:
 
 
 def test_each_prefix_has_a_distribution() -> None:
-    rows = next_probabilities(Draw(3, 0.5))
-    assert rows.shape == (CHOICES**2, CHOICES)
-    torch.testing.assert_close(rows.sum(-1), torch.ones(CHOICES**2, dtype=torch.float64))
+    draw = Draw(3, 0.5)
+    rows = next_probabilities(draw)
+    assert rows.shape == (draw.tokens**2, draw.tokens)
+    torch.testing.assert_close(rows.sum(-1), torch.ones(draw.tokens**2, dtype=torch.float64))
     assert (rows > 0).all()
 
 

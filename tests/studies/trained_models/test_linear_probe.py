@@ -13,7 +13,6 @@ from regard.studies.trained_models.reading import (
     TRAINED,
     UNTRAINED,
     WIDTH,
-    Samples,
     cross_validated,
     judged_probe,
     linear_probe,
@@ -23,7 +22,7 @@ from regard.studies.trained_models.reading import (
 from regard.studies.trained_models.sentences import labeled_texts, word_classes
 
 
-def made(n: int, *, shared: bool) -> Samples:
+def made(n: int, *, shared: bool) -> tuple[torch.Tensor, ...]:
     """Words of which each class has a direction, or each word its own."""
     draw = torch.Generator().manual_seed(0)
     classes = torch.arange(n) % len(CLASSES)
@@ -31,26 +30,26 @@ def made(n: int, *, shared: bool) -> Samples:
     numbers = classes if shared else classes + len(CLASSES) * words
     states = torch.eye(8 * len(CLASSES), dtype=torch.float64)[numbers]
     noise = 0.01 * torch.randn(states.shape, generator=draw, dtype=torch.float64)
-    return Samples(states + noise, classes, words % FOLDS)
+    return states + noise, classes, words % FOLDS
 
 
 def test_only_what_words_of_a_class_share_is_read() -> None:
-    assert cross_validated(made(700, shared=True)).min() == 1
-    assert cross_validated(made(700, shared=False)).mean() < 0.5, "learned by heart"
+    assert cross_validated(*made(700, shared=True)).min() == 1
+    assert cross_validated(*made(700, shared=False)).mean() < 0.5, "learned by heart"
 
 
 def test_no_word_is_fitted_and_tested() -> None:
     run = plan_reader(1, 0).run
     run.model.eval()
     texts = labeled_texts(0, "probe", 30)
-    found = samples(run, texts)
-    assert {*found.classes.tolist()} == {*range(len(CLASSES))}
-    assert found.states.shape == (len(found.classes), WIDTH)
+    states, classes, _ = samples(run, texts)
+    assert {*classes.tolist()} == {*range(len(CLASSES))}
+    assert states.shape == (len(classes), WIDTH)
     for words in word_classes().values():
         assert len(words) >= FOLDS, "every fold has a word of each class"
     texts_words = [word for text in texts for word in text.words]
     known = {word for words in word_classes().values() for forms in words for word in forms}
-    assert len(found.classes) == sum(word in known for word in texts_words)
+    assert len(classes) == sum(word in known for word in texts_words)
 
 
 def test_the_claim_needs_every_measurement() -> None:

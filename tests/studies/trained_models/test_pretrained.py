@@ -18,7 +18,7 @@ from regard.studies.trained_models.pretrained import (
     PACKAGE,
     load_bert,
     load_decoder,
-    packaged_bert,
+    packaged,
     pretrained_heads,
 )
 
@@ -59,7 +59,7 @@ def test_any_name_of_a_model_is_refused_in_one_line(
 @pytest.mark.skipif(find_spec(PACKAGE) is None, reason=f"{PACKAGE} isn't installed")
 def test_an_encoder_is_no_decoder() -> None:
     with pytest.raises(UserError, match=r"^decoder: .* isn't a decoder; choose one"):
-        load_decoder(str(packaged_bert()))
+        load_decoder(str(packaged(PACKAGE)))
 
 
 @given(WORDS, st.randoms(use_true_random=False))

@@ -13,7 +13,7 @@ from regard.studies.finding import Verdict
 from regard.studies.trained_models.decoders import between_words, pretrained_decoder
 from regard.studies.trained_models.pretrained import (
     DECODER_PACKAGE,
-    packaged_decoder,
+    packaged,
 )
 
 needs_package = pytest.mark.skipif(
@@ -35,15 +35,15 @@ def test_weights_between_words_keep_the_sum_of_a_query(words: list[str]) -> None
 
 
 @cache
-def packaged() -> HuggingFaceModel:
+def loaded() -> HuggingFaceModel:
     """The packaged decoder, which is dequantized once for both tests."""
-    return HuggingFaceModel.load(packaged_decoder())
+    return HuggingFaceModel.load(packaged(DECODER_PACKAGE))
 
 
 @pytest.mark.slow
 @needs_package
 def test_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = packaged()
+    model = loaded()
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: model))
     assert pretrained_decoder(seed=10).verdict is Verdict.HOLDS
 
@@ -51,7 +51,7 @@ def test_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @needs_package
 def test_an_untrained_model_has_no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = packaged().untrained()
+    fresh = loaded().untrained()
     monkeypatch.setattr(HuggingFaceModel, "load", staticmethod(lambda _: fresh))
     finding = pretrained_decoder(texts=8)
     assert finding.verdict is Verdict.FAILS

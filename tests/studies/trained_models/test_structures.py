@@ -7,10 +7,12 @@ import torch
 
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.reading import (
+    BEFORE,
+    BEST,
+    DISTANCE,
     HEADS,
     LAYERS,
     Row,
-    Structure,
     at_distances,
     best_on_second_half,
     judged_structures,
@@ -22,7 +24,7 @@ from regard.studies.trained_models.reading import (
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 from tiny import MASK
 
-FOUND = Structure(accuracy=0.95, offset=0.5, untrained=0.2, by_head=torch.ones(1))
+FOUND = {BEST: 0.95, DISTANCE: 0.5, BEFORE: 0.2}
 
 
 def test_the_head_is_chosen_on_other_rows_than_it_is_measured_on() -> None:
@@ -52,9 +54,9 @@ def test_the_claim_needs_every_measurement() -> None:
     found = dict.fromkeys(RELATIONS, FOUND)
     assert all(number.holds for number in judged_structures(found, 0.8))
     for worse in (
-        FOUND._replace(accuracy=0.7),
-        FOUND._replace(offset=0.9),
-        FOUND._replace(untrained=0.9),
+        FOUND | {BEST: 0.7},
+        FOUND | {DISTANCE: 0.9},
+        FOUND | {BEFORE: 0.9},
     ):
         numbers = judged_structures(found | {"pronoun": worse}, 0.8)
         assert not all(number.holds for number in numbers)

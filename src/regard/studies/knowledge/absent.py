@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import eq
+from statistics import fmean
 from textwrap import shorten
 
 import numpy as np
 
 from regard.errors import UserError
-from regard.evaluation.answers import Answer, answer
+from regard.evaluation.answers import Answer
 from regard.evaluation.evaluate import signal_aurocs
 from regard.evaluation.report import attention_of
 from regard.experiments.recall import WORDINGS
@@ -22,12 +23,9 @@ from regard.studies.knowledge.fictional import Correlation, People, Steps
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.world import QUESTIONS, Person, World
-from regard.uncertainty.signals import quick_signals
 
 SIGNALS = {"probability": "confidence", "familiarity": "familiarity", "agreement": "agreement"}
 """Names here, and in an answer: the confidence of an uncalibrated run is the probability."""
-SHOWN = 4
-"""Number of answers of each kind in the table."""
 
 Aurocs = Mapping[str, Interval]
 """AUROC by signal."""
@@ -49,8 +47,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 
     The model answers questions about people whom the text mentions, and about absent people, whose
     first and last names occur in the text, but not together. Familiarity is the log-probability of
-    the name at the start of a text. The curves show the share of wrong answers if only the most
-    confident ones are given.
+    the name at the start of a text.
 
     Figure. Above: right, wrong and invented answers by probability and by familiarity. Below left:
     AUROC of each signal for both kinds of doubt, with 95 % intervals; dotted: chance. Below right:
@@ -58,10 +55,8 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
     """
     world = fictional.small_world(people, 0.0, seed)
     run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
-    mentioned, absent = (
-        answer(run, world.questions(group), fictional.CPU, signals=quick_signals(WORDINGS))
-        for group in ("text_only", "absent")
-    )
+    questions = (world.questions(group) for group in ("text_only", "absent"))
+    mentioned, absent = (fictional.answers(run, each, WORDINGS) for each in questions)
     kinds = {
         "right": [a for a in mentioned if a.correct],
         "wrong": [a for a in mentioned if not a.correct],
@@ -89,7 +84,7 @@ def recalled(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> Eviden
 def _examples(kinds: Kinds) -> Table:
     rows = []
     for kind, answers in kinds.items():
-        for one in answers[:SHOWN]:
+        for one in answers[:4]:
             who = one.question.removeprefix("Where was ").removesuffix(" born?")
             scores = [one.scores[name] for name in SIGNALS.values()]
             rows.append((kind, who, shorten(one.answered, 24), one.expected or "?", *scores))
@@ -123,16 +118,15 @@ def named_aurocs(trusted: Sequence[Answer], doubted: Sequence[Answer]) -> Aurocs
 
 def by_text(mentioned: Sequence[Answer], absent: Sequence[Answer]) -> float:
     """Return the AUROC of the place alone, by its frequency among the answers."""
-    said = [a.answered for a in (*mentioned, *absent)]
-    common, invented = ([said.count(a.answered) for a in group] for group in (mentioned, absent))
-    found = auroc(common, invented)
+    said = Counter(a.answered for a in (*mentioned, *absent))
+    found = auroc(*([said[a.answered] for a in group] for group in (mentioned, absent)))
     return max(found, 1 - found)
 
 
 def _histogram(kinds: Kinds, signal: str) -> Panel:
     values = {kind: [a.scores[SIGNALS[signal]] for a in answers] for kind, answers in kinds.items()}
-    ends = [value for several in values.values() for value in several]
-    edges = np.linspace(min(ends), max(ends) + 1e-9, 21).tolist()
+    every = np.concatenate(list(values.values()))
+    edges = np.linspace(every.min(), every.max() + 1e-9, 21).tolist()
     steps = [histogram(several, edges, kind) for kind, several in values.items()]
     return chart(*steps, x=signal, y="answers")
 
@@ -146,12 +140,10 @@ def _risk(answers: Sequence[Answer]) -> Panel:
 
 
 HOME, CHANCE = "home of the name", "by chance"
-"""Share of answers that are the home of the last name, the most frequent birthplace of mentioned
-people of this name; and the same if the answers are permuted at random among the people."""
+"""Share of answers that are the home of the last name, and of answers permuted at random."""
 COMMON, RIGHT = "most frequent place", "right"
-SHARES = (HOME, CHANCE, COMMON, RIGHT)
 CONFIDENCE = "mean probability"
-Guesses = Mapping[str, float]
+Guesses = dict[str, float]
 """Shares of the answers about absent people, and their mean probability under the model."""
 
 
@@ -176,7 +168,7 @@ def fallback(
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged_guesses(found[0.0], found[correlation])
     shares = {
-        f"correlation {c:g}": {name: guesses[name] for name in SHARES}
+        f"correlation {c:g}": {name: guesses[name] for name in (HOME, CHANCE, COMMON, RIGHT)}
         for c, guesses in found.items()
     }
     yield bar_chart(shares, y="share of answers", y_limits=(0, 1))
@@ -196,20 +188,15 @@ def judged_guesses(other: Guesses, informative: Guesses) -> Measurements:
 
 
 def counted(
-    answers: Sequence[str],
-    homes_of: Sequence[str],
-    truths: Sequence[str],
-    common: str,
-    probability: float,
+    answers: Sequence[str], homes_of: Sequence[str], truths: Sequence[str], common: str
 ) -> Guesses:
     """Return shares of answers, each about a person whose name has a known home."""
-    n, said, at_home = len(answers), Counter(answers), Counter(homes_of)
+    n, said = len(answers), Counter(answers)
     return {
-        HOME: sum(map(eq, answers, homes_of)) / n,
-        CHANCE: sum(said[place] * at_home[place] for place in said) / n**2,
+        HOME: fmean(map(eq, answers, homes_of)),
+        CHANCE: fmean(said[home] for home in homes_of) / n,
         COMMON: said[common] / n,
-        RIGHT: sum(map(eq, answers, truths)) / n,
-        CONFIDENCE: probability,
+        RIGHT: fmean(map(eq, answers, truths)),
     }
 
 
@@ -217,21 +204,19 @@ def _guesses(people: int, correlation: float, steps: int, seed: int) -> Guesses:
     world = fictional.small_world(people, correlation, seed)
     run = fictional.pretrained(world, fictional.small_recipe(steps, seed))
     strangers, home = world.group("absent"), fictional.homes(world)
-    answers = answer(run, world.questions("absent"), fictional.CPU, signals=quick_signals())
-    return counted(
+    answers = fictional.answers(run, world.questions("absent"))
+    shares = counted(
         [one.answered for one in answers],
         [home[person.name] for person in strangers],
         [person.place for person in strangers],
         fictional.commonest(world.group("qa_train"))[0],
-        sum(one.confidence for one in answers) / len(answers),
     )
+    return shares | {CONFIDENCE: fmean(one.confidence for one in answers)}
 
 
 IN_DATA, PROBABILITY, ANSWERED = "in the data", "probability", "best answers"
-"""Share of the most frequent place in QA training, mean probability, and share of answers."""
 ORPHAN, CHILD = "home, without parent", "home, with parent"
-"""Mean probability of the name's home, by a model trained on questions without this bias, and by
-one finetuned on them."""
+"""Shares and probabilities, as in the figure of `bias`."""
 
 
 @study(trains=True)

@@ -59,10 +59,8 @@ REPEATED, TIMES = 0.05, 10
 DELTA = 0.05
 """Probability with which the lower bound may fail."""
 SEEN_ONCE, FALSE, BOUND = "seen once", "false", "lower bound"
-"""Number of facts that occur exactly once, divided by the number of documents; share of generated
-documents that are false; and its lower bound, which holds with probability 1 − DELTA."""
 Sampled = Mapping[str, float]
-"""These three of documents that a model generates."""
+"""Facts seen once per document; share of generated documents that are false, and its bound."""
 
 
 def draw_facts(people: int, kinds: Sequence[str], seed: int) -> list[str]:
@@ -133,15 +131,13 @@ def judged_bits(found: Mapping[int, list[float]]) -> Measurements:
     yield equal("all exposures: bits per parameter", many, 2, 0.3)
 
 
-def stored_bits(people: int, name_loss: float, value_loss: float) -> float:
+def stored_bits(people: int, loss: float) -> float:
     """Return the number of bits that a model stores about people.
 
-    The losses are the cross-entropies of a person's name and of the values in nats, each summed
-    over tokens. Without knowledge they are log N₀ and log S₀; the difference is what the model has
-    stored.
+    The loss is the cross-entropy of a person's name and values in nats, summed over tokens.
     """
-    values = prod(map(len, KINDS.values()))
-    return people * (log2(len(NAMES)) + log2(values) - (name_loss + value_loss) * log2(e))
+    documents = len(NAMES) * prod(map(len, KINDS.values()))
+    return people * (log2(documents) - loss * log2(e))
 
 
 def _bits(people: int, exposures: int, seed: int) -> float:
@@ -150,8 +146,7 @@ def _bits(people: int, exposures: int, seed: int) -> float:
     settings = ("model.n_layers=1", "model.d_model=16", "training.batch=256", "training.lr=1e-2")
     run = read_facts(documents, ceil(exposures * people / 256), seed, *settings)
     losses = token_losses(run, [run.tokenizer.encode(text) for text in documents]).mean(0)
-    name, values = losses[:NAME_TOKENS].sum(), losses[NAME_TOKENS:][: len(KINDS)].sum()
-    return stored_bits(people, float(name), float(values)) / run.n_parameters
+    return stored_bits(people, float(losses[: NAME_TOKENS + len(KINDS)].sum())) / run.n_parameters
 
 
 @study(trains=True)
@@ -171,9 +166,9 @@ def seen_once(epochs: Annotated[int, Meta(ge=1, le=100)] = 10, seed: Seed = 0) -
     ones by a Pareto law. The model generates documents at temperature 1 without a prompt; each one
     that isn't among the 5,600 is false.
 
-    Here the bound is below 0 (seed 0) and says nothing. More epochs (`epochs=30`) reduce false
-    documents at the cost of calibration. Repeating 5 % of the text ten times, in the same number of
-    steps, has part of this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    Here the bound is below 0 (seed 0). More epochs (`epochs=30`) reduce false documents at the cost
+    of calibration. Repeating 5 % of the text ten times, in the same number of steps, has part of
+    this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against the share of facts that the text
     states once. That share itself and the lower bound are drawn too.

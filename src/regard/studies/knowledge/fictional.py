@@ -6,7 +6,6 @@ the text states it. Trained models are cached, so that studies with the same set
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from regard.config import override
 from regard.environment import ExecutionEnvironment
-from regard.evaluation.answers import answer
+from regard.evaluation.answers import Answer, answer
 from regard.experiments.stages import text_only
 from regard.metrics import Interval, accuracy
 from regard.runs.recipe import Recipe
@@ -50,7 +49,6 @@ _SMALLER = (
 """Settings for a smaller model than that of the demo."""
 
 CPU = ExecutionEnvironment.choose("cpu")
-_UNUSED = Path("unused")  # `cached_run` chooses the folder
 
 
 def small_world(people: int, correlation: float, seed: int, **text: Any) -> World:
@@ -72,7 +70,7 @@ def small_recipe(steps: int, seed: int) -> Recipe:
 def trained(source: Source, recipe: Recipe, vocabulary: Sequence[str]) -> Run:
     """Return a model trained on a source; its tokenizer is trained on the texts `vocabulary`."""
     tokenizer = train_tokenizer(recipe.tokenizer, vocabulary)
-    return cached_run(plan_training(source, recipe, _UNUSED, tokenizer=tokenizer))
+    return cached_run(plan_training(source, recipe, "unused", tokenizer=tokenizer))
 
 
 def pretrained(world: World, recipe: Recipe, documents: Sequence[str] = ()) -> Run:
@@ -119,7 +117,7 @@ def _texts(world: World) -> list[str]:
 def finetuned(parent: Run, questions: Sequence[Example]) -> Run:
     """Return a model finetuned on questions."""
     source, settings = QuestionSource(questions, "finetuning"), ["training.epochs=8"]
-    return cached_run(plan_training(source, None, _UNUSED, parent, settings=settings))
+    return cached_run(plan_training(source, None, "unused", parent, settings=settings))
 
 
 def qa_train(world: World) -> list[Example]:
@@ -127,10 +125,14 @@ def qa_train(world: World) -> list[Example]:
     return world.questions("qa_train", QUESTIONS)
 
 
+def answers(run: Run, questions: Sequence[Example], wordings: Sequence[str] = ()) -> list[Answer]:
+    """Return a model's answers; the signal of agreement is that of answers to other wordings."""
+    return answer(run, questions, CPU, signals=quick_signals(wordings))
+
+
 def right_answers(run: Run, questions: Sequence[Example]) -> Interval:
     """Return the share of questions that a model answers correctly."""
-    given = answer(run, questions, CPU, signals=quick_signals())
-    return accuracy([one.correct for one in given])
+    return accuracy([one.correct for one in answers(run, questions)])
 
 
 def mentioned(world: World) -> list[Person]:
@@ -167,6 +169,5 @@ def place_probabilities(run: Run, world: World) -> Float[Tensor, "people places"
         for question in world.questions("absent")
     ]
     columns = [run.tokenizer.encode(place)[0] for place in mentioned_places(world)]  # single tokens
-    logits = run.language_model(torch.tensor(rows))[:, -1]
-    given: Tensor = logits[:, columns].double().softmax(-1)
-    return given
+    logits: Tensor = run.language_model(torch.tensor(rows))[:, -1, columns]
+    return logits.double().softmax(-1)

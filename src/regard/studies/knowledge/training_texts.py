@@ -1,27 +1,20 @@
 """Recall after training on different texts: with and without the facts, changed, in one direction,
 and in several wordings."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import eq
 from random import Random
 from statistics import fmean
 from typing import Any
 
-from regard.evaluation.answers import answer
 from regard.metrics import Interval
 from regard.runs.recipe import Recipe
 from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, at_least, at_most
 from regard.studies.knowledge import fictional
-from regard.studies.knowledge.fictional import (
-    Correlation,
-    People,
-    Steps,
-    right_answers,
-    small_recipe,
-    small_world,
-)
+from regard.studies.knowledge.fictional import Correlation, People, Steps, right_answers
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import share_error
 from regard.tasks import names
@@ -29,7 +22,6 @@ from regard.tasks.examples import Example, texts_of
 from regard.tasks.rng import choice
 from regard.tasks.world import World, WorldConfig, make_world
 from regard.training.sources.documents import DocumentSource
-from regard.uncertainty.signals import quick_signals
 
 Scores = Mapping[str, Interval]
 """Accuracy on people in the text only, by training or text."""
@@ -67,8 +59,8 @@ def pretraining(
     Figure. Accuracy of each model on people in the text only, with 95 % intervals. Dotted: always
     answering {place}.
     """
-    world = small_world(people, correlation, seed)
-    recipe = small_recipe(steps, seed)
+    world = fictional.small_world(people, correlation, seed)
+    recipe = fictional.small_recipe(steps, seed)
     questions = world.questions("text_only")
     scores = {arm: right_answers(train(world, recipe), questions) for arm, train in ARMS.items()}
     place, share = fictional.commonest(world.group("text_only"))
@@ -90,8 +82,6 @@ DOSES = (0, 1, 2, 3, 5)
 """Number of changed biographies of each changed person; everybody has five."""
 NEW, OLD = "changed people: the new place", "changed people: the old place"
 OTHERS = "other people: right"
-Answers = Mapping[str, float]
-"""Shares of the answers of a model trained on a changed text."""
 
 
 @study(trains=True)
@@ -112,7 +102,7 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     Figure. Answers of models trained on texts in which some biographies of every second person
     state another place of birth.
     """
-    world, recipe = small_world(people, 0.0, seed), small_recipe(steps, seed)
+    world, recipe = fictional.small_world(people, 0.0, seed), fictional.small_recipe(steps, seed)
     text_only, draw = world.group("text_only"), Random(seed)
     places, old = fictional.mentioned_places(world), [person.place for person in text_only]
     new = {
@@ -122,26 +112,26 @@ def counterfactual(people: People = 160, steps: Steps = 800, seed: Seed = 0) -> 
     found = {}
     for dose in DOSES:
         run = fictional.pretrained(world, recipe, rewrite(world, new, dose))
-        answers = answer(run, world.questions("text_only"), fictional.CPU, signals=quick_signals())
+        answers = fictional.answers(run, world.questions("text_only"))
         given = [one.answered for one in answers]
         found[dose] = {
-            NEW: _share(given[::2], new.values()),
-            OLD: _share(given[::2], old[::2]),
-            OTHERS: _share(given[1::2], old[1::2]),
+            NEW: fmean(map(eq, given[::2], new.values())),
+            OLD: fmean(map(eq, given[::2], old[::2])),
+            OTHERS: fmean(map(eq, given[1::2], old[1::2])),
         }
     yield from judged_changes(found)
     doses = [dose / max(DOSES) for dose in DOSES]
-    curves = {label: [one[label] for one in found.values()] for label in (NEW, OLD, OTHERS)}
+    labels = (NEW, OLD, OTHERS)
     yield chart(
-        *(series(doses, shares, label) for label, shares in curves.items()),
+        *(series(doses, [one[label] for one in found.values()], label) for label in labels),
         x="changed share of a person's biographies",
         y="share of answers",
         y_limits=(0, 1.05),
     )
 
 
-def judged_changes(found: Mapping[int, Answers]) -> Measurements:
-    """Yield the measurements that the claim depends on."""
+def judged_changes(found: Mapping[int, Mapping[str, float]]) -> Measurements:
+    """Yield the measurements of answers after each number of changed biographies."""
     none, one, *_, every = found.values()
     yield at_least("nothing changed: the old place", none[OLD], 0.5)
     yield at_least("all changed: the new place", every[NEW], 0.5)
@@ -167,14 +157,6 @@ def rewrite(world: World, new: Mapping[str, str], dose: int) -> list[str]:
         documents.append(document)
     return documents
 
-
-def _share(answers: Iterable[str], places: Iterable[str]) -> float:
-    """Return the share of answers that are a given place each."""
-    return fmean(map(eq, answers, places))
-
-
-Pair = tuple[str, str]
-"""A person's name and birthplace; each place belongs to one person."""
 
 NAME_FIRST = ("{name} was born in {place}.", "{name} comes from {place}.")
 PLACE_FIRST = ("{place} is the birthplace of {name}.", "{place} is where {name} was born.")
@@ -207,7 +189,7 @@ def reversal(steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
     """
     pairs = one_place_each(seed)
     known, asked = pairs[::2], pairs[1::2]
-    recipe = small_recipe(steps, seed)
+    recipe = fictional.small_recipe(steps, seed)
     questions = [one for wording in WORDINGS.values() for one in _questions(wording, known)]
     documents = {
         text: [one.format(name=name, place=place) for one in sentences for name, place in pairs]
@@ -230,22 +212,21 @@ def reversal(steps: Steps = 800, seed: Seed = 0) -> EvidenceParts:
 
 def judged_directions(forward: Scores, backward: Scores) -> Measurements:
     """Yield the measurements that the claim depends on."""
-    right = {"forward": forward, "backward": backward}
-    for text, high in (("name first", "forward"), ("place first", "backward")):
-        (low,) = right.keys() - {high}
-        yield at_least(f"{text}: accuracy, {high}", right[high][text].value, 0.7)
-        yield at_most(f"{text}: accuracy, {low}", right[low][text].value, 0.1)
-    for direction, scores in right.items():
-        yield at_least(f"both: accuracy, {direction}", scores["both"].value, 0.7)
+    yield at_least("name first: accuracy, forward", forward["name first"].value, 0.7)
+    yield at_most("name first: accuracy, backward", backward["name first"].value, 0.1)
+    yield at_least("place first: accuracy, backward", backward["place first"].value, 0.7)
+    yield at_most("place first: accuracy, forward", forward["place first"].value, 0.1)
+    yield at_least("both: accuracy, forward", forward["both"].value, 0.7)
+    yield at_least("both: accuracy, backward", backward["both"].value, 0.7)
 
 
-def one_place_each(seed: int) -> list[Pair]:
+def one_place_each(seed: int) -> list[tuple[str, str]]:
     """Return people with distinct birthplaces, one for each place."""
     people = make_world(WorldConfig(people=len(names.PLACES), absent=0, seed=seed)).people
     return [(person.name, place) for person, place in zip(people, names.PLACES, strict=True)]
 
 
-def _questions(wording: str, pairs: Sequence[Pair]) -> list[Example]:
+def _questions(wording: str, pairs: Sequence[tuple[str, str]]) -> list[Example]:
     """Return questions whose answer is the part of each pair that the wording doesn't name."""
     return [
         Example(
@@ -287,8 +268,9 @@ def augmentation(people: People = 300, steps: Steps = 1600, seed: Seed = 0) -> E
     Figure. Accuracy on people who are not in QA training, by text and by time of the questions,
     with 95 % intervals.
     """
-    recipe = small_recipe(steps, seed)
-    worlds = {text: small_world(people, 0.0, seed, **options) for text, options in TEXTS.items()}
+    recipe = fictional.small_recipe(steps, seed)
+    world_of = partial(fictional.small_world, people, 0.0, seed)
+    worlds = {text: world_of(**options) for text, options in TEXTS.items()}
     found = {
         when: {
             text: right_answers(train(world, recipe), world.questions("text_only"))

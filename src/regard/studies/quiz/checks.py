@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from msgspec import Meta
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from regard.data import IGNORE
@@ -72,6 +74,9 @@ class Draw:
     seed: int
     std: float
     """Standard deviation of all weights."""
+    tokens: int = 4
+    length: int = 3
+    """Vocabulary size and length of the texts in questions 9 and 12."""
 
     def model(
         self,
@@ -87,6 +92,11 @@ class Draw:
             if parameter.ndim > 1:
                 nn.init.normal_(parameter, std=self.std, generator=generator)
         return model
+
+    @property
+    def texts(self) -> Int[Tensor, "texts length"]:
+        """All texts of questions 9 and 12."""
+        return torch.tensor(list(product(range(self.tokens), repeat=self.length)))
 
     def ids(self, *shape: int) -> Int[Tensor, "*shape"]:
         """Draw regular tokens."""
@@ -105,7 +115,6 @@ def influence(body: nn.Module, ids: Int[Tensor, " n"]) -> Float[Tensor, "n n"]:
 
 FAR, NEAR = 48, 6
 """Distances at which the first token's influence is compared."""
-MODELS: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
 MASKED_LM = MaskedLMHeadConfig()
 OF_TEXTS = ClassificationHeadConfig(labels=("good", "bad"))
 OF_TOKENS = TokenClassificationHeadConfig(labels=("good", "bad"))
@@ -158,12 +167,12 @@ def dimensions(draw: Draw) -> Measurements:
 def heads(draw: Draw) -> Measurements:
     """One body with four heads."""
     ids, lengths = draw.ids(2, 7), torch.tensor([7, 7])
-    shapes, bodies = set(), set()
-    for head in HEADS:
-        model = draw.model(DECODER, head)
-        bodies.add(tuple((name, p.shape) for name, p in model.body.named_parameters()))
-        given = (ids,) if isinstance(head, LMHeadConfig) else (ids, lengths)
-        shapes.add(tuple(model(*given).shape))
+    language, *others = (draw.model(DECODER, head) for head in HEADS)
+    shapes = {language(ids).shape, *(model(ids, lengths).shape for model in others)}
+    bodies = {
+        tuple((name, p.shape) for name, p in model.body.named_parameters())
+        for model in (language, *others)
+    }
     yield equal("14: different bodies", len(bodies), 1)
     yield equal("14: outputs of different shape", len(shapes), len(HEADS))
 
@@ -209,7 +218,8 @@ def long_inputs(draw: Draw) -> Measurements:
 def influence_curves(draw: Draw) -> dict[str, Tensor]:
     """Return the influence of the first token on all states, by architecture."""
     ids = draw.ids(FAR + 1)
-    return {name: influence(draw.model(config).body, ids)[:, 0] for name, config in MODELS.items()}
+    configs: dict[str, ModelConfig] = {"attention": DECODER, "RNN": RNN, "window": WINDOW}
+    return {name: influence(draw.model(each).body, ids)[:, 0] for name, each in configs.items()}
 
 
 @torch.enable_grad()
@@ -217,13 +227,10 @@ def nan_after_a_step(
     w: float, ids: Tensor, activation: Literal["identity", "tanh"] = "identity"
 ) -> int:
     """Return the number of NaN weights after one step of gradient descent with W = wI."""
-    config = RecurrentConfig(
-        cell="vanilla", activation=activation, n_layers=1, d_model=WIDTH, dropout=0.0
-    )
+    config = replace(RNN, activation=activation)
     body = seeded(lambda: RecurrentDecoder(config, int(ids.max()) + 1), seed=0)
-    for name, parameter in body.named_parameters():
-        if "weight_hh" in name:
-            nn.init.eye_(parameter).data.mul_(w)
+    (recurrent,) = (p for name, p in body.named_parameters() if "weight_hh" in name)
+    nn.init.eye_(recurrent).data.mul_(w)
     body(ids)[:, -1].square().mean().backward()
     torch.optim.SGD(body.parameters(), lr=0.1).step()
     return sum(int(parameter.isnan().sum()) for parameter in body.parameters())
@@ -231,11 +238,9 @@ def nan_after_a_step(
 
 COMMON = 0.8
 """Share of the more frequent answer in biased data."""
-START = 1
-"""The token at the start of each text."""
 
 
-def sources_of_bias() -> Measurements:
+def sources_of_bias(_: Draw) -> Measurements:
     """Probability of the more frequent answer after training, and after five steps without bias."""
     # The model gives two answers the probabilities σ(z) and σ(−z), and learns z.
     parent = trained(0.0, COMMON, steps=2000)
@@ -257,55 +262,32 @@ def sigmoid(z: float) -> float:
     return 1 / (1 + math.exp(-z))
 
 
-def next_tokens(draw: Draw, tokens: int, length: int) -> Measurements:
+def next_tokens(draw: Draw) -> Measurements:
     """Π P(y_t | y_<t) of an RNN, summed over all texts of a length."""
-    rows = all_texts(tokens, length)
-    total = _chosen(draw.model(RNN, tokens=tokens)(after_start(rows[:, :-1])), rows).exp().sum()
+    model, texts = draw.model(RNN, tokens=draw.tokens), draw.texts
+    total = _chosen(model(after_start(texts[:, :-1])), texts).exp().sum()
     yield equal("9: sum of the products", total, 1, within=1e-12)
 
 
-def conditional(draw: Draw, tokens: int, length: int) -> Measurements:
+def conditional(draw: Draw) -> Measurements:
     """Sums of P(y | x) over y and over x, and of products of an encoder's masked predictions."""
-    texts = all_texts(tokens, length)
-    pair = draw.model(PAIR, tokens=tokens)
-    encoder = draw.model(ENCODER, MASKED_LM, tokens + 1)
-    totals = torch.stack([_target_probabilities(pair, text, texts).sum() for text in texts])
-    masked = _masked_log_probabilities(encoder, texts, tokens).exp().sum()
+    texts, mask = draw.texts, draw.tokens
+    lengths = torch.full((len(texts),), draw.length)
+    pair, given = draw.model(PAIR, tokens=draw.tokens), after_start(texts[:, :-1])
+    logits = (pair(text.expand_as(texts), lengths, given) for text in texts)
+    totals = torch.stack([_chosen(one, texts).exp().sum() for one in logits])
+    encoder = draw.model(ENCODER, MASKED_LM, tokens=draw.tokens + 1)
+    others = [texts.index_fill(1, torch.tensor(t), mask) for t in range(draw.length)]
+    alone = torch.stack([encoder(rows)[:, t, :mask] for t, rows in enumerate(others)], 1)
+    masked = _chosen(alone, texts).exp().sum()
     yield at_most("12: |Σ P(y | x) over y − 1|, largest over x", abs(totals - 1).max(), 1e-12)
     yield equal("12: Σ P(y | x) over all x and y", totals.sum(), len(texts), within=1e-9)
     yield at_least("12: |Σ Π P(x_t | the others) − 1| of an encoder", abs(masked - 1), 1e-3)
 
 
-def all_texts(tokens: int, length: int) -> Int[Tensor, "texts length"]:
-    """Return all texts of a length over a vocabulary of size `tokens`."""
-    return torch.tensor(list(product(range(tokens), repeat=length)))
-
-
 def after_start(rows: Int[Tensor, "texts n"]) -> Int[Tensor, "texts more"]:
-    """Return the texts with the start token prepended."""
-    return torch.cat([rows.new_full((len(rows), 1), START), rows], 1)
-
-
-@torch.inference_mode()
-def _target_probabilities(
-    model: torch.nn.Module, source: Int[Tensor, " m"], targets: Int[Tensor, "texts n"]
-) -> Float[Tensor, " texts"]:
-    sources = source.expand(len(targets), -1)
-    lengths = torch.full((len(targets),), len(source))
-    return _chosen(model(sources, lengths, after_start(targets[:, :-1])), targets).exp()
-
-
-@torch.inference_mode()
-def _masked_log_probabilities(
-    model: torch.nn.Module, rows: Int[Tensor, "texts n"], tokens: int
-) -> Float[Tensor, " texts"]:
-    """Return sums over t of log P(x_t | the other tokens); the mask has id `tokens`."""
-    total = torch.zeros(len(rows), dtype=torch.float64)
-    for t in range(rows.shape[1]):
-        masked = rows.clone()
-        masked[:, t] = tokens
-        total += _chosen(model(masked)[:, t : t + 1, :tokens], rows[:, t : t + 1])
-    return total
+    """Return the texts with the start token, 1, prepended."""
+    return F.pad(rows, (1, 0), value=1)
 
 
 def _chosen(logits: Float[Tensor, "b n v"], ids: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:

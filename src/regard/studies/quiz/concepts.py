@@ -1,18 +1,16 @@
 """Checks of the answers to sixteen questions on concepts."""
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple, ParamSpec
+from typing import Annotated
 
 import torch
 from msgspec import Meta
 
 from regard.studies.figure import Line, chart, figure, heat_map, series
-from regard.studies.finding import Measurement, Measurements, table
+from regard.studies.finding import Measurements, table
 from regard.studies.quiz import checks
 from regard.studies.quiz.checks import DECODER, ENCODER, MASKED_LM, Draw, Std, influence
 from regard.studies.study import EvidenceParts, Seed, paragraphs, study
-
-P = ParamSpec("P")
 
 
 @study()
@@ -42,13 +40,16 @@ def concepts(
         tokens: vocabulary size in questions 9 and 12
         length: length of the texts in these questions
     """
-    draw = Draw(seed, std)
-    found = all_checks(draw, tokens, length)
+    draw = Draw(seed, std, tokens, length)
     rows = []
-    for i, one in enumerate(found, 1):
-        yield from one.numbers
-        passes = all(number.holds for number in one.numbers)
-        rows.append((i, one.how, "yes" if passes else "no"))
+    for i, check in enumerate(CHECKS, 1):
+        with torch.no_grad():
+            numbers = tuple(check(draw))
+        yield from numbers
+        (how,) = paragraphs(check)
+        if check is checks.pipeline:
+            how += f" By words: {checks.followed(draw)}"
+        rows.append((i, how, "yes" if all(number.holds for number in numbers) else "no"))
     yield table(["question", "checked by", "passes"], rows)
     curves = [
         series(range(len(curve)), (curve / curve[0].clamp(min=1e-9)).clamp(min=1e-12), name)
@@ -78,38 +79,22 @@ def concepts(
     yield figure(*maps, by_distance, near=checks.NEAR)
 
 
-class Checked(NamedTuple):
-    """Measurements that check an answer."""
-
-    how: str
-    """Description of the check."""
-    numbers: tuple[Measurement, ...]
-
-
-def checked(check: Callable[P, Measurements], *args: P.args, **kwargs: P.kwargs) -> Checked:
-    """Check an answer; the docstring of the check says how."""
-    with torch.no_grad():
-        return Checked(paragraphs(check)[0], tuple(check(*args, **kwargs)))
-
-
-def all_checks(draw: Draw, tokens: int, length: int) -> list[Checked]:
-    """Return the checks of all questions, in their order."""
-    pipeline = checked(checks.pipeline, draw)
-    return [
-        checked(checks.no_labels, draw),
-        checked(checks.architecture_and_weights, draw),
-        checked(checks.completing, draw),
-        checked(checks.classifying, draw),
-        checked(checks.many_to_one, draw),
-        checked(checks.sources_of_bias),
-        pipeline._replace(how=f"{pipeline.how} By words: {checks.followed(draw)}"),
-        checked(checks.dimensions, draw),
-        checked(checks.next_tokens, draw, tokens, length),
-        checked(checks.not_a_number, draw),
-        checked(checks.the_crab, draw),
-        checked(checks.conditional, draw, tokens, length),
-        checked(checks.long_inputs, draw),
-        checked(checks.heads, draw),
-        checked(checks.batching, draw),
-        checked(checks.foreign_ids, draw),
-    ]
+CHECKS: tuple[Callable[[Draw], Measurements], ...] = (
+    checks.no_labels,
+    checks.architecture_and_weights,
+    checks.completing,
+    checks.classifying,
+    checks.many_to_one,
+    checks.sources_of_bias,
+    checks.pipeline,
+    checks.dimensions,
+    checks.next_tokens,
+    checks.not_a_number,
+    checks.the_crab,
+    checks.conditional,
+    checks.long_inputs,
+    checks.heads,
+    checks.batching,
+    checks.foreign_ids,
+)
+"""Checks of all questions, in their order; the docstring of each says how."""

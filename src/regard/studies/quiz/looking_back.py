@@ -55,12 +55,12 @@ def trained_embeddings(
     """
     model = Draw(seed, 0.1).model(config(d, LearnedConfig()), tokens=TOKENS).train()
     before = terms(model)
-    losses = list(train(model, distances=(2,), steps=steps, lr=0.01, seed=seed))
+    first, *_, last = train(model, distances=(2,), steps=steps, lr=0.01, seed=seed)
     after = terms(model)
     name = "cross terms / x·x of a word"
     yield at_most(f"{name}, before training", before[CROSS] / before[WORD], 0.25)
     yield at_most(f"{name}, after training", after[CROSS] / after[WORD], 0.25)
-    yield at_most("loss after / before training", losses[-1] / losses[0], 0.5)
+    yield at_most("loss after / before training", last / first, 0.5)
     yield bar_chart({"before training": before, "after training": after}, y="root mean square")
 
 
@@ -155,13 +155,8 @@ def trained(model: Any, steps: int, seed: int) -> list[Float[Tensor, "2 n n"]]:
     """
     text = rows(torch.Generator().manual_seed(seed))[:1]
     losses = train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)
-    maps = [_maps(model, text) for step, _ in enumerate(losses) if step % EVERY == 0]
-    return [*maps, _maps(model, text)]
-
-
-def _maps(model: Any, text: Tensor) -> Float[Tensor, "2 n n"]:
-    (layer,) = capture_attention(model.body, text)
-    return layer.weights[0].detach()
+    kept = [capture_attention(model.body, text) for i, _ in enumerate(losses) if i % EVERY == 0]
+    return [layer.weights[0].detach() for (layer,) in [*kept, capture_attention(model.body, text)]]
 
 
 def config(d: int, positions: PositionsConfig) -> DecoderConfig:

@@ -27,7 +27,6 @@ from regard.studies.quiz.checks import (
     Draw,
     Std,
     after_start,
-    all_texts,
     influence,
 )
 from regard.studies.study import EvidenceParts, Seed, study
@@ -35,16 +34,10 @@ from regard.studies.tensors import central_differences, largest
 from regard.text.config import WordsConfig
 from regard.text.tokenizer import train_tokenizer
 
-FRAMES, TRANSCRIPT = 20, 7
-"""Length of a recording, in quantized frames, and of its transcript, in characters."""
-CHOICES, STEP = 4, 3
-"""Vocabulary size and time step of question 9."""
 ERRORS = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 """Errors that wrong inputs raise."""
 ENTRIES = 12
 """Number of weights whose gradient is compared with finite differences."""
-OTHER_TEXTS = ("Dry stones", "and a sun that shines", *TEXTS)
-"""Texts for a vocabulary with the words of `TEXTS` at other ids."""
 
 
 @study()
@@ -82,12 +75,12 @@ def weights_alone(draw: Draw) -> Measurements:
 
 
 def transcript(draw: Draw) -> Measurements:
-    """Count the outputs for a recording."""
-    frames, lengths = draw.ids(1, FRAMES), torch.tensor([FRAMES])
+    """Count the outputs for a recording of 20 frames with a transcript of 7 characters."""
+    frames, lengths = draw.ids(1, 20), torch.tensor([20])
     labels = draw.model(RNN, OF_TEXTS)(frames, lengths)[..., 0].numel()
-    characters = draw.model(PAIR)(frames, lengths, draw.ids(1, TRANSCRIPT))[..., 0].numel()
+    characters = draw.model(PAIR)(frames, lengths, draw.ids(1, 7))[..., 0].numel()
     yield equal("5: labels for 20 frames", labels, 1)
-    yield equal("5: characters of a transcript, 20 frames", characters, TRANSCRIPT)
+    yield equal("5: characters of a transcript, 20 frames", characters, 7)
 
 
 def order_of_parts(draw: Draw) -> Measurements:
@@ -108,21 +101,20 @@ def fewer_dimensions(draw: Draw) -> Measurements:
 
 def conditions(draw: Draw) -> Measurements:
     """Sum predictions over all prefixes, and change tokens."""
-    total, expected = next_probabilities(draw).sum(), CHOICES ** (STEP - 1)
-    yield equal("9: sum of outputs over all prefixes", total, expected, within=1e-9)
-    changes = influence(draw.model(RNN).body, draw.ids(STEP + 1))
+    given, prefixes = next_probabilities(draw), draw.tokens ** (draw.length - 1)
+    yield equal("9: sum of outputs over all prefixes", given.sum(), prefixes, within=1e-9)
+    changes = influence(draw.model(RNN).body, draw.ids(draw.length + 1))
     yield at_least("9: smallest influence of an earlier token", changes[-1].min(), 1e-6)
     change = largest(changes.triu(1))
-    most = next_probabilities(draw).max()
     yield equal("9: influence of the token itself and later ones", change, 0, 1e-12)
-    yield at_most("9: largest probability of the token itself", most, 0.99)
+    yield at_most("9: largest probability of the token itself", given.max(), 0.99)
 
 
 @torch.inference_mode()
 def next_probabilities(draw: Draw) -> Float[Tensor, "prefixes tokens"]:
-    """Return the predictions of an RNN at `STEP` after each prefix."""
-    prefixes = after_start(all_texts(CHOICES, STEP - 1))
-    found: Tensor = draw.model(RNN, tokens=CHOICES)(prefixes)[:, -1].softmax(-1)
+    """Return the predictions of an RNN for the last token of texts, after each prefix."""
+    prefixes = draw.texts[:, :-1].unique(dim=0)
+    found: Tensor = draw.model(RNN, tokens=draw.tokens)(after_start(prefixes))[:, -1].softmax(-1)
     return found
 
 
@@ -196,7 +188,7 @@ def batches(draw: Draw) -> Measurements:
 def padded_ids(_: Draw) -> Measurements:
     """Decode the ids of one vocabulary by another, with and without padding and truncation."""
     own = train_tokenizer(WordsConfig(), TEXTS)
-    other = train_tokenizer(WordsConfig(), OTHER_TEXTS)
+    other = train_tokenizer(WordsConfig(), ["Dry stones", "and a sun that shines", *TEXTS])
     ids = other.encode(TEXTS[0])
     padded = pad_rows([ids[:8], [0] * BLOCK], 0)[0].tolist()  # of 11 tokens
 

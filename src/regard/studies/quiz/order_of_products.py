@@ -49,34 +49,30 @@ def order_of_products(
         "queries and keys first": lambda: query @ key.mT @ value,
         "keys and values first": lambda: query @ (key.mT @ value),
     }
+    operations: dict[str, Callable[[int], int]] = {
+        "queries and keys first": lambda n: n**2 * (m + d),
+        "keys and values first": lambda n: 2 * n * m * d,
+    }
     names, equal_at = list(ways), 2 * m * d / (m + d)
     first, second = (way() for way in ways.values())
     yield at_most("relative difference of both orders", relative_error(second, first), 1e-12)
-    for (name, way), count in zip(ways.items(), _operations(length, m, d), strict=True):
-        yield equal(f"operations, {name}", multiplications(way), count)
+    for name, way in ways.items():
+        yield equal(f"operations, {name}", multiplications(way), operations[name](length))
     yield informational("L with equal operations", equal_at)
-    shapes = {"$Q'$": f"$L$ × {m}", r"$K'^\top$": f"{m} × $L$", "$V$": f"$L$ × {d}"}
-    factors = [f"{name}\n{shape}" for name, shape in shapes.items()]
-    lines = [Line(x=equal_at), Line(x=length)]
-    costs = zip(*(_operations(n, m, d) for n in LENGTHS), strict=True)
-    curves = [series(LENGTHS, cost, name) for name, cost in zip(names, costs, strict=True)]
+    factors = [f"$Q'$\n$L$ × {m}", f"$K'^\\top$\n{m} × $L$", f"$V$\n$L$ × {d}"]
     yield figure(
         _order(factors, (0, 1), "$L$ × $L$", 2, names[0]),
         _order(factors, (1, 2), f"{m} × {d}", 0, names[1]),
         chart(
-            *curves,
-            *lines,
+            *(series(LENGTHS, map(count, LENGTHS), name) for name, count in operations.items()),
+            Line(x=equal_at),
+            Line(x=length),
             title="multiplications",
             x="tokens $L$",
             x_scale="log",
             y_scale="log",
         ),
     )
-
-
-def _operations(length: int, m: int, d: int) -> tuple[int, int]:
-    """Return the multiplications of both orders."""
-    return length**2 * (m + d), 2 * length * m * d
 
 
 def _order(factors: list[str], pair: tuple[int, int], size: str, last: int, title: str) -> Graph:

@@ -18,8 +18,6 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 TEXT = "Khatchig Mouradian is a journalist, writer and translator, born in Lebanon."
 SHORTEST = 4
 """Smallest length of a truncated text."""
-SHOWN = 3
-"""Number of rows in the table."""
 
 
 @study()
@@ -65,7 +63,7 @@ def span_corruption(
     restored = np.mean([text == document[: len(text)] for text in texts])
     yield equal("share of texts restored from their rows", restored, 1)
     yield equal("share of targets that are the next input", np.mean(shifted), 1)
-    shown = [map(tokenizer.decode, (texts[i], *rows[i])) for i in range(SHOWN)]
+    shown = [map(tokenizer.decode, (texts[i], *rows[i])) for i in range(3)]
     yield table(["text", "prefix", "suffix", "span"], shown)
     bounds = [Line(x=SHORTEST), Line(x=longest)]
     cut = histogram(lengths, np.linspace(SHORTEST, longest + 1, 15).tolist())

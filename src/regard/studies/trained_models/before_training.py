@@ -34,10 +34,7 @@ from regard.studies.trained_models import reading
 from regard.studies.trained_models.heads import by_layer
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 
-MEASURED = 60
-"""Number of new texts on which heads are scored."""
 PATTERNS = ("previous", "next", "self", "first", "punctuation", "same token")
-BY_LAYER = ("first", "entropy", "distance")
 
 
 @study(trains=True)
@@ -51,14 +48,13 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
     $$ \mathrm{forward} = \frac{1}{n} \sum_i \sum_{j > i} A_{ij} $$
 
     Both models are small and our own, trained on generated texts. On new texts, each head is scored
-    by the share of its weight on the previous token, the next token, the token itself, the first
-    token, punctuation, and other occurrences of the same token. Entropy is relative to that of
-    uniform weights over the keys that a query sees; distance is in tokens.
+    by the share of its weight on each pattern. Entropy is relative to that of uniform weights over
+    the keys that a query sees; distance is in tokens.
 
     Figure. Share of each head's weight by pattern, of a trained decoder and a trained encoder,
     averaged over the queries of new texts. Rows are heads, by layer and head.
     """
-    texts = [text.text for text in labeled_texts(seed, "test", MEASURED)]
+    texts = [text.text for text in labeled_texts(seed, "test", 60)]
     after = {
         "decoder": score(cached_run(reading.plan_decoder(max(steps // 4, 1), seed)), texts),
         "encoder": score(cached_run(reading.plan_reader(steps, seed)), texts),
@@ -106,10 +102,10 @@ def _judged(
         yield at_least(f"{name}: mean entropy, before minus after training", fall, 0.05)
     best = by_layer(after["encoder"], "next").max()
     yield at_least("encoder: next token, best head", best, 0.3)
-    means = {name: by_layer(after["decoder"], name).mean(1) for name in BY_LAYER}
     for layer in range(reading.LAYERS):
-        for name, of_layer in means.items():
-            yield informational(f"decoder, layer {layer}: {name}", of_layer[layer])
+        for name in ("first", "entropy", "distance"):
+            mean = by_layer(after["decoder"], name)[layer].mean()
+            yield informational(f"decoder, layer {layer}: {name}", mean)
 
 
 TEXTS = 15
@@ -126,8 +122,6 @@ class Measured(NamedTuple):
     """Standard deviation of the scores of one query in the first layer."""
     norm: Float[Tensor, " heads"]
     """Norm of ∂L/∂A, averaged over rows."""
-    at_the_word: float
-    """|∂L/∂A_ij| at the word j that determines the masked i, divided by the mean over all j."""
     sizes: list[Float[Tensor, "heads n"]]
     """|∂L/∂A_ij| of the masked i divided by the mean over all j, row by row."""
     attended: list[Int[Tensor, " heads"]]
@@ -156,8 +150,7 @@ def untrained(
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
 
     Scores, weights and gradients of the encoder of study `structures` are measured before and
-    after training, in texts with one masked word. A layer norm gives each token a vector of length
-    √d.
+    after training, in texts with one masked word.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.
@@ -171,12 +164,9 @@ def untrained(
     read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
     before, after = (measure(model, read) for model in (new.model, run.model))
     text = texts[0].text
-    yield from judged(before, after, std)
-    measured = (before.entropy, after.entropy, before.norm, after.norm)
-    rows = [
-        (f"{i // reading.HEADS}.{i % reading.HEADS}", *(float(values[i]) for values in measured))
-        for i in range(reading.LAYERS * reading.HEADS)
-    ]
+    yield from judged(before, after, [row.other for row in read], std)
+    columns = torch.stack([before.entropy, after.entropy, before.norm, after.norm], 1).tolist()
+    rows = [(f"{i // reading.HEADS}.{i % reading.HEADS}", *row) for i, row in enumerate(columns)]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
     shown = torch.tensor([read[-1].ids])
     yield figure(
@@ -191,16 +181,17 @@ def untrained(
     yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, std: float) -> Measurements:
-    """Yield the measurements that the claim depends on."""
+def judged(before: Measured, after: Measured, words: Sequence[int], std: float) -> Measurements:
+    """Yield the measurements of the claim; `words` determine the masked ones, row by row."""
     predicted = reading.WIDTH * std**2
     name, tolerance = "before: standard deviation of scores", 0.15 * predicted
     yield equal(name, before.spread, predicted, within=tolerance)
     yield at_least("before: least entropy of a head / ln n", before.entropy.min(), 0.99)
     yield at_most("after: least entropy of a head / ln n", after.entropy.min(), 0.5)
     yield at_most("∂L/∂A_ij − (∂L/∂o_i)·v_j", max(before.error, after.error), 1e-9)
-    yield equal("before: |∂L/∂A| at the right word / mean", before.at_the_word, 1, within=0.2)
-    gain = after.at_the_word - before.at_the_word
+    at_first = at_words(before.sizes, words)
+    yield equal("before: |∂L/∂A| at the right word / mean", at_first, 1, within=0.2)
+    gain = at_words(after.sizes, words) - at_first
     yield at_least("|∂L/∂A| at the right word / mean: after minus before", gain, 0.1)
     name = "|∂L/∂A| at the word with the largest trained weight / mean"
     yield equal(f"before: {name}", at_words(before.sizes, after.attended), 1, within=0.2)
@@ -233,34 +224,31 @@ def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     found = [row_gradients(exact, partial(masked_loss, exact, row)) for row in rows]
-    each = list(zip(found, rows, strict=True))
-    weights = [one.weights for one in found]
-    sizes = [one.gradient[:, row.place].abs() for one, row in each]
+    weights, gradients, expected = zip(*found, strict=True)
+    sizes = [each[:, row.place].abs() for each, row in zip(gradients, rows, strict=True)]
     sizes = [size / size.mean(-1, keepdim=True).clamp(min=1e-300) for size in sizes]
-    equals = [one.weights[:, same_token(torch.tensor(row.ids))] * len(row.ids) for one, row in each]
+    equals = [
+        (each[:, same_token(torch.tensor(row.ids))] * len(row.ids)).flatten()
+        for each, row in zip(weights, rows, strict=True)
+    ]
     return Measured(
         entropy=torch.stack([entropy(one, causal=False) for one in weights]).mean(0),
         spread=fmean(float(one[: reading.HEADS].log().std(-1).mean()) for one in weights),
-        norm=torch.stack([one.gradient.flatten(1).norm(dim=1) for one in found]).mean(0),
-        at_the_word=at_words(sizes, [row.other for row in rows]),
+        norm=torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).mean(0),
         sizes=sizes,
-        attended=[one.weights[:, row.place].argmax(-1) for one, row in each],
-        at_equal=float(torch.cat([one.flatten() for one in equals]).mean()),
-        error=max(largest(one.error) for one in found),
+        attended=[x[:, row.place].argmax(-1) for x, row in zip(weights, rows, strict=True)],
+        at_equal=float(torch.cat(equals).mean()),
+        error=max(largest(one - two) for one, two in zip(gradients, expected, strict=True)),
     )
 
 
-class Gradients(NamedTuple):
-    """Weights of all heads on a row, and the gradient of a loss with respect to them."""
+def row_gradients(
+    model: nn.Module, loss: Callable[[], Float[Tensor, ""]]
+) -> list[Float[Tensor, "heads n n"]]:
+    """Return the weights of all heads on a row, and their gradients by autograd and by formula.
 
-    weights: Float[Tensor, "heads n n"]
-    gradient: Float[Tensor, "heads n n"]
-    error: Float[Tensor, "heads n n"]
-    """Difference between the gradient and (∂L/∂o_i)·v_j."""
-
-
-def row_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> Gradients:
-    """Return the weights of all layers on a row and their gradients, by autograd and by formula."""
+    The formula is (∂L/∂o_i)·v_j.
+    """
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def handle(record: AttentionRecord) -> Tensor:
@@ -274,5 +262,4 @@ def row_gradients(model: nn.Module, loss: Callable[[], Float[Tensor, ""]]) -> Gr
     gradients = torch.autograd.grad(value, [*weights, *outs])
     by_weights, by_outs = gradients[: len(kept)], gradients[len(kept) :]
     by_formula = [by_out @ v.detach().mT for by_out, v in zip(by_outs, values, strict=True)]
-    used, found, expected = (torch.cat(x, 1)[0] for x in (weights, by_weights, by_formula))
-    return Gradients(used.detach(), found, found - expected)
+    return [torch.cat(x, 1)[0].detach() for x in (weights, by_weights, by_formula)]

@@ -20,11 +20,9 @@ from regard.studies.model_cache import cached_run
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.trained_models.heads import by_layer, value_norms, weights_of
 from regard.studies.trained_models.pretrained import Decoder, load_decoder
-from regard.studies.trained_models.reading import HEADS, Steps, plan_decoder
+from regard.studies.trained_models.reading import HEADS, TESTED, Steps, plan_decoder
 from regard.studies.trained_models.sentences import Labeled, labeled_texts
 
-TEXTS = 150
-"""Number of new texts, on which heads are chosen and measured."""
 SHORT, ACROSS, PRONOUN = "short sentence", "noun between", "pronoun"
 WORDS = {
     SHORT: "verb → subject",
@@ -67,10 +65,6 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     the old dogs near the house bark with Ada . perhaps she looked …". A head is chosen on one half
     of new texts and measured on the other, by its weight from one word to another.
 
-    In the short sentence the query is the verb and the key its subject; whether a head attends to
-    it varies with the seed. In the second sentence the query is the noun before the verb, in the
-    third the word before the pronoun.
-
     Figure. Weight of the best head on the right word, in new texts: at the verb of a short sentence
     to its subject; before the verb, across another noun, to the subject; before a pronoun to the
     name that it refers to.
@@ -78,7 +72,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
     run = cached_run(plan_decoder(steps, seed))
     new = plan_decoder(1, seed).run
     new.model.eval()
-    texts = labeled_texts(seed, "test", TEXTS)
+    texts = labeled_texts(seed, "test", TESTED)
     places = places_of(texts)
     after, before = (
         {name: best(weights_on(one, found), found) for name, found in places.items()}

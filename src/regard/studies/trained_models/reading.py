@@ -3,7 +3,7 @@ classes in its states."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,9 +47,8 @@ Steps = Annotated[int, Meta(ge=1, le=4000, description="training steps")]
 
 def plan_reader(steps: int, seed: int, *, heads: int = HEADS) -> Plan:
     """Return the plan to train the encoder."""
-    masks = ("template.prompt={question}", "objective.masking=0.25")
-    sizes = (f"model.n_heads={heads}", f"training.steps={steps}")
-    return plan_texts("masked", seed, [*masks, *sizes])
+    settings = ["template.prompt={question}", "objective.masking=0.25", f"model.n_heads={heads}"]
+    return plan_texts("masked", seed, [*settings, f"training.steps={steps}"])
 
 
 def plan_texts(recipe: str, seed: int, settings: Sequence[str]) -> Plan:
@@ -106,16 +105,9 @@ def hits(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
     return attended == torch.tensor([row.other for row in rows])[:, None]
 
 
-class Structure(NamedTuple):
-    """Labeled-relation accuracy, on texts other than those by which the head was chosen."""
-
-    accuracy: float
-    """Share of texts in which the largest weight of the best head is on the right word."""
-    offset: float
-    """Share of texts in which the right word is at the most frequent distance."""
-    untrained: float
-    """Accuracy of the best head before training."""
-    by_head: Float[Tensor, " heads"]
+BEST, BEFORE, DISTANCE = "best head", "best head before training", "most frequent distance"
+"""Labeled-relation accuracies: shares of texts in which the right word has the largest weight of
+the head, or is at this distance; on texts other than those by which it was chosen."""
 
 
 @study(trains=True)
@@ -155,35 +147,39 @@ def structures(
     run = cached_run(plan_reader(steps, seed, heads=heads))
     new = plan_reader(1, seed, heads=heads).run
     new.model.eval()
-    measured = {relation: measure(run, new, relation, seed) for relation in RELATIONS}
-    always = {name: one for name, one in measured.items() if name != VARIES}
-    yield from judged_structures(always, wanted)
-    varying = judged_structures({VARIES: measured[VARIES]}, wanted)
-    yield Outside(f"for all structures but the {VARIES}", varying)
-    shares = [s.by_head.tolist() for s in measured.values()]
-    names = [f"{j // heads}.{j % heads}" for j in range(len(shares[0]))]
-    axes: dict[str, Any] = {"x": "layer.head", "rows": list(measured), "columns": names}
-    yield heat_map(shares, unit="accuracy", written=True, **axes)
+    texts = labeled_texts(seed, "test", TESTED)
+    rows = {relation: masked_rows(run, texts, relation) for relation in RELATIONS}
+    found = {relation: hits(run, each) for relation, each in rows.items()}
+    measured = {
+        relation: {
+            BEST: best_on_second_half(found[relation])[0],
+            BEFORE: best_on_second_half(hits(new, each))[0],
+            DISTANCE: best_on_second_half(at_distances(each))[0],
+        }
+        for relation, each in rows.items()
+    }
+    varying = {VARIES: measured.pop(VARIES)}
+    yield from judged_structures(measured, wanted)
+    yield Outside(f"for all structures but the {VARIES}", judged_structures(varying, wanted))
+    yield heat_map(
+        [best_on_second_half(each)[1] for each in found.values()],
+        x="layer.head",
+        rows=list(rows),
+        columns=[f"{i}.{j}" for i in range(LAYERS) for j in range(heads)],
+        unit="accuracy",
+        written=True,
+    )
     yield look(named(run, "sentence encoder"), labeled_texts(seed, "test", 1)[0].text).data
 
 
-def judged_structures(measured: Mapping[str, Structure], wanted: float) -> Measurements:
+def judged_structures(measured: Mapping[str, Mapping[str, float]], wanted: float) -> Measurements:
     """Yield the measurements that decide a claim on these relations."""
-    for name, s in measured.items():
-        yield at_least(f"{name}: best head", s.accuracy, wanted)
-        yield at_least(f"{name}: gain by training", s.accuracy - s.untrained, 0.1)
+    for name, one in measured.items():
+        yield at_least(f"{name}: best head", one[BEST], wanted)
+        yield at_least(f"{name}: gain by training", one[BEST] - one[BEFORE], 0.1)
         if name != "previous word":
-            gain = s.accuracy - s.offset
+            gain = one[BEST] - one[DISTANCE]
             yield at_least(f"{name}: best head minus best fixed distance", gain, 0.05)
-
-
-def measure(run: Run, new: Run, relation: str, seed: int) -> Structure:
-    """Return the best head of a trained model for a relation, and its alternatives."""
-    rows = masked_rows(run, labeled_texts(seed, "test", TESTED), relation)
-    accuracy, by_head = best_on_second_half(hits(run, rows))
-    untrained, _ = best_on_second_half(hits(new, rows))
-    offset, _ = best_on_second_half(at_distances(rows))
-    return Structure(accuracy=accuracy, offset=offset, untrained=untrained, by_head=by_head)
 
 
 def best_on_second_half(
@@ -201,15 +197,6 @@ def at_distances(rows: Sequence[Row]) -> Bool[Tensor, "rows distances"]:
     distances = [row.other - row.place for row in rows]
     kinds = [distance for distance, _ in Counter(distances).most_common()]
     return torch.tensor([[distance == kind for kind in kinds] for distance in distances])
-
-
-class Samples(NamedTuple):
-    """Occurrences of words in texts."""
-
-    states: Float[Tensor, "samples d"]
-    classes: Int[Tensor, " samples"]
-    folds: Int[Tensor, " samples"]
-    """Fold of each word; all forms and occurrences of a word are in the same."""
 
 
 @study(trains=True)
@@ -240,9 +227,9 @@ def linear_probe(
     run, new = cached_run(plan_reader(steps, seed)), plan_reader(1, seed).run
     new.model.eval()
     accuracies = {
-        TRAINED: cross_validated(samples(run, read)),
-        EMBEDDINGS: cross_validated(samples(run, read, embeddings=True)),
-        UNTRAINED: cross_validated(samples(new, read)),
+        TRAINED: cross_validated(*samples(run, read)),
+        EMBEDDINGS: cross_validated(*samples(run, read, embeddings=True)),
+        UNTRAINED: cross_validated(*samples(new, read)),
     }
     yield from judged_probe(accuracies)
     yield bar_chart(
@@ -262,8 +249,11 @@ def judged_probe(accuracies: Mapping[str, Float[Tensor, " classes"]]) -> Measure
 
 
 @torch.inference_mode()
-def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> Samples:
-    """Return the states of all words that have a class, from the last layer or the embedding."""
+def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> list[Tensor]:
+    """Return states, class and fold of all words that have a class.
+
+    States are those of the last layer, or the embeddings. All forms of a word are in one fold.
+    """
     place = {
         word: (number, index % FOLDS)
         for number, words in enumerate(word_classes().values())
@@ -280,17 +270,18 @@ def samples(run: Run, texts: Sequence[Labeled], *, embeddings: bool = False) -> 
         chosen = [i for i, word in enumerate(text.words) if word in place]
         states.append(hidden[chosen])
         places += [place[text.words[i]] for i in chosen]
-    classes, folds = torch.tensor(places).T
-    return Samples(torch.cat(states).double(), classes, folds)
+    return [torch.cat(states).double(), *torch.tensor(places).T]
 
 
-def cross_validated(found: Samples) -> Float[Tensor, " classes"]:
+def cross_validated(
+    states: Float[Tensor, "samples d"], classes: Int[Tensor, " samples"], folds: Tensor
+) -> Float[Tensor, " classes"]:
     """Return the accuracy of a probe per class, on words to which it was not fitted."""
-    hits = torch.zeros(len(found.classes), dtype=torch.bool)
+    hits = torch.zeros(len(classes), dtype=torch.bool)
+    targets = F.one_hot(classes, len(CLASSES)).double()
     for fold in range(FOLDS):
-        tested = found.folds == fold
-        states, classes = found.states[~tested], found.classes[~tested]
-        weights = 1 / classes.bincount(minlength=len(CLASSES))[classes].double()  # as in the mean
-        probe = fit_probe(states, F.one_hot(classes, len(CLASSES)).double(), weights)
-        hits[tested] = probe(found.states[tested]).argmax(-1) == found.classes[tested]
-    return torch.stack([hits[found.classes == i].double().mean() for i in range(len(CLASSES))])
+        tested, fitted = folds == fold, folds != fold
+        weights = 1 / targets[fitted].sum(0)[classes[fitted]]  # as in the mean over classes
+        probe = fit_probe(states[fitted], targets[fitted], weights)
+        hits[tested] = probe(states[tested]).argmax(-1) == classes[tested]
+    return torch.stack([hits[classes == i].double().mean() for i in range(len(CLASSES))])

@@ -59,7 +59,6 @@ def labeled_texts(seed: int, purpose: str, n: int) -> list[Labeled]:
 
 def word_classes() -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the words of each class; forms of the same word are grouped."""
-
     inflected = {"noun": (*_VERBS, *_PLACES), "verb": tuple(_VERBS.values())}
     others = {
         "noun": tuple(_OBJECTS.values()),

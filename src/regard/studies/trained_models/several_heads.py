@@ -17,13 +17,12 @@ from regard.data import IGNORE
 from regard.explorer.look import look
 from regard.positions import RelativeBias
 from regard.runs.recipes import RECIPES
-from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, chart, figure, series
 from regard.studies.finding import Measurements, Outside, at_least, at_most, equal, named
 from regard.studies.model_cache import cached_run
 from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import draw_normal, share_error
+from regard.studies.tensors import draw_normal, largest, share_error
 from regard.training.plan import Plan
 
 LENGTH, TRAINING, TEST = 12, 20_000, 500
@@ -45,9 +44,8 @@ def two_heads(
 
     At each place of a row of random tokens, one layer has to name the two tokens before it, in
     order: k² possible answers. One head of argmax attention gives the layers above a place and the
-    token there, at most 2k cases, and in each case they have to choose one of k answers. (One might
-    expect 1/k. But a head that attends to, say, the larger of two tokens also gives information
-    about the other one.) Two heads have half the width, with the same number of weights in all.
+    token there, at most 2k cases, and in each case they have to choose one of k answers. Two heads
+    have half the width, with the same number of weights in all.
 
     Figure. Accuracy by mechanism and number of heads. Dotted: the bound 2/k on one head of argmax
     attention.
@@ -62,8 +60,10 @@ def two_heads(
         for heads in (1, 2)
     }
     rows, shown = rows_of(k, TEST, seed + 1), runs["softmax", 2]
-    shares = {which: _right(run, rows) for which, run in runs.items()}
-    text = shown.tokenizer.decode(tokens_of(shown, rows[0])[0].tolist())
+    ids, labels = (torch.from_numpy(tokens_of(shown, numbers)) for numbers in rows)
+    with torch.inference_mode():
+        shares = {which: accuracy(run.language_model(ids), labels) for which, run in runs.items()}
+    text = shown.tokenizer.decode(ids[0].tolist())
     asked = TEST * (LENGTH - 2)
     yield from judged("argmax", shares, k, asked)
     yield Outside("attention takes one value: argmax", judged("softmax", shares, k, asked))
@@ -81,13 +81,9 @@ def two_heads(
 
 def judged(kind: str, shares: Mapping[tuple[str, int], float], k: int, n: int) -> Measurements:
     """Yield the measurements of n answers by a mechanism; shares are by mechanism and heads."""
-    yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most_of_one(k, n))
+    most = 2 / k + 3 * share_error(2 / k, n)
+    yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most)
     yield at_least(f"accuracy, {kind}, two heads", shares[kind, 2], 0.9)
-
-
-def most_of_one(k: int, n: int) -> float:
-    """Return 2/k plus three standard errors of n answers."""
-    return 2 / k + 3 * share_error(2 / k, n)
 
 
 def rows_of(k: int, n: int, seed: int) -> tuple[Numbers, Numbers]:
@@ -111,13 +107,6 @@ def plan_rows(kind: str, heads: int, k: int, steps: int, seed: int) -> Plan:
     ]
     recipe = override(RECIPES["default"], settings)
     return plan_numbers(recipe, {"stage": "two-heads", "k": k}, k * k, *rows_of(k, TRAINING, seed))
-
-
-@torch.inference_mode()
-def _right(run: Run, rows: tuple[Numbers, Numbers]) -> float:
-    """Return the accuracy on rows."""
-    ids, labels = (torch.from_numpy(tokens_of(run, numbers)) for numbers in rows)
-    return accuracy(run.language_model(ids), labels)
 
 
 Taps = Float[Tensor, "k out d"]
@@ -226,8 +215,7 @@ def bank_error(weights: Taps, x: Input, sharp: float) -> float:
     k = len(weights)
     padded = F.conv1d(x.mT[None], weights.permute(1, 2, 0))[0].mT
     start = k - k // 2  # the first place of the bank that is compared
-    wanted = padded[start : start + len(x) - 2 * k]
-    return float((bank(x, weights, sharp) - wanted).abs().max())
+    return largest(bank(x, weights, sharp) - padded[start : start + len(x) - 2 * k])
 
 
 def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
@@ -245,8 +233,7 @@ def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
     half = DRAWS // 2
     fitted, tested = windows[:half].flatten(0, 1), windows[half:].flatten(0, 1)
     taps = torch.linalg.lstsq(fitted, wanted[:half].flatten(0, 1)).solution
-    rest = wanted[half:].flatten(0, 1)
-    return _explained(copied, wanted), _explained(tested @ taps, rest)
+    return _explained(copied, wanted), _explained(tested @ taps, wanted[half:].flatten(0, 1))
 
 
 def _explained(guess: Tensor, wanted: Tensor) -> float:

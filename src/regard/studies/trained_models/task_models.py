@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, NamedTuple
+from statistics import fmean
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -13,7 +14,7 @@ from regard import api
 from regard.config import override
 from regard.environment import ExecutionEnvironment
 from regard.errors import UserError
-from regard.evaluation.tasks import score_task
+from regard.evaluation.tasks import score_task, scored_examples
 from regard.metrics import Z95, Interval, exact_match, rouge
 from regard.models.seq2seq import EncoderDecoder
 from regard.runs.recipe import Recipe
@@ -33,7 +34,6 @@ from regard.studies.model_cache import trained
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.tasks.examples import Example
 from regard.tasks.split import Scores as TaskScores
-from regard.tasks.summaries import SummariesConfig
 from regard.training.plan import plan_training
 from regard.training.sources.choose import own_source
 
@@ -209,8 +209,7 @@ def different_widths(steps: Steps = 300, width: Width = 64, seed: Seed = 0) -> E
     scores = {widths: one.scores["ROUGE-L"] for widths, one in found.items()}
     baseline = found[width, width].baselines["lead-2"]["ROUGE-L"].value
     changed = changed_shapes(runs[width, width], runs[narrow, width])
-    accepted = accepts(runs[width, narrow], narrow)
-    yield from judged_widths(scores, baseline, changed, not accepted)
+    yield from judged_widths(scores, baseline, changed, not accepts(runs[width, narrow], narrow))
     yield bar_chart(
         {"": {f"encoder {s}, decoder {t}": one for (s, t), one in scores.items()}},
         Line(y=baseline, label="baseline lead-2"),
@@ -254,19 +253,9 @@ GREEDY, BEAMS = "greedy", "beam search"
 LOW, HIGH, TOP_K, TOP_P = "sampling, low temperature", "sampling", "top-k", "top-p"
 LONGEST = 20
 """Maximum number of tokens of a summary."""
-
-
-class Score(NamedTuple):
-    """Scores of the summaries by one method."""
-
-    rouge: float
-    """Mean ROUGE-L of all summaries."""
-    best: float
-    """Share of articles with at least one summary equal to the reference."""
-    different: float
-    """Mean number of distinct summaries per article."""
-    alike: float
-    """Mean ROUGE-L of two summaries of the same article."""
+QUALITY, RIGHT, DIFFERENT, ALIKE = "mean ROUGE-L", "right", "different", "ROUGE-L of two"
+"""Scores of several summaries per article: the mean of all; share of articles with at least one
+equal to the reference; mean number of distinct ones; mean over two of the same article."""
 
 
 @study(trains=True)
@@ -291,8 +280,7 @@ def several_summaries(
     \text{the most probable tokens only} $$
 
     An encoder–decoder trained to summarize generates n summaries of each new article by each
-    method. Quality is the mean ROUGE-L of all n, and whether one of them is right; diversity is
-    their number of distinct ones, and the mean ROUGE-L of two of them.
+    method.
 
     Figure. {n} summaries of each article by each method. Bars: mean ROUGE-L; share of articles with
     one of the {n} equal to the reference; share of distinct summaries; mean ROUGE-L of two
@@ -306,7 +294,7 @@ def several_summaries(
         articles: number of new articles
     """
     run = trained(recipe_for("summaries", PAIR, steps, width, seed))
-    questions = new_articles(run)[:articles]
+    questions = scored_examples(run, None)[:articles]
     texts = [question.text for question in questions]
     samplings: dict[str, dict[str, float]] = {
         GREEDY: {"temperature": 0.0},
@@ -321,19 +309,18 @@ def several_summaries(
     scores = {name: scored(summaries, questions) for name, summaries in found.items()}
     yield from judged_methods(scores, n)
     bars = {
-        "mean ROUGE-L": {name: score.rouge for name, score in scores.items()},
-        f"one of {n} is right": {name: score.best for name, score in scores.items()},
-        f"different, of {n}": {name: s.different / n for name, s in scores.items()},
-        "ROUGE-L of two": {name: score.alike for name, score in scores.items()},
+        QUALITY: {name: one[QUALITY] for name, one in scores.items()},
+        f"one of {n} is right": {name: one[RIGHT] for name, one in scores.items()},
+        f"different, of {n}": {name: one[DIFFERENT] / n for name, one in scores.items()},
+        ALIKE: {name: one[ALIKE] for name, one in scores.items()},
     }
     yield bar_chart(bars, y="share", y_limits=(0, 1.08))
 
 
-def judged_methods(scores: Mapping[str, Score], n: int) -> Measurements:
+def judged_methods(scores: Mapping[str, Mapping[str, float]], n: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     quality, different, alike = (
-        {name: getattr(score, field) for name, score in scores.items()}
-        for field in ("rouge", "different", "alike")
+        {name: one[score] for name, one in scores.items()} for score in (QUALITY, DIFFERENT, ALIKE)
     )
     yield equal("different summaries, beam search", different[BEAMS], n)
     yield equal("different summaries, greedy", different[GREEDY], 1)
@@ -346,12 +333,6 @@ def judged_methods(scores: Mapping[str, Score], n: int) -> Measurements:
         yield informational(f"ROUGE-L of two summaries, {name}", alike[name])
     name = f"ROUGE-L of two summaries: {BEAMS} minus {HIGH}"
     yield at_least(name, alike[BEAMS] - alike[HIGH], 0)
-
-
-def new_articles(run: Run) -> list[Example]:
-    """Return the task's test articles with reference summaries."""
-    assert isinstance(run.recipe.task, SummariesConfig)
-    return list(run.recipe.task.make(run.recipe.seed).test)
 
 
 def beams(run: Run, texts: Sequence[str], n: int) -> list[list[str]]:
@@ -369,18 +350,15 @@ def samples(
     return [drawn[start : start + n] for start in range(0, len(drawn), n)]
 
 
-def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> Score:
+def scored(summaries: Sequence[Sequence[str]], questions: Sequence[Example]) -> dict[str, float]:
     """Return the scores of several summaries per question."""
     right = [question.answer or "" for question in questions]
     given = list(zip(summaries, right, strict=True))
     pairs = [(one, answer) for several, answer in given for one in several]
-    predicted, references = zip(*pairs, strict=True)
     couples = [two for several in summaries for two in combinations(several, 2)]
-    one, other = zip(*couples, strict=True)
-    hits = [any(exact_match(one, answer) for one in several) for several, answer in given]
-    return Score(
-        rouge=rouge(predicted, references)["ROUGE-L"].value,
-        best=sum(hits) / len(hits),
-        different=sum(len({*several}) for several in summaries) / len(summaries),
-        alike=rouge(one, other)["ROUGE-L"].value,
-    )
+    return {
+        QUALITY: rouge(*zip(*pairs, strict=True))["ROUGE-L"].value,
+        RIGHT: fmean(any(exact_match(x, answer) for x in several) for several, answer in given),
+        DIFFERENT: fmean(len({*several}) for several in summaries),
+        ALIKE: rouge(*zip(*couples, strict=True))["ROUGE-L"].value,
+    }
