@@ -123,7 +123,7 @@ def test_a_short_key_keeps_some_of_its_weight() -> None:
 def test_memory_of_approximations_grows_at_most_linearly() -> None:
     """practical-4 3.g.1."""
     for name in ("Linformer", "BigBird", "Performer"):
-        assert max(values("approximations", f"exponent of the length, {name}: memory")) < 0.9
+        assert max(values("approximations", f"exponent of the length, {name}: memory")) <= 1
     assert "their memory at most linearly" in claim("approximations")
 
 
