@@ -124,9 +124,9 @@ def fit_probe(
     targets: Float64[Tensor, "n k"],
     weights: Float64[Tensor, " n"] | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """Return the affine map from states to targets with the smallest squared error, or weighted.
+    """Return an affine map from states to targets, fitted by ridge regression.
 
-    It is found by ridge regression.
+    Rows count equally, or by their weights.
     """
     weights = torch.ones_like(states[:, 0]) if weights is None else weights
     shares = weights[:, None] / weights.sum()

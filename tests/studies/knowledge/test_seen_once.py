@@ -16,16 +16,16 @@ from regard.studies.knowledge.bare_facts import (
     judged_samples,
     miscalibration,
     read_facts,
-    sampled,
     share_seen_once,
     slack,
+    with_bound,
 )
 
 FOUND = {
-    shape: sampled(once, false, 0.1)
+    shape: with_bound(once, false, 0.1)
     for shape, once, false in zip(SHAPES, [0.0, 0.2, 0.3, 0.4], [0.1, 0.3, 0.6, 0.9], strict=True)
 }
-REPEATED = sampled(0.3, 0.5, 0.2)
+REPEATED = with_bound(0.3, 0.5, 0.2)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1))
@@ -67,11 +67,11 @@ def test_the_slack_decreases_with_the_documents() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     assert all(number.holds for number in judged_samples(FOUND, REPEATED))
     for shape, worse in (
-        (SHAPES[1], sampled(0.9, 0.3, 0.1)),
-        (SHAPES[3], sampled(0.4, 0.5, 0.1)),
+        (SHAPES[1], with_bound(0.9, 0.3, 0.1)),
+        (SHAPES[3], with_bound(0.4, 0.5, 0.1)),
     ):
         assert not all(number.holds for number in judged_samples({**FOUND, shape: worse}, REPEATED))
-    never = sampled(0.3, 0.7, 0.2)
+    never = with_bound(0.3, 0.7, 0.2)
     assert not all(number.holds for number in judged_samples(FOUND, never))
 
 

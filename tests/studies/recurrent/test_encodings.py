@@ -9,9 +9,9 @@ from regard.positions import OneHot
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.casing import Rows, Setup, body_of
 from regard.studies.recurrent.encoder_decoder import (
-    NO,
     ONE_HOT,
     SINES,
+    WITHOUT,
     add_positions,
     encodings,
     judged_encodings,
@@ -19,7 +19,7 @@ from regard.studies.recurrent.encoder_decoder import (
     placed_run,
 )
 
-RIGHT = dict.fromkeys((NO, ONE_HOT, SINES), (1.0, 0.5))
+RIGHT = dict.fromkeys((WITHOUT, ONE_HOT, SINES), (1.0, 0.5))
 TURNED = torch.tensor([0.5, 0.4, 0.0])
 
 

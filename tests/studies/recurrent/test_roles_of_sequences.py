@@ -9,16 +9,16 @@ from regard.runs.run import Run
 from regard.studies.finding import Verdict
 from regard.studies.recurrent.casing import ATTENTION, NONE, Rows, Setup, answers
 from regard.studies.recurrent.encoder_decoder import (
-    Measured,
+    Roles,
     forced_ids,
     free_ids,
-    judged,
+    judged_roles,
     roles_of_sequences,
 )
 
 LOSSES = (0.1, 3.0, 0.5)
-ALL = Measured(LOSSES, torch.ones(4), torch.ones(4))
-SOME = Measured(
+ALL = Roles(LOSSES, torch.ones(4), torch.ones(4))
+SOME = Roles(
     LOSSES,
     torch.tensor([1, 0.9, 0.9, 0.9]),
     torch.tensor([1, 0.8, 0.6, 0.4]),
@@ -55,9 +55,9 @@ def test_free_running_is_what_the_model_answers(run: Run) -> None:
         (NONE, SOME._replace(free=torch.tensor([0.9, 0.8, 0.6, 0.4]))),
     ],
 )
-def test_other_measurements_would_refute_the_claim(name: str, other: Measured) -> None:
-    assert all(number.holds for number in judged(WELL))
-    assert not all(number.holds for number in judged(WELL | {name: other}))
+def test_other_measurements_would_refute_the_claim(name: str, other: Roles) -> None:
+    assert all(number.holds for number in judged_roles(WELL))
+    assert not all(number.holds for number in judged_roles(WELL | {name: other}))
 
 
 def test_without_training_there_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

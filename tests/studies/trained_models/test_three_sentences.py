@@ -12,7 +12,7 @@ from regard.studies.trained_models.decoders import (
     Found,
     best,
     change_of_first,
-    judged,
+    judged_sentences,
     places_of,
     three_sentences,
     weights_on,
@@ -39,15 +39,15 @@ def test_the_query_is_the_verb_or_the_word_before_the_next() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     after = dict.fromkeys((SHORT, ACROSS, PRONOUN), AFTER)
     before = dict.fromkeys(after, BEFORE)
-    assert all(number.holds for number in judged(after, before, 0.95))
+    assert all(number.holds for number in judged_sentences(after, before, 0.95))
     for broken in (
         {ACROSS: AFTER._replace(share=0.4)},
         {ACROSS: AFTER._replace(itself=0.6)},
         {PRONOUN: AFTER._replace(share=0.4)},
     ):
-        assert not all(number.holds for number in judged(after | broken, before, 0.95))
-    assert not all(number.holds for number in judged(after, after, 0.95))
-    assert not all(number.holds for number in judged(after, before, 0.5))
+        assert not all(number.holds for number in judged_sentences(after | broken, before, 0.95))
+    assert not all(number.holds for number in judged_sentences(after, after, 0.95))
+    assert not all(number.holds for number in judged_sentences(after, before, 0.5))
 
 
 def test_the_first_word_has_read_only_itself_and_heads_begin_uniform() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regard.data import IGNORE
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.several_heads import (
-    judged,
+    judged_pairs,
     rows_of,
     two_heads,
 )
@@ -26,7 +26,7 @@ def test_one_place_determines_at_most_2k_answers(k: int, seed: int) -> None:
         for a, b in product(range(k), repeat=2)
     }
     assert len(told) <= 2 * k, "what the head tells, and so the right answers"
-    bound, _ = judged("argmax", {("argmax", 1): 0.0, ("argmax", 2): 1.0}, k, 10**12)
+    bound, _ = judged_pairs("argmax", {("argmax", 1): 0.0, ("argmax", 2): 1.0}, k, 10**12)
     assert bound.high == pytest.approx(2 / k, abs=1e-5)
 
 
@@ -41,10 +41,10 @@ def test_the_claim_needs_every_measurement() -> None:
     shares = {
         ("argmax", 1): 0.2, ("argmax", 2): 1.0, ("softmax", 1): 1.0, ("softmax", 2): 1.0
     }  # fmt: skip
-    assert all(number.holds for number in judged("argmax", shares, 8, 5000))
-    assert not all(number.holds for number in judged("softmax", shares, 8, 5000))
-    assert not all(n.holds for n in judged("argmax", shares | {("argmax", 2): 0.3}, 8, 5000))
-    assert not all(n.holds for n in judged("argmax", shares | {("argmax", 1): 0.3}, 8, 5000))
+    assert all(number.holds for number in judged_pairs("argmax", shares, 8, 5000))
+    assert not all(number.holds for number in judged_pairs("softmax", shares, 8, 5000))
+    assert not all(n.holds for n in judged_pairs("argmax", shares | {("argmax", 2): 0.3}, 8, 5000))
+    assert not all(n.holds for n in judged_pairs("argmax", shares | {("argmax", 1): 0.3}, 8, 5000))
 
 
 @pytest.mark.slow

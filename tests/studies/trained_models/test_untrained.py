@@ -12,8 +12,8 @@ from regard.models.builders import Model
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.before_training import (
     INITIAL,
+    gradients,
     masked_loss,
-    measure,
     rescale,
     row_gradients,
     untrained,
@@ -68,12 +68,12 @@ def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
 
 def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:
     ids = torch.randperm(30, generator=torch.Generator().manual_seed(0))[:24].tolist()
-    found = measure(model, [Row(ids, 0, 5, 7)])
+    found = gradients(model, [Row(ids, 0, 5, 7)])
     assert found.spread == pytest.approx(WIDTH * 0.02**2, rel=0.2)
     assert found.entropy.min() > 0.999
     assert found.error < 1e-12
     rescale(model, 20)
-    assert measure(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
+    assert gradients(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
 
 
 @pytest.mark.findings

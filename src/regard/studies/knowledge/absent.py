@@ -158,12 +158,14 @@ def fallback(
 
     $$ P(\text{place} \mid \text{last name}) = c\,[\text{home}] + (1 - c)\,P(\text{place}) $$
 
-    In one world, most people were born at the home of their last name; in the other, names and
-    places are independent. The share of answers that are the home of the name is compared with the
-    same share after a random permutation of the answers among these people.
+    The home of a last name is the most frequent birthplace of the people in the text who have it.
+    In one world, most people were born there; in the other, names and places are independent. The
+    share of answers that are the home of the name is compared with the same share after a random
+    permutation of the answers among these people.
 
     Figure. Answers about absent people in two worlds. If names are informative, most answers are
-    the home of the name, and many are right; if they aren't, few are.
+    the home of the name, and many are right; if they aren't, fewer are the home of the name, and
+    few are right.
     """
     found = {c: _guesses(people, c, steps, seed) for c in (0.0, correlation)}
     yield from judged_guesses(found[0.0], found[correlation])

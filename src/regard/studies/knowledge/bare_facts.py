@@ -60,7 +60,7 @@ DELTA = 0.05
 """Probability with which the lower bound may fail."""
 SEEN_ONCE, FALSE, BOUND = "seen once", "false", "lower bound"
 Sampled = Mapping[str, float]
-"""Facts seen once per document; share of generated documents that are false, and its bound."""
+"""Facts seen once, divided by documents; share of generated documents that are false; its bound."""
 
 
 def draw_facts(people: int, kinds: Sequence[str], seed: int) -> list[str]:
@@ -154,30 +154,31 @@ def seen_once(epochs: Annotated[int, Meta(ge=1, le=100)] = 10, seed: Seed = 0) -
     r"""Must a model make things up?
 
     The more facts a text states only once, the more false statements the model generates. A lower
-    bound holds for every model, but it is far from tight for these; repeating part of the text
-    reduces false statements.
+    bound holds for every model with probability 1 − δ, but it is far from tight for these;
+    repeating part of the text reduces false statements.
 
     $$ P(\text{false}) \ge g - \mathrm{Mis} - \frac{3 e^{-s}}{\delta} - \sqrt{\frac{6
     \ln(6/\delta)}{n}} $$
 
     This is the lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). g is the number of facts
-    that occur once among the n documents, divided by n; e⁻ˢ, the share of true ones among plausible
-    facts, is small. A document is a full name with a place and a profession, drawn from 5,600 true
-    ones by a Pareto law. The model generates documents at temperature 1 without a prompt; each one
-    that isn't among the 5,600 is false.
+    that occur once among the n documents, divided by n; Mis is the miscalibration, the total
+    variation distance of model and truth over ten bins of documents that are equally probable under
+    the model; e⁻ˢ is the number of true facts per plausible false one, and δ is 0.05. A document is
+    a full name with a place and a profession, drawn from 5,600 true ones by a Pareto law. The model
+    generates documents at temperature 1 without a prompt; each one that isn't among the 5,600 is
+    false.
 
-    Here the bound is below 0 (seed 0). More epochs (`epochs=30`) reduce false documents at the cost
-    of calibration. Repeating 5 % of the text ten times, in the same number of steps, has part of
-    this effect, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    Here the bound is below 0 (seed 0). Repeating 5 % of the text ten times, in the same number of
+    steps, reduces false documents too, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
-    Figure. Share of false documents among generated ones, against the share of facts that the text
-    states once. That share itself and the lower bound are drawn too.
+    Figure. Share of false documents among generated ones, against g, the number of facts that occur
+    once, divided by that of documents. g itself and the lower bound are drawn too.
 
     Args:
         epochs: number of epochs
     """
-    found = {shape: _sampled(shape, epochs, seed) for shape in SHAPES}
-    repeated = _sampled(SHAPES[2], epochs, seed, repeat=True)
+    found = {shape: measured_samples(shape, epochs, seed) for shape in SHAPES}
+    repeated = measured_samples(SHAPES[2], epochs, seed, repeat=True)
     yield from judged_samples(found, repeated)
     curves = {name: [one[name] for one in found.values()] for name in (FALSE, SEEN_ONCE, BOUND)}
     yield chart(
@@ -204,7 +205,7 @@ def slack(documents: int) -> float:
 
 
 def share_seen_once(documents: Sequence[int]) -> float:
-    """Return the number of facts that occur once per document (Good and Turing)."""
+    """Return the number of facts that occur once over that of documents (Good and Turing)."""
     return sum(count == 1 for count in Counter(documents).values()) / len(documents)
 
 
@@ -224,7 +225,7 @@ def miscalibration(
     return float(np.abs(ours - truth).sum() / 2)
 
 
-def _sampled(shape: float, epochs: int, seed: int, *, repeat: bool = False) -> Sampled:
+def measured_samples(shape: float, epochs: int, seed: int, *, repeat: bool = False) -> Sampled:
     """Train on documents drawn by a Pareto law, generate others, and measure both."""
     rng = np.random.default_rng(seed)
     facts = draw_facts(len(NAMES), FACTS, seed)
@@ -239,14 +240,14 @@ def _sampled(shape: float, epochs: int, seed: int, *, repeat: bool = False) -> S
     ids = [run.tokenizer.encode(fact) for fact in facts]
     known = set(map(tuple, ids))
     logs = [-token_losses(run, rows).sum(1).numpy() for rows in (ids, made.tolist())]
-    return sampled(
+    return with_bound(
         share_seen_once(drawn.tolist()),
         sum(tuple(row) not in known for row in made.tolist()) / len(made),
         miscalibration(true, *logs),
     )
 
 
-def sampled(seen_once: float, false: float, off: float) -> Sampled:
+def with_bound(seen_once: float, false: float, off: float) -> Sampled:
     """Return the values with their bound; `off` is the miscalibration."""
     return {SEEN_ONCE: seen_once, FALSE: false, BOUND: seen_once - off - slack(DOCUMENTS)}
 

@@ -33,7 +33,7 @@ from regard.studies.tensors import normal, relative_error, share_error, slow_wal
 
 FEATURES = (64, 128, 256, 512)
 LENGTHS = (512, 1024, 2048)
-_BLOCK = _D = 16
+KEYS_PER_BLOCK = _D = 16
 _DRAWS = 4
 Graph = Bool[np.ndarray, "queries keys"]
 SIZES = (32, 64, 128, 256)
@@ -58,7 +58,7 @@ class Costs(NamedTuple):
 @study()
 def approximations(
     n: Annotated[int, Meta(ge=512, le=2048)] = 1024,
-    features: Annotated[int, Meta(ge=64, le=512, multiple_of=_BLOCK)] = 128,
+    features: Annotated[int, Meta(ge=64, le=512, multiple_of=KEYS_PER_BLOCK)] = 128,
     spread: Annotated[float, Meta(gt=0, le=3)] = 0.35,
     reach: Annotated[float, Meta(ge=0, le=512)] = 32.0,
     seed: Seed = 0,
@@ -73,9 +73,9 @@ def approximations(
     K^\top}{\sqrt{d}}\right) V $$
 
     Each of Linformer's k rows is the mean of a segment (an option in section 4 of Wang et al.,
-    2020). "Features" are k, the number of keys to which BigBird attends, and Performer's m random
-    features. Linformer assumes that keys change slowly along the text (not with reach=0), Performer
-    that queries and keys are short (not with spread=1).
+    2020). "Features" are Linformer's k rows, the keys to which a query of BigBird attends, and
+    Performer's m random features. Linformer assumes that keys change slowly along the text (not
+    with reach=0), Performer that queries and keys are short (not with spread=1).
 
     Figure. Left: time. It grows about quadratically with the length for softmax, or faster, and at
     most linearly for the others. Middle: memory. It grows quadratically for softmax written out,
@@ -136,8 +136,8 @@ def pooled(n: int, k: int, _seed: int) -> Linformer:
 
 def blocks(n: int, keys: int, seed: int) -> BigBird:
     """Return a BigBird with a global block, a window of 3 and random blocks, in all `keys` keys."""
-    random = max(keys // _BLOCK - 4, 0)  # besides the window and the global block
-    return bigbird(n, _BLOCK, 1, random, 1, seed)
+    random = max(keys // KEYS_PER_BLOCK - 4, 0)  # besides the window and the global block
+    return bigbird(n, KEYS_PER_BLOCK, 1, random, 1, seed)
 
 
 def bigbird(n: int, block: int, side: int, random: int, global_blocks: int, seed: int) -> BigBird:
@@ -299,7 +299,10 @@ def furthest(
 
     A head with the query −u, the key u and the value u finds the furthest vector by argmax. Each
     layer of BigBird has its own random blocks, and keeps the best vector so far: 1 − (1 − r)^layers
-    of the rest is found, where r is the share of the rest that a layer attends to.
+    of the rest is found, where r is the share of the rest that a layer attends to. Zaheer et al.
+    (2020) prove that sparse attention with a global token is a universal approximator (section 3.2)
+    and, in an encoder–decoder, Turing complete (3.3), and that this task requires about n layers of
+    it if the orthogonal vectors conjecture is true (3.4).
 
     Figure. Share of vectors whose furthest is found, against the number of layers. Lines: formula.
     Dots: measured.

@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from regard.explorer.intercept import capture_attention
+from regard.explorer.intercept import AttentionRecord, capture_attention
 from regard.models.config import DecoderConfig
 from regard.models.head_config import TokenClassificationHeadConfig
 from regard.positions.config import LearnedConfig, PositionsConfig, RotaryConfig
 from regard.studies.figure import bar_chart, chart, series
-from regard.studies.finding import at_least, at_most
+from regard.studies.finding import at_least, at_most, informational
 from regard.studies.quiz.checks import WIDTH, Draw, Std
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.studies.tensors import map_distance
@@ -104,8 +104,8 @@ def equal_heads(
     than half of that of equal heads, which average both tokens. Rounding differs between the heads,
     so the difference of equal ones grows with the steps.
 
-    Figure. Distance of two heads' maps over training. Heads with equal initial weights stay at
-    distance 0. Lines connect measured dots.
+    Figure. Distance of two heads' maps over training: 0 if they are equal, 1 if they share no key.
+    Heads with equal initial weights stay at distance 0. Lines connect measured dots.
 
     Args:
         steps: training steps
@@ -115,13 +115,13 @@ def equal_heads(
         "equal except for the output": with_equal_heads(make(std, seed), output=False),
         "equal weights": with_equal_heads(make(std, seed), output=True),
     }
-    distances = {
-        name: [float(map_distance(*maps)) for maps in trained(model, steps, seed)]
-        for name, model in models.items()
-    }
-    for name, over_steps in distances.items():
+    distances = {}
+    for name, model in models.items():
+        maps, loss = trained(model, steps, seed)
+        distances[name] = [float(map_distance(*both)) for both in maps]
         bound, limit = (at_most, 1e-3) if name == "equal weights" else (at_least, 0.05)
-        yield bound(f"distance of two heads, {name}", over_steps[-1], limit)
+        yield bound(f"distance of two heads, {name}", distances[name][-1], limit)
+        yield informational(f"loss, {name}", loss)
     curves = [
         series(range(0, EVERY * len(over_steps), EVERY), over_steps, name, "line with dots")
         for name, over_steps in distances.items()
@@ -148,15 +148,20 @@ def with_equal_heads(model: Any, *, output: bool) -> Any:
     return model
 
 
-def trained(model: Any, steps: int, seed: int) -> list[Float[Tensor, "2 n n"]]:
-    """Train a model to predict two tokens at once, and return the maps of its heads of one text.
+def trained(model: Any, steps: int, seed: int) -> tuple[list[Float[Tensor, "2 n n"]], float]:
+    """Train a model to predict two tokens; return the maps of its heads of one text, and the loss.
 
-    The first are those before training; others follow every `EVERY` steps and at the end.
+    The first maps are those before training; others follow every `EVERY` steps and at the end.
     """
     text = rows(torch.Generator().manual_seed(seed))[:1]
-    losses = train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)
-    kept = [capture_attention(model.body, text) for i, _ in enumerate(losses) if i % EVERY == 0]
-    return [layer.weights[0].detach() for (layer,) in [*kept, capture_attention(model.body, text)]]
+    kept: list[list[AttentionRecord]] = []
+    losses: list[float] = []
+    for step, loss in enumerate(train(model, distances=BACK, steps=steps, lr=0.01, seed=seed)):
+        losses.append(loss)
+        if step % EVERY == 0:
+            kept.append(capture_attention(model.body, text))
+    kept.append(capture_attention(model.body, text))
+    return [layer.weights[0].detach() for (layer,) in kept], losses[-1]
 
 
 def config(d: int, positions: PositionsConfig) -> DecoderConfig:

@@ -138,6 +138,7 @@ def directions(draw: Draw) -> Measurements:
     for name, (by_autograd, by_differences) in gradients(draw).items():
         error = largest(by_autograd - by_differences)
         yield at_most(f"11: error of the gradient by finite differences, {name}", error, 1e-6)
+    # One of three days is known; which one doesn't matter, since all are alike.
     yield equal("11: accuracy with today's weather alone", best(2), 0.75, within=1e-12)
 
 

@@ -30,8 +30,7 @@ def order_of_products(
 
     $$ (Q' K'^\top) V = Q' (K'^\top V), \quad L^2 (m + d) \to 2 L m d $$
 
-    The second order takes fewer operations from L = 2md/(m + d) on, and less time only for larger
-    L, since small products don't use all of a processor.
+    The second order takes fewer operations from L = 2md/(m + d) on.
 
     Figure. Left and middle: both orders of the products Q′K′ᵀV, with the size of the intermediate
     matrix. Right: multiplications against the length; lines: formula. Dotted: the length at which

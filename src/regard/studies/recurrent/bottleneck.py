@@ -55,8 +55,8 @@ def bottleneck(
     Figure. Share of texts that are right in every character, against training steps (mean over
     lengths) and against length (after the last step). Lines: with attention; dashes: without. With
     attention the share is 1 at all lengths after a quarter of the steps. Without attention it is
-    still rising when training ends, and it falls with length. The heat map shows the attention
-    weights for one text: a diagonal that begins after the task token.
+    still rising for most networks when training ends, and it falls with length. The heat map shows
+    the attention weights for one text: a diagonal that begins after the task token.
     """
     setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     setups = networks(setup)

@@ -209,7 +209,9 @@ def one_way_or_both(
     $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
     \mathrm{ahead} $$
 
-    A mood is good if at least two of three days are sunny; each day's weather is a coin flip.
+    A mood is good if at least two of three days are sunny; each day's weather is a coin flip. m of
+    the three days are known; p_k is the probability of a good mood if k of them are sunny. With one
+    later day, this gives 3 times in 4.
 
     Figure. Bars: accuracy; crosses: the best possible accuracy without the future. If the mood
     depends on the past, both networks are right. If it depends on later days, only the

@@ -28,8 +28,9 @@ GRADIENT_TEXTS, TEXTS = 64, 400
 """Numbers of texts for which gradients and accuracy are measured."""
 Shares: TypeAlias = Mapping[str, Sequence[float]]
 """Shares of right texts with each encoding: of the longest length in training, and of a longer."""
-NO, ONE_HOT, SINES = "none", "one-hot", "sines"
+WITHOUT, ONE_HOT, SINES = "none", "one-hot", "sines"
 SINES_WIDTH = 16
+"""Width of the concatenated sines."""
 BEYOND = 8
 """Number of characters by which some test texts are longer than those in training."""
 PLACES, INPUTS, ROWS = 12, 6, 8
@@ -163,8 +164,8 @@ def roles_of_sequences(
     the dashes fall below the line.
     """
     setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
-    measured = {NONE: measure(setup), ATTENTION: measure(setup.with_attention())}
-    yield from judged(measured)
+    measured = {NONE: roles(setup), ATTENTION: roles(setup.with_attention())}
+    yield from judged_roles(measured)
     lines, places = [], range(1, longest + 1)
     for color, (name, one) in enumerate(measured.items()):
         lines.append(series(places, one.forced, f"{name}, teacher forcing", color=color))
@@ -172,7 +173,7 @@ def roles_of_sequences(
     yield chart(*lines, x="character", y="accuracy", y_limits=(-0.03, 1.05))
 
 
-class Measured(NamedTuple):
+class Roles(NamedTuple):
     """Losses and accuracy of one network."""
 
     losses: tuple[float, float, float]
@@ -183,7 +184,7 @@ class Measured(NamedTuple):
     """Accuracy at each place in free running."""
 
 
-def measure(setup: casing.Setup) -> Measured:
+def roles(setup: casing.Setup) -> Roles:
     """Measure a network on new texts of the longest length."""
     run = setup.run()
     rows = casing.Rows.of(run, setup.texts(setup.longest, TEXTS))
@@ -194,7 +195,7 @@ def measure(setup: casing.Setup) -> Measured:
         (ids == rows.labels)[:, :-1].double().mean(0)
         for ids in (forced_ids(run, rows), free_ids(run, rows))
     )
-    return Measured((own, source, target), forced, free)
+    return Roles((own, source, target), forced, free)
 
 
 @torch.inference_mode()
@@ -213,7 +214,7 @@ def free_ids(run: Run, rows: casing.Rows) -> Int[Tensor, "b n"]:
     return torch.tensor([one.ids for one in generate_ids(model, starts, max_new_tokens=length)])
 
 
-def judged(measured: Mapping[str, Measured]) -> Measurements:
+def judged_roles(measured: Mapping[str, Roles]) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name, one in measured.items():
         own, source, target = one.losses
@@ -260,7 +261,7 @@ def encodings(
     places = seen + BEYOND
     placed = replace(setup, steps=2 * setup.steps)
     runs = {
-        NO: setup.run(),
+        WITHOUT: setup.run(),
         ONE_HOT: placed_run(placed, ONE_HOT, OneHot(length=places, d=places)),
         SINES: placed_run(placed, SINES, Sinusoidal(length=places, d=SINES_WIDTH)),
     }
@@ -344,9 +345,9 @@ def one_hot_is_learned(seed: int) -> Measurements:
     learned.vectors.data.copy_(both[:, INPUTS:].T)
     reading = torch.cat([x, one_hot], -1) @ both.requires_grad_().T
     adding = x @ both[:, :INPUTS].detach().T + learned(places)
-    (gradient,) = torch.autograd.grad(reading.square().mean(), both)
+    (of_matrix,) = torch.autograd.grad(reading.square().mean(), both)
     (vectors,) = torch.autograd.grad(adding.square().mean(), learned.vectors)
-    columns = gradient[:, INPUTS:].T
+    columns = of_matrix[:, INPUTS:].T
     name = "one-hot read and learned added: largest difference of"
     yield at_most(f"{name} outputs", largest((reading - adding).detach()), 1e-12)
     yield at_most(f"{name} gradients", largest(columns - vectors), 1e-12)

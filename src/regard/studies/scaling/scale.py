@@ -73,8 +73,8 @@ def scale(
     of the scores that is small compared to √(2 ln n), the entropy is about ln n − s²/2.
 
     Figure. Against the width h: the variance of products grows in proportion (lines: formula; dots:
-    measured); the entropy of softmax falls from near ln n (dotted) to near 0, and its gradient with
-    it. After the division by √h, all three are constant.
+    measured); the entropy of softmax, which is at most ln n (dotted), falls to near 0, and its
+    gradient with it. After the division by √h, all three are constant.
 
     Args:
         h: width of queries and keys

@@ -49,7 +49,7 @@ def noisy_keys_one_head(
 ) -> EvidenceParts:
     r"""Does one head still average two values if the keys are noisy?
 
-    Yes, if ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c = s·v_a + (1 − s)·v_b with s =
+    Yes, if ln n ≪ t ≪ 1/√α. But if the norm of k_a varies, c ≈ s·v_a + (1 − s)·v_b with s =
     sigmoid(t(γ − 1)): most draws give nearly v_a or nearly v_b.
 
     $$ q = t (\mu_a + \mu_b), \quad k_a \approx \gamma \mu_a, \quad s \to \frac{1}{1 + e^{-t (\gamma

@@ -63,7 +63,7 @@ def head_patterns(steps: reading.Steps = 2000, seed: Seed = 0) -> EvidenceParts:
         "decoder": score(reading.plan_decoder(1, seed).run, texts),
         "encoder": score(reading.plan_reader(1, seed).run, texts),
     }
-    yield from _judged(before, after)
+    yield from judged_patterns(before, after)
     yield figure(
         *(
             heat_map(
@@ -88,7 +88,7 @@ def score(run: Run, texts: Sequence[str]) -> list[Head]:
     return head_scores([adapter.attention_maps(text)[0] for text in texts])
 
 
-def _judged(
+def judged_patterns(
     before: Mapping[str, Sequence[Head]], after: Mapping[str, Sequence[Head]]
 ) -> Measurements:
     """Yield the measurements that the claim depends on."""
@@ -113,7 +113,7 @@ INITIAL = 0.02
 """Standard deviation of a new model's weights."""
 
 
-class Measured(NamedTuple):
+class Gradients(NamedTuple):
     """Weights and gradients of a model's heads, numbered through all layers."""
 
     entropy: Float[Tensor, " heads"]
@@ -149,8 +149,8 @@ def untrained(
     $$ \mathrm{sd}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_h}}\right) = d \sigma^2, \quad \frac{\partial
     L}{\partial A_{ij}} = \frac{\partial L}{\partial o_i} \cdot v_j $$
 
-    Scores, weights and gradients of the encoder of study `structures` are measured before and
-    after training, in texts with one masked word.
+    Scores, weights and gradients of the encoder of study `structures`, with four heads per layer,
+    are measured before and after training, in texts with one masked word.
 
     Figure. Attention of the first layer for one text; rows are queries, columns keys. Above: before
     training, nearly uniform. Below: after training, each head attends to a few words.
@@ -162,9 +162,9 @@ def untrained(
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
     read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
-    before, after = (measure(model, read) for model in (new.model, run.model))
+    before, after = (gradients(model, read) for model in (new.model, run.model))
     text = texts[0].text
-    yield from judged(before, after, [row.other for row in read], std)
+    yield from judged_gradients(before, after, [row.other for row in read], std)
     columns = torch.stack([before.entropy, after.entropy, before.norm, after.norm], 1).tolist()
     rows = [(f"{i // reading.HEADS}.{i % reading.HEADS}", *row) for i, row in enumerate(columns)]
     yield table(["head", "entropy before", "after", "norm of ∂L/∂A before", "after"], rows)
@@ -181,7 +181,9 @@ def untrained(
     yield views[0].beside(views[1]).data
 
 
-def judged(before: Measured, after: Measured, words: Sequence[int], std: float) -> Measurements:
+def judged_gradients(
+    before: Gradients, after: Gradients, words: Sequence[int], std: float
+) -> Measurements:
     """Yield the measurements of the claim; `words` determine the masked ones, row by row."""
     predicted = reading.WIDTH * std**2
     name, tolerance = "before: standard deviation of scores", 0.15 * predicted
@@ -220,7 +222,7 @@ def masked_loss(model: Model, row: reading.Row) -> Float[Tensor, ""]:
     return F.cross_entropy(model(torch.tensor([row.ids]))[0, row.place], torch.tensor(row.target))
 
 
-def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
+def gradients(model: Model, rows: Sequence[reading.Row]) -> Gradients:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     found = [row_gradients(exact, partial(masked_loss, exact, row)) for row in rows]
@@ -231,7 +233,7 @@ def measure(model: Model, rows: Sequence[reading.Row]) -> Measured:
         (each[:, same_token(torch.tensor(row.ids))] * len(row.ids)).flatten()
         for each, row in zip(weights, rows, strict=True)
     ]
-    return Measured(
+    return Gradients(
         entropy=torch.stack([entropy(one, causal=False) for one in weights]).mean(0),
         spread=fmean(float(one[: reading.HEADS].log().std(-1).mean()) for one in weights),
         norm=torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).mean(0),

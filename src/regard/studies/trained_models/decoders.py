@@ -78,7 +78,7 @@ def three_sentences(steps: Steps = 1500, seed: Seed = 0) -> EvidenceParts:
         {name: best(weights_on(one, found), found) for name, found in places.items()}
         for one in (run, new)
     )
-    yield from judged(after, before, probability_of_next(run, places[ACROSS]))
+    yield from judged_sentences(after, before, probability_of_next(run, places[ACROSS]))
     name = "first word: relative change of its keys and values by later words"
     yield at_most(name, change_of_first(run, texts), 1e-5)
     heads = [(name, f"{one.head // HEADS}.{one.head % HEADS}") for name, one in after.items()]
@@ -146,7 +146,7 @@ def change_of_first(run: Run, texts: Sequence[Labeled]) -> float:
     return change
 
 
-def judged(
+def judged_sentences(
     after: Mapping[str, Found], before: Mapping[str, Found], probability: float
 ) -> Measurements:
     """Yield the measurements that the claim depends on; `probability` is that of the verb."""
@@ -198,12 +198,12 @@ def pretrained_decoder(
     yield at_most("largest weight on a later token", later, 0)
     yield from _first_token(by_layer(heads, "first") > SINK, maps)
     repeated = induction_scores(attend_repeated_sequence(model, seed=seed))
-    best = {
+    shares = {
         "previous token": by_layer(heads, "previous").flatten(),
         "token after the last occurrence, in a repeated sequence": repeated["induction twice"],
         "same token, in a repeated sequence": repeated["duplicate twice"],
     }
-    for name, share in best.items():
+    for name, share in shares.items():
         yield at_least(f"{name}, best head", share.max(), 0.4)
     yield from _words(read, maps)
     layers = {name: by_layer(heads, score).mean(1) for score, name in QUANTITIES.items()}
@@ -214,7 +214,7 @@ def pretrained_decoder(
     yield at_least("random weights: entropy of a head / ln i, least", least, 0.9)
     columns = dict(layers) | {
         f"{name}, best head": share.view(len(maps[0].layers), -1).amax(1)
-        for name, share in best.items()
+        for name, share in shares.items()
     }
     rows = zip(*(x.tolist() for x in columns.values()), strict=True)
     yield table(["layer", *columns], [(i, *row) for i, row in enumerate(rows)])

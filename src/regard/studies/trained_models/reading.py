@@ -212,10 +212,10 @@ def linear_probe(
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
 
-    The encoder is that of the study `structures`. The probe is fitted to three quarters of the
-    words of each class, and tested on the others (cross-validation in four folds, all forms of a
-    word in the same fold). Accuracy is the mean over classes. Embeddings alone show the information
-    in a word without its context.
+    The encoder is that of the study `structures` with four heads per layer. The probe is fitted to
+    three quarters of the words of each class, and tested on the others (cross-validation in four
+    folds, all forms of a word in the same fold). Accuracy is the mean over classes. Embeddings
+    alone show the information in a word without its context.
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.

@@ -65,8 +65,8 @@ def two_heads(
         shares = {which: accuracy(run.language_model(ids), labels) for which, run in runs.items()}
     text = shown.tokenizer.decode(ids[0].tolist())
     asked = TEST * (LENGTH - 2)
-    yield from judged("argmax", shares, k, asked)
-    yield Outside("attention takes one value: argmax", judged("softmax", shares, k, asked))
+    yield from judged_pairs("argmax", shares, k, asked)
+    yield Outside("attention takes one value: argmax", judged_pairs("softmax", shares, k, asked))
     yield bar_chart(
         {
             label: {kind: shares[kind, heads] for kind in ("argmax", "softmax")}
@@ -79,7 +79,9 @@ def two_heads(
     yield look(named(shown, "two heads of softmax"), text).data
 
 
-def judged(kind: str, shares: Mapping[tuple[str, int], float], k: int, n: int) -> Measurements:
+def judged_pairs(
+    kind: str, shares: Mapping[tuple[str, int], float], k: int, n: int
+) -> Measurements:
     """Yield the measurements of n answers by a mechanism; shares are by mechanism and heads."""
     most = 2 / k + 3 * share_error(2 / k, n)
     yield at_most(f"accuracy, {kind}, one head", shares[kind, 1], most)
@@ -224,10 +226,10 @@ def lookup(n: int, draw: torch.Generator) -> tuple[float, float]:
     The convolution has a tap for every offset, fitted by least squares to half of the draws.
     """
     value = draw_normal(draw, DRAWS, n, 1)
-    named = torch.rand(DRAWS, n, generator=draw).argsort(-1)
-    wanted = value.gather(1, named[..., None])
+    asked = torch.rand(DRAWS, n, generator=draw).argsort(-1)
+    wanted = value.gather(1, asked[..., None])
     places = torch.eye(n, dtype=torch.float64)
-    query, key = SHARP * places[named][:, None], places.expand(DRAWS, 1, n, n)
+    query, key = SHARP * places[asked][:, None], places.expand(DRAWS, 1, n, n)
     copied = Softmax(scaled=False)(query, key, value[:, None])[:, 0]
     windows = F.pad(value[..., 0], (n - 1, n - 1)).unfold(1, 2 * n - 1, 1)
     half = DRAWS // 2
