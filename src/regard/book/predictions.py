@@ -381,7 +381,7 @@ FIGURE_PREDICTIONS: Mapping[str, Prediction] = {
     "several-summaries": Prediction(
         "Five summaries of an article are made by each method. By which do they differ most?",
         (
-            _wrong("Beam search", "They are distinct, but two of them have a ROUGE-L of 0.85."),
+            _wrong("Beam search", "The mean ROUGE-L of two is 0.85; of two samples, 0.64."),
             _right("Sampling at temperature 1", "And they are worse on average."),
             _wrong("Top-k with two tokens", "Two tokens at each step leave few summaries."),
         ),

@@ -12,10 +12,9 @@ from regard.models.builders import Model
 from regard.studies.finding import Verdict
 from regard.studies.trained_models.before_training import (
     INITIAL,
-    gradients,
     masked_loss,
+    measured_gradients,
     rescale,
-    row_gradients,
     untrained,
 )
 from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
@@ -34,7 +33,7 @@ def loss(model: Model) -> Tensor:
 
 def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
     attention = next(module for module in model.modules() if isinstance(module, Attention))
-    _, gradient, _ = row_gradients(model, lambda: loss(model))
+    _, gradient, _ = row_measured_gradients(model, lambda: loss(model))
 
     def moved(step: float) -> float:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
@@ -61,19 +60,19 @@ def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
         losses.append(loss(model))
         return losses[-1]
 
-    weights, gradient, _ = row_gradients(model, kept)
+    weights, gradient, _ = row_measured_gradients(model, kept)
     assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-12)
     assert weights.shape == gradient.shape == (2 * HEADS, len(IDS), len(IDS))
 
 
 def test_scores_deviate_as_predicted_and_maps_are_even(model: Model) -> None:
     ids = torch.randperm(30, generator=torch.Generator().manual_seed(0))[:24].tolist()
-    found = gradients(model, [Row(ids, 0, 5, 7)])
+    found = measured_gradients(model, [Row(ids, 0, 5, 7)])
     assert found.spread == pytest.approx(WIDTH * 0.02**2, rel=0.2)
     assert found.entropy.min() > 0.999
     assert found.error < 1e-12
     rescale(model, 20)
-    assert gradients(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
+    assert measured_gradients(model, [Row(ids, 0, 5, 7)]).entropy.min() < 0.7
 
 
 @pytest.mark.findings

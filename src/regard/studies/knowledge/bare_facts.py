@@ -154,22 +154,22 @@ def seen_once(epochs: Annotated[int, Meta(ge=1, le=100)] = 10, seed: Seed = 0) -
     r"""Must a model make things up?
 
     The more facts a text states only once, the more false statements the model generates. A lower
-    bound holds for every model with probability 1 − δ, but it is far from tight for these;
+    bound holds for every model with probability at least 1 − δ, but it is far from tight for these;
     repeating part of the text reduces false statements.
 
     $$ P(\text{false}) \ge g - \mathrm{Mis} - \frac{3 e^{-s}}{\delta} - \sqrt{\frac{6
     \ln(6/\delta)}{n}} $$
 
     This is the lower bound of Kalai and Vempala 2024 (arXiv:2311.14648). g is the number of facts
-    that occur once among the n documents, divided by n; Mis is the miscalibration, the total
-    variation distance of model and truth over ten bins of documents that are equally probable under
-    the model; e⁻ˢ is the number of true facts per plausible false one, and δ is 0.05. A document is
-    a full name with a place and a profession, drawn from 5,600 true ones by a Pareto law. The model
-    generates documents at temperature 1 without a prompt; each one that isn't among the 5,600 is
-    false.
+    that occur once among the n documents, divided by n; Mis is the miscalibration: documents are
+    sorted by their probability under the model into ten bins, each with a tenth of the model's
+    documents, and the total variation distance of model and truth over these bins is taken. e⁻ˢ is
+    the number of true facts per plausible false one, and δ is 0.05. A document is a full name with
+    a place and a profession, drawn from 5,600 true ones by a Pareto law. The model generates
+    documents at temperature 1 without a prompt; each one that isn't among the 5,600 is false.
 
     Here the bound is below 0 (seed 0). Repeating 5 % of the text ten times, in the same number of
-    steps, reduces false documents too, as Miao and Kearns 2025 (arXiv:2502.08666) report.
+    steps, reduces false documents, as Miao and Kearns 2025 (arXiv:2502.08666) report.
 
     Figure. Share of false documents among generated ones, against g, the number of facts that occur
     once, divided by that of documents. g itself and the lower bound are drawn too.

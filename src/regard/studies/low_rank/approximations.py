@@ -301,8 +301,9 @@ def furthest(
     layer of BigBird has its own random blocks, and keeps the best vector so far: 1 − (1 − r)^layers
     of the rest is found, where r is the share of the rest that a layer attends to. Zaheer et al.
     (2020) prove that sparse attention with a global token is a universal approximator (section 3.2)
-    and, in an encoder–decoder, Turing complete (3.3), and that this task requires about n layers of
-    it if the orthogonal vectors conjecture is true (3.4).
+    and, in an encoder–decoder, Turing complete (3.3), and that any sparse attention of about n
+    entries requires about n layers for this task in the worst case, if the orthogonal vectors
+    conjecture is true (3.4).
 
     Figure. Share of vectors whose furthest is found, against the number of layers. Lines: formula.
     Dots: measured.

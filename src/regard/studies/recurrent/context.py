@@ -206,8 +206,8 @@ def one_way_or_both(
     unidirectional one only as often as the known days allow. If the past suffices, one direction is
     as good, and it answers day by day.
 
-    $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = 3 -
-    \mathrm{ahead} $$
+    $$ P(\mathrm{right}) = \sum_{k} \binom{m}{k} 2^{-m} \max(p_k, 1 - p_k), \quad m = \max(0,
+    3 - \mathrm{ahead}) $$
 
     A mood is good if at least two of three days are sunny; each day's weather is a coin flip. m of
     the three days are known; p_k is the probability of a good mood if k of them are sunny. With one

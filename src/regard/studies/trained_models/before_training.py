@@ -162,7 +162,7 @@ def untrained(
     rescale(new.model, std / INITIAL)
     texts = labeled_texts(seed, "test", TEXTS)
     read = [row for relation in RELATIONS for row in reading.masked_rows(run, texts, relation)]
-    before, after = (gradients(model, read) for model in (new.model, run.model))
+    before, after = (measured_gradients(model, read) for model in (new.model, run.model))
     text = texts[0].text
     yield from judged_gradients(before, after, [row.other for row in read], std)
     columns = torch.stack([before.entropy, after.entropy, before.norm, after.norm], 1).tolist()
@@ -222,7 +222,7 @@ def masked_loss(model: Model, row: reading.Row) -> Float[Tensor, ""]:
     return F.cross_entropy(model(torch.tensor([row.ids]))[0, row.place], torch.tensor(row.target))
 
 
-def gradients(model: Model, rows: Sequence[reading.Row]) -> Gradients:
+def measured_gradients(model: Model, rows: Sequence[reading.Row]) -> Gradients:
     """Return weights and gradients on rows with one masked token, in float64."""
     exact = copy.deepcopy(model).double().eval()
     found = [row_gradients(exact, partial(masked_loss, exact, row)) for row in rows]

@@ -207,7 +207,7 @@ def linear_probe(
 
     Yes. A linear probe predicts the class of words to which it was not fitted from the states of an
     encoder trained on masked tokens. From the states of the same encoder before training, it is
-    hardly better than chance. The training used no labels.
+    about as good as chance. The training used no labels.
 
     $$ \hat z = A h + b, \quad (A, b) = \operatorname{argmin} \sum_i w_i \| z_i - A h_i - b \|^2 +
     \lambda \| A \|^2 $$
