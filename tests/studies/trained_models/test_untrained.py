@@ -15,6 +15,7 @@ from regard.studies.trained_models.before_training import (
     masked_loss,
     measured_gradients,
     rescale,
+    row_gradients,
     untrained,
 )
 from regard.studies.trained_models.reading import HEADS, WIDTH, Row, plan_reader
@@ -33,7 +34,7 @@ def loss(model: Model) -> Tensor:
 
 def test_the_gradient_by_a_weight_is_that_of_differences(model: Model) -> None:
     attention = next(module for module in model.modules() if isinstance(module, Attention))
-    _, gradient, _ = row_measured_gradients(model, lambda: loss(model))
+    _, gradient, _ = row_gradients(model, lambda: loss(model))
 
     def moved(step: float) -> float:
         def hook(module: Attention, args: tuple[Tensor, ...], kwargs: Any, _out: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ def test_each_layer_has_a_gradient_and_no_output_changes(model: Model) -> None:
         losses.append(loss(model))
         return losses[-1]
 
-    weights, gradient, _ = row_measured_gradients(model, kept)
+    weights, gradient, _ = row_gradients(model, kept)
     assert losses[1].item() == pytest.approx(losses[0].item(), abs=1e-12)
     assert weights.shape == gradient.shape == (2 * HEADS, len(IDS), len(IDS))
 
