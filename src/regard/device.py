@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ are slower, and weights are read (in bfloat16 also converted) more often.
 FEW_ACTIVATIONS = 1 << 12
 """Largest number of activations for which torch's own GELU is faster than oneDNN's on a CPU."""
 
-LARGE_CACHE, LARGE_NARROW_CACHE = 1 << 19, 1 << 17
-"""Smallest number of values that products read faster than the fused kernel: float32, bfloat16."""
+LARGE_CACHE = 1 << 19
+"""Smallest number of values that plain products read faster than the fused attention kernel."""
 
 SHORT_ROW = 128
 """Largest number of keys for which eager attention in bfloat16 is faster than the fused kernel."""
@@ -42,24 +41,21 @@ def prefers_eager(
     """Return whether attention on a CPU is faster without the fused kernel.
 
     In bfloat16 it is for short rows, because the fused backward pass is slow. For a single query
-    it is when compiled to loops, and for a large cache, which plain products read faster; in
-    bfloat16 only on processors without a matrix unit (AMX).
+    it is when compiled to loops, and in float32 also for a large cache, which plain products read
+    faster; in bfloat16 they copy the parts of a cache that they multiply.
     """
     narrow = query.dtype == torch.bfloat16
-    if query.size(2) > 1:
-        return narrow and value.size(2) <= SHORT_ROW
-    if torch.compiler.is_compiling():
-        return True
-    large = value.numel() >= (LARGE_NARROW_CACHE if narrow else LARGE_CACHE)
-    # Products copy a cache whose consecutive tokens aren't adjacent in memory.
-    return large and value.stride(2) == value.size(3) and (not narrow or vectorizes_bfloat16())
+    if query.size(2) == 1:
+        return torch.compiler.is_compiling() or (not narrow and is_large_cache(value))
+    return narrow and value.size(2) <= SHORT_ROW
 
 
-@cache
-def vectorizes_bfloat16() -> bool:
-    """Return whether the processor has vector instructions for bfloat16, but no matrix unit."""
-    has = torch.cpu.get_capabilities()
-    return bool(has.get("avx512_bf16")) and not has.get("amx_bf16")
+def is_large_cache(values: Float[Tensor, "batch heads tokens e"]) -> bool:
+    """Return whether plain products read the values (or keys) of a cache faster than the kernel.
+
+    Values of consecutive tokens must be adjacent in memory, since products copy others.
+    """
+    return values.numel() >= LARGE_CACHE and values.stride(2) == values.size(3)
 
 
 # Memory

@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.attention import Mask, backends
 from regard.attention.backends import BACKENDS, Backend, choose_backend, possible_rows
-from regard.device import LARGE_CACHE, LARGE_NARROW_CACHE, SHORT_ROW, vectorizes_bfloat16
+from regard.device import LARGE_CACHE, SHORT_ROW
 from regard.dropout import Dropout
 from regard.positions import Alibi, ShawVectors
 
@@ -60,35 +60,11 @@ def test_no_row_is_superfluous(row: int, monkeypatch: pytest.MonkeyPatch) -> Non
     assert chosen != {BACKENDS[row].backend}
 
 
-@pytest.mark.parametrize("vectorized", [False, True])
-def test_one_query_of_a_large_cache_is_eager(
-    vectorized: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In bfloat16 only on processors that are known to gain."""
-    monkeypatch.setattr("regard.device.vectorizes_bfloat16", lambda: vectorized)
-    one, narrow = NARROW[:, :, :1], CACHE[:, :, : LARGE_NARROW_CACHE // 32].bfloat16()
+def test_one_query_of_a_large_cache_is_eager_in_float32_alone() -> None:
+    one = NARROW[:, :, :1]
     assert choose_backend(one, CACHE) is Backend.EAGER
-    assert choose_backend(one, CACHE.mT.contiguous().mT) is Backend.SDPA
-    chosen = choose_backend(one.bfloat16(), narrow)
-    assert chosen is (Backend.EAGER if vectorized else Backend.SDPA)
-    for cache in NARROW, narrow.float(), narrow[:, :, 1:]:
-        assert choose_backend(one.to(cache.dtype), cache) is Backend.SDPA
-
-
-@pytest.mark.parametrize(
-    ("has", "expected"),
-    [
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx512_bf16": True, "amx_bf16": True}, False),
-        ({"avx512_bf16": False, "amx_bf16": False}, False),
-        ({"architecture": "aarch64", "bf16": True}, False),
-    ],
-)
-def test_a_matrix_unit_is_told_from_vectors(
-    has: dict[str, object], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
-    assert vectorizes_bfloat16.__wrapped__() is expected
+    assert choose_backend(one.bfloat16(), CACHE.bfloat16()) is Backend.SDPA
+    assert choose_backend(one, NARROW) is Backend.SDPA
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -254,7 +254,7 @@ def test_a_computer_is_described_by_what_it_does(monkeypatch: pytest.MonkeyPatch
     assert "products in bfloat16" in table
 
 
-@pytest.mark.parametrize("kind", ["activations", "orthogonalization"])
+@pytest.mark.parametrize("kind", ["activations", "caches", "orthogonalization"])
 def test_a_choice_computes_what_its_plain_path_does(kind: str) -> None:
     for pair in getattr(choices, kind)():
         found, expected = (call().flatten().sort().values for call in (pair.choice, pair.plain))
@@ -263,6 +263,6 @@ def test_a_choice_computes_what_its_plain_path_does(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_by_products_is_the_fused_kernels(dtype: torch.dtype) -> None:
-    for pair in (next(choices.short_rows(dtype)), *choices.caches(dtype)):
-        error = (pair.choice() - pair.plain()).abs().max()
-        assert error <= 32 * torch.finfo(dtype).eps * pair.plain().abs().max()
+    pair = next(choices.short_rows(dtype))
+    error = (pair.choice() - pair.plain()).abs().max()
+    assert error <= 32 * torch.finfo(dtype).eps * pair.plain().abs().max()

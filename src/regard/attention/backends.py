@@ -270,11 +270,7 @@ def _eager_scores(query: Tensor, key: Tensor, add: Tensor | None, scale: float) 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """Return q·k."""
-    if _in_loops(query):
-        return (key * query).sum(-1).unsqueeze(2)
-    if query.size(2) == 1 and query.dtype == torch.bfloat16:
-        return (key @ query.mT).mT  # in 0.7 of the time of query @ key.mT
-    return query @ key.mT
+    return (key * query).sum(-1).unsqueeze(2) if _in_loops(query) else query @ key.mT
 
 
 def _combined(weights: Tensor, value: Tensor) -> Tensor:
