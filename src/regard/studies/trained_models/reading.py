@@ -214,8 +214,9 @@ def linear_probe(
 
     The encoder is that of the study `structures` with four heads per layer. The probe is fitted to
     three quarters of the words of each class, and tested on the others (cross-validation in four
-    folds, all forms of a word in the same fold). Accuracy is the mean over classes. Embeddings
-    alone show the information in a word without its context.
+    folds, all forms of a word in the same fold). Accuracy is the mean over classes; w_i is one over
+    the number of samples of the class. Embeddings alone show the information in a word without its
+    context.
 
     Figure. Accuracy of a linear probe of the word class on words to which it was not fitted, by
     class. Dotted: chance.
