@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.data import IGNORE
-from regard.studies.number_rows import SPAN, best, draw_weather, moods
+from regard.studies.moods import SPAN, best, draw_weather, moods
 
 
 @pytest.mark.parametrize("ahead", range(6))

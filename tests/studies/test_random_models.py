@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.studies.tensors import untrained
+from regard.studies.random_models import untrained
 
 
 def test_it_is_drawn_by_the_seed_alone() -> None:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.studies.tensors import PENALTY, fit_probe
+from regard.studies.ridge import PENALTY, fit_probe
 
 SEEDS = st.integers(0, 10_000)
 

@@ -1,4 +1,4 @@
-"""Tensors of studies: draws, weights, matrices as parameters, derivatives, fits and errors."""
+"""Tensors of studies: random draws, matrices as parameters, numerical derivatives, errors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,16 +7,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UserError
 
 T = TypeVar("T")
-M = TypeVar("M", bound=nn.Module)
 Rows = tuple[tuple[float, ...], ...]
 """A matrix as a parameter."""
-PENALTY = 1e-3
-"""Penalty as a share of the mean variance of the states."""
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -49,23 +46,6 @@ def seeded(make: Callable[[], T], seed: int) -> T:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
-
-
-def untrained(make: Callable[[], M], seed: int) -> M:
-    """Return a float64 model without dropout and gradients, whose layers keep the size of inputs.
-
-    With the usual initial weights, attention is almost uniform; these weights have visible effects.
-    """
-    model = seeded(make, seed)  # its weights are replaced
-    draw = torch.Generator().manual_seed(seed)
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if parameter.ndim > 1:
-                inputs = module.in_features if isinstance(module, nn.Linear) else 1
-                nn.init.normal_(parameter, std=inputs**-0.5, generator=draw)
-            elif isinstance(module, nn.Linear):
-                nn.init.zeros_(parameter)
-    return model.double().eval().requires_grad_(False)
 
 
 def matrix(
@@ -117,25 +97,6 @@ def central_differences(
         gradient[i] = (above - loss()) / (2 * step)
         weights[i] = value
     return gradient
-
-
-def fit_probe(
-    states: Float64[Tensor, "n d"],
-    targets: Float64[Tensor, "n k"],
-    weights: Float64[Tensor, " n"] | None = None,
-) -> Callable[[Tensor], Tensor]:
-    """Return an affine map from states to targets, fitted by ridge regression.
-
-    Rows count equally, or by their weights.
-    """
-    weights = torch.ones_like(states[:, 0]) if weights is None else weights
-    shares = weights[:, None] / weights.sum()
-    center, average = (shares * states).sum(0), (shares * targets).sum(0)
-    x, y = states - center, targets - average
-    covariance = x.mT @ (shares * x)
-    penalty = PENALTY * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
-    solution = torch.linalg.solve(covariance + penalty, x.mT @ (shares * y))
-    return lambda new: (new - center) @ solution + average
 
 
 def largest(x: Tensor) -> float:

@@ -12,7 +12,7 @@ from regard.studies.kernels.favor import (
     KINDS,
     Pair,
     by_direction,
-    errors,
+    errors_of,
     measure,
     orthogonal_bound,
     predicted,
@@ -63,7 +63,7 @@ def test_each_direction_gives_what_the_formula_of_the_kind_says(name: str) -> No
 
 
 def test_errors_are_the_mean_square_and_its_standard_error() -> None:
-    found = errors(torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64), 2.0)
+    found = errors_of(torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64), 2.0)
     assert (found.mean, found.square) == (3.0, 4.5)
     # Squares 1, 0, 1, 16: their variance is 59.
     assert found.uncertainty == pytest.approx((59 / 4) ** 0.5)

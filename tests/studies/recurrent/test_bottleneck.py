@@ -11,18 +11,18 @@ from regard.studies.recurrent.bottleneck import (
     ATTENTION_LAST,
     HALF,
     LAST,
-    Measured,
+    Rewriting,
     bottleneck,
     error_by_hand,
-    judged,
+    judged_rewriting,
     near_diagonal,
     networks,
 )
 from regard.studies.recurrent.casing import ATTENTION, NONE, Setup, right_case, right_texts
 from regard.tasks.examples import Example
 
-ALL = Measured(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
-SOME = Measured(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
+ALL = Rewriting(steps=[1, 2], right=[[0.9, 0.9], [1.0, 1.0]], case=[1.0, 1.0], near=0.9)
+SOME = Rewriting(steps=[2, 4], right=[[0.4, 0.0], [0.9, 0.1]], case=[1.0, 1.0])
 LESS = SOME._replace(right=[[0.1, 0.0], [0.4, 0.0]])
 GATED = SOME._replace(right=[[0.5, 0.0], [1.0, 0.4]])
 WELL = {
@@ -37,7 +37,7 @@ WELL = {
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(WELL, "vanilla"))
+    assert all(number.holds for number in judged_rewriting(WELL, "vanilla"))
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_the_claim_needs_every_measurement() -> None:
         (f"{NONE}, lstm", LESS),
     ],
 )
-def test_other_measurements_would_refute_it(name: str, other: Measured) -> None:
-    assert not all(number.holds for number in judged(WELL | {name: other}, "vanilla"))
+def test_other_measurements_would_refute_it(name: str, other: Rewriting) -> None:
+    assert not all(number.holds for number in judged_rewriting(WELL | {name: other}, "vanilla"))
 
 
 @pytest.mark.slow

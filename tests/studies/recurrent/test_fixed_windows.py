@@ -16,7 +16,7 @@ from regard.studies.recurrent.context import (
     WINDOW,
     draw_rows,
     fixed_windows,
-    judged,
+    judged_windows,
 )
 
 GUESS = log(8)
@@ -45,7 +45,7 @@ def test_all_distances_are_asked_equally_often() -> None:
 
 
 def test_the_claim_needs_every_measurement() -> None:
-    assert all(number.holds for number in judged(WELL, window=8, symbols=8))
+    assert all(number.holds for number in judged_windows(WELL, window=8, symbols=8))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_the_claim_needs_every_measurement() -> None:
     ],
 )
 def test_other_losses_would_refute_it(model: str, losses: dict[int, dict[int, float]]) -> None:
-    assert not all(n.holds for n in judged(WELL | {model: losses}, window=8, symbols=8))
+    assert not all(n.holds for n in judged_windows(WELL | {model: losses}, window=8, symbols=8))
 
 
 def test_a_window_that_holds_all_misses_nothing() -> None:
     all_seen = WELL | {WINDOW: {2: FLAT}}
-    failed = [n.name for n in judged(all_seen, window=32, symbols=8) if not n.holds]
+    failed = [n.name for n in judged_windows(all_seen, window=32, symbols=8) if not n.holds]
     assert failed == ["advantage of attention over window: distance 32 minus distance 2"]
 
 

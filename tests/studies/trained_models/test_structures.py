@@ -16,10 +16,10 @@ from regard.studies.trained_models.reading import (
     at_distances,
     best_on_second_half,
     judged_structures,
+    mask_weights,
     masked_rows,
     plan_reader,
     structures,
-    weights_of,
 )
 from regard.studies.trained_models.sentences import RELATIONS, labeled_texts
 from tiny import MASK
@@ -45,7 +45,7 @@ def test_only_the_dependent_is_masked_and_all_heads_are_asked() -> None:
     for relation in RELATIONS:
         rows = masked_rows(run, texts, relation)
         assert all(row.ids.count(MASK) == 1 and row.ids[row.place] == MASK for row in rows)
-        (weights, *_) = weights_of(run, rows)
+        (weights, *_) = mask_weights(run, rows)
         assert weights.shape == (LAYERS * HEADS, len(rows[0].ids))
         assert torch.allclose(weights.sum(-1), torch.ones(LAYERS * HEADS), atol=1e-6)
 

@@ -11,7 +11,7 @@ from regard.studies.trained_models.pretrained import (
     PACKAGE,
     PARTS,
     cosines,
-    judged,
+    judged_meanings,
     load_bert,
     two_meanings,
 )
@@ -31,9 +31,9 @@ def test_cosines_are_averaged_over_heads_and_pairs() -> None:
 def test_the_claim_needs_every_measurement() -> None:
     same, other = torch.tensor([1.0, 0.9, 0.9]), torch.tensor([1.0, 0.7, 0.8])
     found = torch.stack([same] * len(PARTS))
-    assert all(number.holds for number in judged(found, torch.stack([other] * len(PARTS))))
+    assert all(number.holds for number in judged_meanings(found, torch.stack([other] * len(PARTS))))
     for broken in (torch.tensor([0.9, 0.7, 0.8]), torch.tensor([1.0, 0.7, 0.9])):
-        numbers = judged(found, torch.stack([other, other, broken]))
+        numbers = judged_meanings(found, torch.stack([other, other, broken]))
         assert not all(number.holds for number in numbers)
 
 

@@ -162,7 +162,7 @@ def measure(
         for (name, pair), found in estimates.items():
             each = by_direction(KINDS[name], directions, *pair.vectors(d))
             found.append(each.view(BATCH, d)[:, :m].mean(1))
-    return {key: errors(torch.cat(found), key[1].kernel) for key, found in estimates.items()}
+    return {key: errors_of(torch.cat(found), key[1].kernel) for key, found in estimates.items()}
 
 
 def by_direction(
@@ -180,7 +180,7 @@ def by_direction(
     return each
 
 
-def errors(estimates: Float[Tensor, " count"], exact: float) -> Errors:
+def errors_of(estimates: Float[Tensor, " count"], exact: float) -> Errors:
     """Return the errors of estimates."""
     squares = (estimates - exact).square()
     return Errors(float(estimates.mean()), float(squares.mean()), mean_error(squares))

@@ -253,10 +253,10 @@ def sums(head: Head, noise: Noise, m: int, generator: torch.Generator) -> Sums:
     """Draw estimates by m waves as normal numbers; return numerators and normalizers."""
     kernel, root = noise
     drawn = draw_normal(generator, *kernel.shape, 1)
-    estimates = kernel + (root @ drawn)[..., 0] / m**0.5
+    of_waves = kernel + (root @ drawn)[..., 0] / m**0.5
     key = head.key[0, 0]
     norms = key.square().sum(-1) / (2 * key.shape[-1] ** 0.5)
-    weights = (estimates * norms.exp())[None, None]
+    weights = (of_waves * norms.exp())[None, None]
     return weights @ head.value, weights.sum(-1)
 
 

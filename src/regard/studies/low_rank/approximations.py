@@ -142,8 +142,8 @@ def blocks(n: int, keys: int, seed: int) -> BigBird:
 
 def bigbird(n: int, block: int, side: int, random: int, global_blocks: int, seed: int) -> BigBird:
     """Return a BigBird for n tokens, with a window of `side` blocks on either side."""
-    blocks = {"window": 2 * side + 1, "random": random, "global_blocks": global_blocks}
-    return BigBird(block_size=block, max_keys=n, seed=seed, **blocks)
+    pattern = {"window": 2 * side + 1, "random": random, "global_blocks": global_blocks}
+    return BigBird(block_size=block, max_keys=n, seed=seed, **pattern)
 
 
 def performer(_n: int, m: int, seed: int) -> KernelAttention:

@@ -230,12 +230,12 @@ def _products(query: Vectors, key: Vectors, value: Vectors, rows: int) -> Measur
 
 def _error_by_rank(scores: Float[Tensor, "n n"]) -> Chart:
     _, tail, right = torch.linalg.svd(scores, full_matrices=False)
-    ranks = range(1, min(len(scores), 24) + 1)
-    omitted = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in ranks]
-    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in ranks]
+    kept = range(1, min(len(scores), 24) + 1)
+    omitted = [max(float(tail[k:].norm() / tail.norm()), 1e-17) for k in kept]
+    errors = [relative_error(scores @ right[:k].mT @ right[:k], scores) for k in kept]
     return chart(
-        series(ranks, omitted),
-        series(ranks, errors, style="dots", color=0),
+        series(kept, omitted),
+        series(kept, errors, style="dots", color=0),
         title=r"$P \cdot W W^\top$ instead of $P$",
         x="rows of $C$ and $D$",
         y="error",

@@ -66,13 +66,13 @@ def adding(
         steps: distance of the two positions
     """
     draw = torch.Generator().manual_seed(seed)
-    few, pairs = (draw_pairs(count, d, sigma, steps, draw) for count in (8, PAIRS))
+    few, pairs = (draw_pairs(n, d, sigma, steps, draw) for n in (8, PAIRS))
     drawn = {width: draw_pairs(PAIRS, width, sigma, steps, draw) for width in WIDTHS}
     sizes = {width: float(cross_terms(each).std()) for width, each in drawn.items()}
     general = general_ratios(pairs, draw)
-    added, concatenated = score_errors(few)
-    yield at_most("largest |score of x + p − sum of its four terms|", added, 1e-9)
-    yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", concatenated, 1e-9)
+    of_sum, of_both = score_errors(few)
+    yield at_most("largest |score of x + p − sum of its four terms|", of_sum, 1e-9)
+    yield at_most("largest |score of [x, p] − (x₁·x₂ + p₁·p₂)|", of_both, 1e-9)
     x1, _, x2, _ = pairs
     cross, same = float(cross_terms(pairs).std()), float(vecdot(x1, x1).mean())
     yield at_most("cross terms / x·x of a word with itself", cross / same, 0.1)

@@ -141,8 +141,8 @@ def make(std: float, seed: int) -> Any:
 def with_equal_heads(model: Any, *, output: bool) -> Any:
     """Copy K, Q and V of the first head to the second, and with `output` its output projection."""
     attention, half = model.body.layers[0].self_attention, WIDTH // 2
-    for rows in attention.qkv_proj.weight.split(WIDTH):  # queries, keys, values
-        rows[half:] = rows[:half]
+    for part in attention.qkv_proj.weight.split(WIDTH):  # queries, keys, values
+        part[half:] = part[:half]
     if output:
         columns = attention.o_proj.weight
         columns[:, half:] = columns[:, :half]

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.data.batch import pad_rows
 from regard.studies.figure import chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, refused
-from regard.studies.number_rows import best
+from regard.studies.moods import best
 from regard.studies.quiz.checks import (
     BLOCK,
     BOTH_WAYS,

@@ -17,8 +17,9 @@ from regard.studies.figure import Chart, Line, Style, chart, figure, heat_map, s
 from regard.studies.finding import Measurements, at_least, at_most, named, table
 from regard.studies.recurrent import casing
 from regard.studies.recurrent.casing import ATTENTION, NONE, TOKEN
+from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import fit_probe, largest
+from regard.studies.tensors import largest
 from regard.tasks.examples import Example
 
 NEAR = 1
@@ -60,9 +61,9 @@ def bottleneck(
     """
     setup = casing.Setup(cell=cell, width=width, longest=longest, steps=steps, seed=seed)
     setups = networks(setup)
-    measured = {name: measure(one) for name, one in setups.items()}
+    measured = {name: rewriting(one) for name, one in setups.items()}
     attending, shown = setups[ATTENTION].run(), setup.texts(longest)
-    yield from judged(measured, cell)
+    yield from judged_rewriting(measured, cell)
     yield at_most("attention by hand: error of the output", error_by_hand(attending, shown), 1e-4)
     shares = [f"right, {n} characters" for n in setup.lengths]
     columns = ["network", "cell", "task token", "width", "steps", *shares, "right case"]
@@ -100,7 +101,7 @@ def networks(setup: casing.Setup) -> dict[str, casing.Setup]:
     return made
 
 
-class Measured(NamedTuple):
+class Rewriting(NamedTuple):
     """Accuracy of one network at each checkpoint."""
 
     steps: list[int]
@@ -117,12 +118,12 @@ class Measured(NamedTuple):
         return [sum(shares) / len(shares) for shares in self.right]
 
 
-def measure(setup: casing.Setup) -> Measured:
+def rewriting(setup: casing.Setup) -> Rewriting:
     """Measure a network on new texts."""
     asked, runs = [setup.texts(length) for length in setup.lengths], setup.runs()
     given = [[casing.answers(run, texts) for texts in asked] for run in runs.values()]
     last = casing.attention_map(runs[setup.steps], asked[-1]) if setup.attention else None
-    return Measured(
+    return Rewriting(
         steps=list(runs),
         right=[list(map(casing.right_texts, one, asked)) for one in given],
         case=[casing.right_case(one[-1], asked[-1]) for one in given],
@@ -150,7 +151,7 @@ def error_by_hand(run: Run, questions: Sequence[Example]) -> float:
     return largest(readout - body(rows.source, rows.lengths, rows.ids))
 
 
-def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tuple[Chart, Chart]:
+def _right_texts(measured: Mapping[str, Rewriting], lengths: Sequence[int]) -> tuple[Chart, Chart]:
     """Return the share of right texts by training steps, and at the end by length."""
     training, by_length = [], []
     for name, one in measured.items():
@@ -163,7 +164,7 @@ def _right_texts(measured: Mapping[str, Measured], lengths: Sequence[int]) -> tu
     return over_time, chart(*by_length, x="characters", **axes)
 
 
-def judged(measured: Mapping[str, Measured], cell: casing.CellKind) -> Measurements:
+def judged_rewriting(measured: Mapping[str, Rewriting], cell: casing.CellKind) -> Measurements:
     """Yield the measurements that the claim depends on."""
     for name in (ATTENTION, ATTENTION_LAST):
         one = measured[name]

@@ -119,8 +119,8 @@ class Rows:
     def of(run: Run, questions: Sequence[Example]) -> "Rows":
         encode, start = run.tokenizer.encode, run.tokenizer.special.require("decoder_start_id")
         sources = torch.tensor([encode(question.text) for question in questions])
-        answers = [encode(question.answer or "") for question in questions]
-        targets = torch.tensor([[start, *run.template.target.around(x)] for x in answers])
+        encoded = [encode(question.answer or "") for question in questions]
+        targets = torch.tensor([[start, *run.template.target.around(x)] for x in encoded])
         lengths = torch.full((len(sources),), sources.shape[1])
         return Rows(sources, lengths, targets[:, :-1], targets[:, 1:])
 

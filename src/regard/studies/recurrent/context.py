@@ -23,15 +23,8 @@ from regard.runs.run import Run, describe_origin
 from regard.studies.figure import Line, bar_chart, log_chart, series
 from regard.studies.finding import Measurements, at_least, at_most, equal, table
 from regard.studies.model_cache import cached_checkpoints, cached_run
-from regard.studies.number_rows import (
-    Numbers,
-    accuracy,
-    best,
-    draw_weather,
-    moods,
-    plan_numbers,
-    tokens_of,
-)
+from regard.studies.moods import best, draw_weather, moods
+from regard.studies.number_rows import Numbers, accuracy, plan_numbers, tokens_of
 from regard.studies.recurrent.casing import Cell, CellKind
 from regard.studies.study import EvidenceParts, Seed, study
 from regard.training.plan import Plan
@@ -102,7 +95,7 @@ def fixed_windows(
         for step, losses in by_step.items()
         if name == RNN or step == few
     ]
-    yield from judged(trained, window, symbols)
+    yield from judged_windows(trained, window, symbols)
     yield table(["model", "steps", *(f"distance {d}" for d in DISTANCES)], rows)
     guess = log(symbols)
     yield log_chart(
@@ -127,7 +120,7 @@ def models(window: int, width: int, cell: CellKind) -> dict[str, CausalConfig]:
     }
 
 
-def judged(trained: Trained, window: int, symbols: int) -> Measurements:
+def judged_windows(trained: Trained, window: int, symbols: int) -> Measurements:
     """Yield the measurements that the claim depends on."""
     guess, near, far = log(symbols), DISTANCES[0], DISTANCES[-1]
     losses = {name: by_step[max(by_step)] for name, by_step in trained.items()}

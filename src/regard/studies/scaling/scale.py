@@ -112,7 +112,7 @@ def _by_width(
 ) -> Chart:
     """Return a property of softmax by width, with and without the division by √h."""
     curves = [
-        series(WIDTHS, [spread[name] for spread in spreads], style="line with dots", color=color)
+        series(WIDTHS, [one[name] for one in spreads], style="line with dots", color=color)
         for color, spreads in {1: plain, 0: scaled}.items()
     ]
     return chart(*curves, *lines, title=name, y_limits=(0, limit), **_WIDTH_AXIS)

@@ -93,8 +93,8 @@ def designing(
     yield at_most(name, error(head, inputs, desired) / size, 0.01)
     entries = [
         (name, i, vector_text(row, ".4g"))
-        for name, matrix in zip("QKV", head, strict=True)
-        for i, row in enumerate(matrix, 1)
+        for name, rows in zip("QKV", head, strict=True)
+        for i, row in enumerate(rows, 1)
     ]
     yield table(["matrix", "row", "entries"], entries)
     yield _outputs(plain, designed, head(inputs))
@@ -240,4 +240,4 @@ def _optimized(inputs: Inputs, targets: Targets, generator: torch.Generator) -> 
         return squares
 
     optimizer.step(loss)
-    return Head(*(matrix.detach() for matrix in matrices))
+    return Head(*(each.detach() for each in matrices))

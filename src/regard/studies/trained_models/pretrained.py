@@ -333,7 +333,7 @@ def two_meanings(
     same, other = compared(model, sentences)
     control_same, control_other = compared(model.untrained(), sentences)
     control = (control_same - control_other).max()
-    yield from judged(same, other)
+    yield from judged_meanings(same, other)
     yield at_most("without pretraining: same minus other meaning, largest", control, 0.02)
     layers = range(same.shape[1])
     yield figure(
@@ -351,7 +351,7 @@ def two_meanings(
     )
 
 
-def judged(
+def judged_meanings(
     same: Float[Tensor, "parts layers"], other: Float[Tensor, "parts layers"]
 ) -> Measurements:
     """Yield the measurements that the claim depends on."""

@@ -18,8 +18,8 @@ from regard.runs.run import Run
 from regard.studies.figure import Line, bar_chart, heat_map
 from regard.studies.finding import Measurements, Outside, at_least, at_most, named
 from regard.studies.model_cache import cached_run
+from regard.studies.ridge import fit_probe
 from regard.studies.study import EvidenceParts, Seed, study
-from regard.studies.tensors import fit_probe
 from regard.studies.trained_models.sentences import (
     RELATIONS,
     Labeled,
@@ -91,7 +91,7 @@ def masked_rows(run: Run, texts: Sequence[Labeled], relation: str) -> list[Row]:
     return rows
 
 
-def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"]]:
+def mask_weights(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"]]:
     """Return the attention weights from the mask of each row, of all heads layer by layer."""
     return [
         torch.cat([layer.weights[0, :, row.place] for layer in capture_attention(run.model, ids)])
@@ -101,7 +101,7 @@ def weights_of(run: Run, rows: Sequence[Row]) -> list[Float[Tensor, "heads keys"
 
 def hits(run: Run, rows: Sequence[Row]) -> Bool[Tensor, "rows heads"]:
     """Return whether each head's largest weight is on the word that determines the masked one."""
-    attended = torch.stack([weights.argmax(-1) for weights in weights_of(run, rows)])
+    attended = torch.stack([weights.argmax(-1) for weights in mask_weights(run, rows)])
     return attended == torch.tensor([row.other for row in rows])[:, None]
 
 
@@ -278,11 +278,11 @@ def cross_validated(
     states: Float[Tensor, "samples d"], classes: Int[Tensor, " samples"], folds: Tensor
 ) -> Float[Tensor, " classes"]:
     """Return the accuracy of a probe per class, on words to which it was not fitted."""
-    hits = torch.zeros(len(classes), dtype=torch.bool)
+    right = torch.zeros(len(classes), dtype=torch.bool)
     targets = F.one_hot(classes, len(CLASSES)).double()
     for fold in range(FOLDS):
         tested, fitted = folds == fold, folds != fold
         weights = 1 / targets[fitted].sum(0)[classes[fitted]]  # as in the mean over classes
         probe = fit_probe(states[fitted], targets[fitted], weights)
-        hits[tested] = probe(states[tested]).argmax(-1) == classes[tested]
-    return torch.stack([hits[classes == i].double().mean() for i in range(len(CLASSES))])
+        right[tested] = probe(states[tested]).argmax(-1) == classes[tested]
+    return torch.stack([right[classes == i].double().mean() for i in range(len(CLASSES))])
