@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,8 +33,11 @@ def cell(out: Path, seed: int) -> Path:
 
 def fake_worker(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Put a module in the place of the worker's."""
-    interpreter = folder / "python"
-    interpreter.write_text(f"#!{sys.executable}\nimport os, sys\n{code}\n", encoding="utf-8")
+    interpreter, module = folder / "python", folder / "worker.py"
+    module.write_text(f"import os, sys\n{code}\n", encoding="utf-8")
+    # A shell quotes the path of the interpreter, which may have spaces; a shebang can't.
+    command = shlex.join([sys.executable, str(module)])
+    interpreter.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
 
