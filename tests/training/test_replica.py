@@ -94,16 +94,22 @@ def gradients(model: LanguageModel, loss: torch.Tensor) -> dict[str, torch.Tenso
     return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
 
+def indexed_model(vocabulary: int = VOCABULARY) -> LanguageModel:
+    return tiny_model(attention=TopKConfig(k=3, indexer_heads=2), vocabulary=vocabulary).train()
+
+
+def rows_of(*rows: list[int]) -> Batch:
+    return CausalDataset([], RowFormat(VOCABULARY, 0)).collate(list(map(predict_all, rows)))
+
+
 @pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "wrapped"])
 def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) -> None:
     """The value and all other gradients are those of the model's loss."""
-    model = tiny_model(attention=TopKConfig(k=3, indexer_heads=2)).train()
+    model, one = indexed_model(), Processes(0, 1)
     for layer in model.body.layers:  # type: ignore[union-attr]
         layer.gradient_checkpointing = recomputed
-    dataset = CausalDataset([], RowFormat(VOCABULARY, 0))
-    batch = dataset.collate([predict_all([1, 2, 3, 4, 5]), predict_all([5, 3, 1, 2, 4])])
-    one = Processes(0, 1)
+    batch = rows_of([1, 2, 3, 4, 5], [5, 3, 1, 2, 4])
     with torch.no_grad():
         expected = model.loss(batch)
     plain = gradients(model, model.loss(batch))
@@ -120,10 +126,6 @@ def test_an_indexer_is_trained_by_its_own_loss(wrapped: bool, recomputed: bool) 
         torch.testing.assert_close(found[name], plain[name])
 
 
-def indexed_model() -> LanguageModel:
-    return tiny_model(attention=TopKConfig(k=3, indexer_heads=2)).train()
-
-
 def indexer_gradients(model: LanguageModel, batch: Batch) -> dict[str, torch.Tensor]:
     found = gradients(model, Replica(model, Processes(0, 1)).loss(batch))
     return {name: gradient for name, gradient in found.items() if ".gating." in name}
@@ -131,40 +133,34 @@ def indexer_gradients(model: LanguageModel, batch: Batch) -> dict[str, torch.Ten
 
 def test_padding_trains_no_indexer() -> None:
     """The gradients of rows of unequal length are the sums of those of each row alone."""
-    model, dataset = indexed_model(), CausalDataset([], RowFormat(VOCABULARY, 0))
-    rows = [predict_all([5, 3, 1, 2, 4, 1, 3, 2, 1]), predict_all([1, 2, 3, 4])]
-    together = indexer_gradients(model, dataset.collate(rows))
-    alone = [indexer_gradients(model, dataset.collate([row])) for row in rows]
+    model, rows = indexed_model(), ([5, 3, 1, 2, 4, 1, 3, 2, 1], [1, 2, 3, 4])
+    together = indexer_gradients(model, rows_of(*rows))
+    alone = [indexer_gradients(model, rows_of(row)) for row in rows]
     for name, gradient in together.items():
         torch.testing.assert_close(gradient, alone[0][name] + alone[1][name])
 
 
 def test_a_batch_without_targets_trains_no_indexer() -> None:
-    batch = batch_of([5, 4]).without_loss()
-    model = tiny_model(attention=TopKConfig(k=3, indexer_heads=2), vocabulary=100).train()
+    model, batch = indexed_model(100), batch_of([5, 4]).without_loss()
     assert not any(gradient.any() for gradient in indexer_gradients(model, batch).values())
 
 
 def test_auxiliary_losses_never_linger() -> None:
     """Neither after a backward pass that recomputes them, nor after an interrupted step."""
-    model, batch = (
-        indexed_model(),
-        CausalDataset([], RowFormat(VOCABULARY, 0)).collate([predict_all([1, 2, 3, 4, 5])]),
-    )
+    model, batch = indexed_model(), rows_of([1, 2, 3, 4, 5])
     layers: Any = model.get_submodule("body.layers")
     for layer in layers:
         layer.gradient_checkpointing = True
     indexer_gradients(model, batch)
     mechanisms = [layer.self_attention.attention for layer in layers]
     assert all(mechanism.auxiliary_losses is None for mechanism in mechanisms)
-    replica = Replica(model, Processes(0, 1))
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     hook = model.head.register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        replica.loss(batch)
+        Replica(model, Processes(0, 1)).loss(batch)
     hook.remove()
     assert all(mechanism.auxiliary_losses is None for mechanism in mechanisms)
     deepcopy(model)

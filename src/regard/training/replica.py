@@ -5,9 +5,8 @@ gradients of processes are summed, not averaged.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -24,31 +23,47 @@ from regard.training.processes import Processes
 ParallelKind = Literal["ddp", "fsdp"]
 
 
-class AuxiliaryLosses:
-    """Auxiliary losses of the mechanisms of a model, such as that of an indexer."""
+class Loss(nn.Module):
+    """A model whose forward pass returns its loss, as the wrappers of torch expect.
 
-    def __init__(self, model: nn.Module) -> None:
+    The gradient includes that of auxiliary losses of mechanisms, such as that of an indexer. The
+    value excludes them, so that it stays comparable.
+    """
+
+    def __init__(self, model: Model, body: CompiledBody, processes: Processes) -> None:
+        super().__init__()
+        self.model, self.body, self.processes = model, body, processes
         attentions = (m for m in model.modules() if isinstance(m, Attention))
         self._mechanisms = [m for m in attentions if m.has_auxiliary_loss]
 
-    def added_to(self, loss: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        """Return the loss of a batch, whose gradient includes that of auxiliary losses.
-
-        Its value excludes them, so that it stays comparable. A batch without targets only repeats
-        rows of another process, and has no auxiliary losses.
-        """
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the loss in nats, summed over the targets of this process's share of a batch."""
         losses: list[Tensor] = []
         for mechanism in self._mechanisms:
             mechanism.auxiliary_losses = losses
         try:
-            value = loss(batch)
+            value = self._loss(batch)
         finally:
             for mechanism in self._mechanisms:
                 mechanism.auxiliary_losses = None
         if not losses:
             return value
+        # A batch without targets repeats rows of another process, without these losses.
         added = torch.stack(losses).sum() * bool(batch.n_targets)
         return value + (added - added.detach())
+
+    def _loss(self, batch: Batch) -> Tensor:
+        if self.processes.size == 1 or not batch.in_batch_negatives:
+            return self.model.loss(batch, self.body)
+        model, n = cast("Embedder", self.model), len(batch.labels)
+        tensors = (*model.vectors(batch, self.body), batch.inputs["documents"].ids)
+        questions, documents, ids = (self._gather(tensor)[:n] for tensor in tensors)
+        return model.contrast(questions, documents, ids, batch.labels) / self.processes.size
+
+    def _gather(self, rows: Shaped[Tensor, "own *dims"]) -> Shaped[Tensor, "all *dims"]:
+        """Return the rows of all processes; gradients go back to the process of each row."""
+        together: Tensor = _Gathered.apply(rows, self.processes)  # type: ignore[no-untyped-call]
+        return together
 
 
 class Replica:
@@ -56,12 +71,9 @@ class Replica:
 
     def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
         self.model, self.processes = model, processes
-        self.body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
-        self._auxiliary = AuxiliaryLosses(model)
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the loss in nats, summed over the targets of this process's share of a batch."""
-        return self._auxiliary.added_to(partial(self.model.loss, body=self.body), batch)
+        body: CompiledBody = torch.compile(model.body, dynamic=True) if compile else model.body
+        self.loss: nn.Module = Loss(model, body, processes)
+        """Returns the loss in nats, summed over the targets of this process's share of a batch."""
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         """Yield the parts of this process's share; run each backward before taking the next."""
@@ -73,34 +85,6 @@ class Replica:
     def own_rows(self, tensor: Tensor) -> tuple[int, Tensor] | None:
         """Return the rows of a tensor that this process saves, after the index of the first."""
         return (0, tensor) if self.processes.is_first else None
-
-
-class Loss(nn.Module):
-    """A model whose forward pass returns its loss, as the wrappers of torch expect."""
-
-    def __init__(self, model: Model, body: CompiledBody, processes: Processes) -> None:
-        super().__init__()
-        self.model, self.processes = model, processes
-        self.loss = partial(model.loss, body=body)
-        self.body = body
-        self._auxiliary = AuxiliaryLosses(model)
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self._auxiliary.added_to(self._loss, batch)
-
-    def _loss(self, batch: Batch) -> Tensor:
-        if not batch.in_batch_negatives:
-            loss: Tensor = self.loss(batch)
-            return loss
-        model, n = cast("Embedder", self.model), len(batch.labels)
-        tensors = (*model.vectors(batch, self.body), batch.inputs["documents"].ids)
-        questions, documents, ids = (self._gather(tensor)[:n] for tensor in tensors)
-        return model.contrast(questions, documents, ids, batch.labels) / self.processes.size
-
-    def _gather(self, rows: Shaped[Tensor, "own *dims"]) -> Shaped[Tensor, "all *dims"]:
-        """Return the rows of all processes; gradients go back to the process of each row."""
-        together: Tensor = _Gathered.apply(rows, self.processes)  # type: ignore[no-untyped-call]
-        return together
 
 
 class _Gathered(torch.autograd.Function):
@@ -132,15 +116,10 @@ class DataParallel(Replica):
             # Some objectives leave parameters unused. The search for them also keeps the buckets,
             # which determine the order of sums, the same after resuming.
             self._parallel = DistributedDataParallel(
-                Loss(model, self.body, processes),
-                broadcast_buffers=False,
-                find_unused_parameters=True,
+                self.loss, broadcast_buffers=False, find_unused_parameters=True
             )
         self._parallel.register_comm_hook(None, _sum)
-
-    def loss(self, batch: Batch) -> Tensor:
-        loss: Tensor = self._parallel(batch)
-        return loss
+        self.loss = self._parallel
 
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         for number, part in enumerate(parts, 1):

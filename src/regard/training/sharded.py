@@ -15,7 +15,7 @@ from regard.models.builders import Model
 from regard.models.layers import Layer
 from regard.models.tensors import saved_tensors
 from regard.training.processes import Processes
-from regard.training.replica import Loss, Replica, gathered
+from regard.training.replica import Replica, gathered
 
 
 class FullySharded(Replica):
@@ -24,24 +24,19 @@ class FullySharded(Replica):
     def __init__(self, model: Model, processes: Processes, *, compile: bool = False) -> None:
         self._whole = model
         super().__init__(copy.deepcopy(model), processes, compile=compile)
-        self._parallel = Loss(self.model, self.body, processes)
         device = next(model.parameters()).device
         mesh = init_device_mesh(device.type, (processes.size,))
         for layer in _layers(self.model):
             fully_shard(layer, mesh=mesh)
-        fully_shard(self._parallel, mesh=mesh)
-        for module in self._parallel.modules():
+        fully_shard(self.loss, mesh=mesh)
+        for module in self.loss.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
 
-    def loss(self, batch: Batch) -> Tensor:
-        loss: Tensor = self._parallel(batch)
-        return loss
-
     def each(self, parts: Sequence[Batch]) -> Iterator[Batch]:
         for number, part in enumerate(parts, 1):
-            cast("FSDPModule", self._parallel).set_requires_gradient_sync(number == len(parts))
+            cast("FSDPModule", self.loss).set_requires_gradient_sync(number == len(parts))
             yield part
 
     def collect(self) -> None:
