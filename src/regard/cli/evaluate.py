@@ -65,20 +65,23 @@ def evaluate(
     answer gets a verdict from the training text. With --edit, the edited model is scored without
     calibration and report.
     """
-    _require_unedited(report, edit)
+    if report and edit:
+        raise UserError("--report: isn't available for edits; leave it or --edit out")
     if baseline is not None:
-        _require_nothing(predictions, paraphrases, report, edit)
+        if predictions or paraphrases or report or edit:
+            raise UserError("--predictions, --paraphrase, --report, --edit: not with --baseline")
         _baseline(pairs, baseline, json_file)
         return
     from regard.edits.edit import load_edit
     from regard.evaluation.evaluate import evaluate as score_run
+    from regard.models.builders import Classifier
     from regard.runs.run import load
 
     edits = load_edit(edit) if edit else None
     started = time.perf_counter()
     loaded = load(run, **loading)
     _check(loaded, pairs, bool(predictions), bool(paraphrases), bool(report), skip_bad, seed)
-    if _labels_texts(loaded):
+    if isinstance(loaded.model, Classifier) and loaded.recipe.task is not None:
         score = _evaluate_classifier(loaded, pairs, predictions, report, precision, skip_bad, edits)
         _write_figures(score, json_file)
         return
@@ -176,13 +179,6 @@ def _check(
         raise UserError("--predictions, --paraphrase and --report: need questions, not a text")
 
 
-def _labels_texts(run: "Run") -> bool:
-    """Return whether a run of a task labels whole texts."""
-    from regard.models.builders import Classifier
-
-    return isinstance(run.model, Classifier) and run.recipe.task is not None
-
-
 def _evaluate_classifier(
     run: "Run",
     pairs: Path | None,
@@ -210,21 +206,6 @@ def _evaluate_classifier(
         classification_report(run, examples, score.predictions).save(report)
         click.echo(f"Report: {report}")
     return score
-
-
-def _require_unedited(report: Path | None, edit: Path | None) -> None:
-    if report and edit:
-        raise UserError("--report: isn't available for edits; leave it or --edit out")
-
-
-def _require_nothing(*given: object) -> None:
-    """Refuse options that a baseline can't use.
-
-    Raises:
-        UserError: such an option is given.
-    """
-    if any(given):
-        raise UserError("--predictions, --paraphrase, --report, --edit: not with --baseline")
 
 
 def _baseline(pairs: Path | None, baseline: str, json_file: Path | None) -> None:
